@@ -1,0 +1,174 @@
+"""Events that are recorded on the pilot: by the agent, its components, and the scripts that run a task."""
+
+from __future__ import annotations
+
+from rp_profiling.catalogue.model import IN_USE, PartialOrder, Recorder, alt, opt, seq, star
+
+_DIRECTIVE = 'uid of the staging directive'
+_DVM = 'dvm_id=%d'
+# the stager reads the profile in the task's sandbox and may repeat its rows in its own
+_IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
+_IN_STAGER = ('agent_staging_output.*.prof',)
+
+_agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
+_input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',))
+_scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',))
+_executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof',))
+_script = Recorder('AgentExecutingComponent', 'task', _IN_TASK)
+_output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER)
+
+# `get` has two forms: one row for the bulk, and one for each task in it.
+_AGENT = (
+    _agent('hostname', 'names the host that the agent runs on'),
+    _agent('cmd', 'a command has come from the pilot manager', msg='command', condition='API'),
+    _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d'),
+    _agent('get', 'a task has come from the task manager', uid='task'),
+    _agent('dvm_start', 'the launch method starts a DVM', msg=_DVM, condition='CFG-DVM'),
+    _agent('dvm_uri', 'the address of the DVM is known', msg=_DVM, condition='CFG-DVM'),
+    _agent('dvm_ready', 'the DVM can run tasks', msg=_DVM, condition='CFG-DVM'),
+    _agent('dvm_stop', 'the DVM has ended', msg=_DVM, condition='CFG-DVM'),
+    _agent('dvm_fail', 'the DVM could not be ended', msg=_DVM, condition='CFG-DVM'),
+)
+
+_STAGING_IN = (
+    _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),
+    _input(
+        'staging_in_skip',
+        'an input directive is left to another component',
+        msg=_DIRECTIVE,
+        condition='Task-DS',
+    ),
+    _input('staging_in_fail', 'an input directive failed', msg=_DIRECTIVE, condition='Task-DS'),
+    _input('staging_in_stop', 'an input directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+)
+
+_SCHEDULING = (
+    _scheduling('schedule_try', 'resources for the task are looked for'),
+    _scheduling('schedule_fail', 'no resources are free for the task at present', condition='RUNTIME'),
+    _scheduling('schedule_ok', 'the task has its resources'),
+    _scheduling('unschedule_start', "the task's resources are being freed"),
+    _scheduling('unschedule_stop', "the task's resources are free"),
+)
+
+_EXECUTING = (
+    _executing('task_start', 'work on the task begins'),
+    _executing('task_mkdir', 'the task sandbox is to be made'),
+    _executing('task_mkdir_done', 'the task sandbox has been made'),
+    _executing('task_run_start', 'the task is handed to the layer that runs it'),
+    _executing('task_run_ok', 'the layer that runs the task has taken it'),
+    _script('launch_start', 'launch script: begins'),
+    _script('launch_pre', 'launch script: commands before the launch'),
+    _script('launch_submit', 'launch script: the launch method is called'),
+    _script('exec_start', 'exec script: begins, on each rank'),
+    _script('exec_pre', 'exec script: commands before the executable'),
+    _script('rank_start', 'exec script: the executable starts'),
+    _script('app_start', 'the application says that it begins', condition='APP'),
+    _script('app_*', "the application's own events", condition='APP'),
+    _script('app_stop', 'the application says that it ends', condition='APP'),
+    _script('rank_stop', 'exec script: the executable has ended'),
+    _script('exec_post', 'exec script: commands after the executable'),
+    _script('exec_stop', 'exec script: ends'),
+    _script('launch_collect', 'launch script: the launch method has returned'),
+    _script('launch_post', 'launch script: commands after the launch'),
+    _script('launch_stop', 'launch script: ends'),
+    _executing(
+        'task_run_stop',
+        'the layer that ran the task has given it back',
+        profiles=('agent_executing.*.prof', *_IN_STAGER),
+    ),
+    _executing('task_run_cancel_start', 'the task is being killed', condition='API'),
+    _executing('task_run_cancel_stop', 'the task has been killed', condition='API'),
+    _executing('task_timeout', 'the task has used up its time and is ended', condition='Task', origin=IN_USE),
+)
+
+_STAGING_OUT = (
+    _output('staging_stdout_start', 'standard output of the task is being read'),
+    _output('staging_stdout_stop', 'standard output of the task has been read'),
+    _output('staging_stderr_start', 'standard error of the task is being read'),
+    _output('staging_stderr_stop', 'standard error of the task has been read'),
+    _output('staging_uprof_start', 'the profile of the task is being read', condition='APP'),
+    _output('staging_uprof_stop', 'the profile of the task has been read', condition='APP'),
+    _output(
+        'staging_ofile_start',
+        'the list of files made by the task is being read',
+        optional=True,
+        origin=IN_USE,
+    ),
+    _output(
+        'staging_ofile_stop', 'the list of files made by the task has been read', optional=True, origin=IN_USE
+    ),
+    _output('staging_out_start', 'an output directive begins', msg=_DIRECTIVE, condition='Task-DS'),
+    _output(
+        'staging_out_skip',
+        'an output directive is left to another component',
+        msg=_DIRECTIVE,
+        condition='Task-DS',
+    ),
+    _output('staging_out_fail', 'an output directive failed', msg=_DIRECTIVE, condition='Task-DS'),
+    _output('staging_out_stop', 'an output directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+)
+
+EVENTS = (*_AGENT, *_STAGING_IN, *_SCHEDULING, *_EXECUTING, *_STAGING_OUT)
+
+_APP = (opt('app_start'), star('app_*'), opt('app_stop'))
+_RANKS = (
+    'A task with several ranks records the events from exec_start to exec_stop once for each rank, '
+    'interleaved: the first of each name counts.'
+)
+
+ORDERS = (
+    PartialOrder('agent_0', 'instance', seq('hostname', star(alt('cmd', 'get')))),
+    PartialOrder(
+        'agent_0',
+        'instance',
+        seq('dvm_start', 'dvm_uri', 'dvm_ready', alt('dvm_stop', 'dvm_fail')),
+        note='An instance is one DVM, named in the message.',
+    ),
+    PartialOrder(
+        'AgentStagingInputComponent',
+        'file',
+        alt('staging_in_skip', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
+    ),
+    PartialOrder(
+        'AgentSchedulingComponent',
+        'task',
+        seq('schedule_try', star('schedule_fail'), 'schedule_ok', 'unschedule_start', 'unschedule_stop'),
+    ),
+    PartialOrder(
+        'AgentExecutingComponent',
+        'task',
+        seq(
+            *('task_start', 'task_run_start', 'task_run_ok'),
+            *('launch_start', 'launch_pre', 'launch_submit'),
+            *('exec_start', 'exec_pre', 'rank_start', *_APP, 'rank_stop', 'exec_post', 'exec_stop'),
+            *('launch_collect', 'launch_post', 'launch_stop'),
+            'task_run_stop',
+        ),
+        note=_RANKS,
+    ),
+    PartialOrder(
+        'AgentExecutingComponent',
+        'raptor task',
+        seq(
+            *('task_start', 'task_run_start', 'task_run_ok'),
+            *('exec_start', 'rank_start', *_APP, 'rank_stop', 'exec_stop'),
+            'task_run_stop',
+        ),
+        note='RAPTOR has no launcher, no commands around the call and no sandbox for each task. ' + _RANKS,
+    ),
+    PartialOrder('AgentExecutingComponent', 'task', seq('task_run_cancel_start', 'task_run_cancel_stop')),
+    PartialOrder(
+        'AgentStagingOutputComponent',
+        'task',
+        seq(
+            *('staging_stdout_start', 'staging_stdout_stop'),
+            *('staging_stderr_start', 'staging_stderr_stop'),
+            opt('staging_uprof_start', 'staging_uprof_stop'),
+        ),
+    ),
+    PartialOrder(
+        'AgentStagingOutputComponent',
+        'file',
+        alt('staging_out_skip', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
+    ),
+)

@@ -1,0 +1,61 @@
+"""Events of the pilot's bootstrapper, in the order in which it records them.
+
+The model marks only one event of a pair as conditional in three places (setting up the tunnel, setting up the
+virtual environment, the second activation of it); here both carry the mark. It also lists `ve_update_start`
+twice, the second time as the end of the update: that one is `ve_update_stop` here.
+"""
+
+from __future__ import annotations
+
+from rp_profiling.catalogue.model import IN_USE, PartialOrder, Recorder, opt, seq
+
+_boot = Recorder('bootstrap_0', 'pilot', ('bootstrap_0.prof',))
+
+EVENTS = (
+    _boot('bootstrap_0_start', 'the bootstrapper starts'),
+    _boot('tunnel_setup_start', 'a tunnel to the outside is being set up', condition='CFG-R'),
+    _boot('tunnel_setup_stop', 'the tunnel to the outside is set up', condition='CFG-R'),
+    _boot('ve_setup_start', "the agent's virtual environment is being prepared", condition='CFG-R'),
+    _boot('ve_create_start', 'the virtual environment is being made', condition='CFG-R'),
+    _boot('ve_activate_start', 'the new virtual environment is being activated', condition='CFG-R'),
+    _boot('ve_activate_stop', 'the new virtual environment is active', condition='CFG-R'),
+    _boot('ve_update_start', 'packages in the virtual environment are being updated', condition='CFG-R'),
+    _boot('ve_update_stop', 'packages in the virtual environment have been updated', condition='CFG-R'),
+    _boot('ve_create_stop', 'the virtual environment has been made', condition='CFG-R'),
+    _boot('rp_install_start', "the pilot system's own packages are being installed", condition='CFG-R'),
+    _boot('rp_install_stop', "the pilot system's own packages are installed", condition='CFG-R'),
+    _boot('ve_setup_stop', "the agent's virtual environment is prepared", condition='CFG-R'),
+    _boot('ve_activate_start', 'the prepared virtual environment is being activated', condition='CFG-R'),
+    _boot('ve_activate_stop', 'the prepared virtual environment is active', condition='CFG-R'),
+    _boot('bootstrap_0_ok', 'the agent has been started', origin=IN_USE),
+    _boot('cleanup_start', 'the pilot sandbox is being removed', optional=True),
+    _boot('cleanup_stop', 'the pilot sandbox has been removed', optional=True),
+    _boot('bootstrap_0_stop', 'the bootstrapper ends'),
+)
+
+_ACTIVATE = opt('ve_activate_start', 've_activate_stop')
+
+ORDERS = (
+    PartialOrder(
+        'bootstrap_0',
+        'pilot',
+        seq(
+            'bootstrap_0_start',
+            opt('tunnel_setup_start', 'tunnel_setup_stop'),
+            opt(
+                've_setup_start',
+                opt(
+                    've_create_start',
+                    _ACTIVATE,
+                    opt('ve_update_start', 've_update_stop'),
+                    've_create_stop',
+                ),
+                opt('rp_install_start', 'rp_install_stop'),
+                've_setup_stop',
+            ),
+            _ACTIVATE,
+            opt('cleanup_start', 'cleanup_stop'),
+            'bootstrap_0_stop',
+        ),
+    ),
+)

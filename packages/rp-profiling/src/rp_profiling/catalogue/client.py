@@ -1,0 +1,109 @@
+"""Events that are recorded on the side of the application: session, managers, and their components."""
+
+from __future__ import annotations
+
+from rp_profiling.catalogue.model import IN_USE, PartialOrder, Recorder, alt, opt, seq, star
+
+_DIRECTIVE = 'uid of the staging directive'
+
+_session = Recorder('Session', 'session', ('rp.session.*.prof',))
+_pmgr = Recorder('PilotManager', 'pilot manager', ('pmgr.*.prof',))
+_launching = Recorder('PMGRLaunchingComponent', 'pilot', ('pmgr_launching.*.prof',))
+_pilot = Recorder('Pilot', 'pilot', ('rp.session.*.prof',))
+_tmgr = Recorder('TaskManager', 'task', ('tmgr.*.prof',))
+_input = Recorder('TMGRStagingInputComponent', 'task', ('tmgr_staging_input.*.prof',))
+_output = Recorder('TMGRStagingOutputComponent', 'task', ('tmgr_staging_output.*.prof',))
+_update = Recorder('UpdateWorker', 'task')
+
+# The session's own order has the two config_parser events, which the model does not describe any further.
+_SESSION = (
+    _session('session_start', 'a new session is being made'),
+    _session('config_parser_start', 'configuration files are about to be read', optional=True),
+    _session('config_parser_stop', 'configuration files have been read', optional=True),
+    _session('session_ok', 'the session can be used', origin=IN_USE),
+    _session('session_close', 'the session has been asked to close'),
+    _session('session_stop', 'the session is closed'),
+    _session(
+        'session_fetch_start',
+        'logs, profiles and descriptions of the session are being collected',
+        condition='API',
+    ),
+    _session(
+        'session_fetch_stop',
+        'logs, profiles and descriptions of the session have been collected',
+        condition='API',
+    ),
+)
+
+_PILOTS = (
+    _pmgr('setup_done', 'the pilot manager is ready'),
+    _launching('staging_in_start', 'files for the pilot sandbox are being transferred'),
+    _launching('staging_in_stop', 'files for the pilot sandbox have been transferred'),
+    _launching('submission_start', 'the pilot job is being handed to the batch system'),
+    _launching('submission_stop', 'the batch system has the pilot job'),
+    _pilot('staging_in_start', 'a staging directive of a pilot begins', msg=_DIRECTIVE, condition='PILOT-DS'),
+    _pilot('staging_in_fail', 'a staging directive of a pilot failed', msg=_DIRECTIVE, condition='PILOT-DS'),
+    _pilot('staging_in_stop', 'a staging directive of a pilot is done', msg=_DIRECTIVE, condition='PILOT-DS'),
+)
+
+# `get` has two forms: one row for the bulk, and one for each task in it.
+_TASKS = (
+    _tmgr('setup_done', 'the task manager is ready', uid='task manager'),
+    _tmgr('get', 'the application hands over a bulk of tasks', uid='task manager', msg='bulk size: %d'),
+    _tmgr('get', 'the application hands over a task'),
+    _input('create_sandbox_start', 'the task sandbox is being made', condition='Task-DS'),
+    _input('create_sandbox_stop', 'the task sandbox has been made', condition='Task-DS'),
+    _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),
+    _input('staging_in_stop', 'an input directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+    _input(
+        'staging_in_tar_start',
+        'files of several directives begin to travel in one archive',
+        msg=_DIRECTIVE,
+        condition='Task-DS',
+    ),
+    _input(
+        'staging_in_tar_stop',
+        'files of several directives have travelled in one archive',
+        msg=_DIRECTIVE,
+        condition='Task-DS',
+    ),
+    _output('staging_out_start', 'an output directive begins', msg=_DIRECTIVE, condition='Task-DS'),
+    _output('staging_out_stop', 'an output directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+)
+
+# `update_pushed` has two forms: one row for the bulk, and one for each update in it.
+_UPDATES = (
+    _update('update_request', 'a state update is to be sent', msg='state'),
+    _update('update_pushed', 'a bulk of state updates has been sent', uid='', msg='bulk size: %d'),
+    _update('update_pushed', 'a state update has been sent', msg='state'),
+)
+
+EVENTS = (*_SESSION, *_PILOTS, *_TASKS, *_UPDATES)
+
+ORDERS = (
+    PartialOrder(
+        'Session',
+        'session',
+        seq(
+            'session_start',
+            opt('config_parser_start', 'config_parser_stop'),
+            'session_close',
+            'session_stop',
+            opt('session_fetch_start', 'session_fetch_stop'),
+        ),
+    ),
+    PartialOrder(
+        'PMGRLaunchingComponent',
+        'pilot',
+        seq('staging_in_start', 'staging_in_stop', 'submission_start', 'submission_stop'),
+    ),
+    PartialOrder('Pilot', 'file', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
+    PartialOrder(
+        'TMGRStagingInputComponent',
+        'task',
+        seq('create_sandbox_start', 'create_sandbox_stop', star(alt('staging_in_start', 'staging_in_stop'))),
+    ),
+    PartialOrder('TMGRStagingInputComponent', 'file', seq('staging_in_start', 'staging_in_stop')),
+    PartialOrder('TMGRStagingOutputComponent', 'file', seq('staging_out_start', 'staging_out_stop')),
+    PartialOrder('UpdateWorker', 'state update', seq('update_request', 'update_pushed')),
+)

@@ -1,0 +1,92 @@
+"""Events that any component records, and those that any profile begins and ends with."""
+
+from __future__ import annotations
+
+from rp_profiling.catalogue.model import (
+    ALL_COMPONENTS,
+    ALL_PROFILES,
+    CLONES,
+    PartialOrder,
+    Recorder,
+    opt,
+    seq,
+    star,
+)
+
+_QUEUES = (
+    'agent_scheduling_queue.get.*.prof',
+    'pmgr_launching_queue.get.*.prof',
+    'stager_request_queue.get.*.prof',
+    'tmgr_scheduling_queue.get.*.prof',
+)
+_ADVANCING = (
+    'agent_0.prof',
+    'agent_executing.*.prof',
+    'agent_scheduling.*.prof',
+    'agent_staging_input.*.prof',
+    'agent_staging_output.*.prof',
+    'pmgr.*.prof',
+    'pmgr_launching.*.prof',
+    'tmgr.*.prof',
+    'tmgr_scheduling.*.prof',
+    'tmgr_staging_input.*.prof',
+    'tmgr_staging_output.*.prof',
+)
+_RUNNING = (*_ADVANCING, 'stager.*.prof')
+_STATE = 'state of the entity'
+
+_any = Recorder(ALL_COMPONENTS, uid='entity')
+_profile = Recorder(ALL_PROFILES, profiles=('*.prof',))
+
+EVENTS = (
+    _any('get', 'an entity reaches the component', state=_STATE, profiles=_QUEUES),
+    _any('advance', 'the component moves an entity to its next state', state=_STATE, profiles=_ADVANCING),
+    _any('publish', 'the state of an entity is made known', state=_STATE),
+    _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through'),
+    _any('lost', 'an entity is given up because its state is not one for this component', state=_STATE),
+    _any(
+        'drop',
+        'an entity goes no further because its state is final',
+        state=_STATE,
+        profiles=('tmgr_staging_output.*.prof',),
+    ),
+    _any('component_init', 'the component has started and prepares for work', uid='', profiles=_RUNNING),
+    _any('component_final', 'the component ends its work', uid='', profiles=_RUNNING),
+    _any(
+        'add clone',
+        'a copy of a task is added, to put load on one component',
+        uid='task clone',
+        condition='CFG',
+        origin=CLONES,
+    ),
+    _any(
+        'drop clone',
+        'a copy of a task is taken out again behind the component under load',
+        uid='task clone',
+        condition='CFG',
+        origin=CLONES,
+    ),
+    _profile(
+        'sync_abs',
+        'relates the clock of this host to absolute time',
+        msg='host:ip:system time:absolute time:mode, mode being ntp or sys',
+        condition='INTERNAL',
+    ),
+    _profile('END', 'the profile is closed; its last row'),
+)
+
+ORDERS = (
+    PartialOrder(ALL_COMPONENTS, 'component', seq('component_init', star('*'), 'component_final')),
+    PartialOrder(
+        ALL_COMPONENTS,
+        'entity',
+        seq(opt('get'), star(seq('advance', opt('publish'))), opt('put')),
+        note='A component may leave out get, publish and put, and may move an entity through several states.',
+    ),
+    PartialOrder(
+        ALL_PROFILES,
+        'profile',
+        seq('sync_abs', star('*'), 'END'),
+        note='A profile that was extended holds this sequence once for each writer.',
+    ),
+)

@@ -1,0 +1,86 @@
+"""The reader of profiles: whole rows come back, and what a crash leaves behind does not matter."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from rp_profiling.profile import Row, read_profile, read_profiles
+from rp_profiling.tracer import HEADER, LOGGER
+
+ROW = '1700000000.2500000,advance,agent_0,MainThread,task.000000,AGENT_EXECUTING,a message'
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('\n'.join(lines))
+    return path
+
+
+def test_a_row_has_named_fields_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / 'a.prof', HEADER, ROW, '')
+    expected = Row(
+        time=1700000000.25,
+        event='advance',
+        comp='agent_0',
+        thread='MainThread',
+        uid='task.000000',
+        state='AGENT_EXECUTING',
+        msg='a message',
+    )
+    assert read_profile(path) == [expected]
+
+
+def test_repeated_headers_comments_and_empty_lines_are_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path / 'a.prof', HEADER, ROW, '', '# a comment', HEADER, ROW, '')
+    assert len(read_profile(path)) == 2
+
+
+@pytest.mark.parametrize('length', [3, 18, 26, 60])
+def test_a_torn_last_row_is_left_out_with_a_warning(
+    tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / 'a.prof', HEADER, ROW, ROW[:length])
+    with caplog.at_level(logging.WARNING, LOGGER):
+        assert len(read_profile(path)) == 1
+    assert caplog.messages == [f'profile {path}: 1 torn rows left out']
+
+
+def test_a_row_torn_within_a_character_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / 'a.prof'
+    path.write_bytes(f'{ROW}\n{ROW} größe'.encode()[:-2])
+    assert [row.msg for row in read_profile(path)] == ['a message', 'a message grö\ufffd']
+
+
+def test_a_row_whose_time_is_no_number_is_left_out(tmp_path: Path) -> None:
+    assert read_profile(write(tmp_path / 'a.prof', 'when,a,b,c,d,e,f', ROW, '')) == [
+        Row(1700000000.25, *ROW.split(',')[1:])
+    ]
+
+
+def test_commas_beyond_the_sixth_belong_to_the_message(tmp_path: Path) -> None:
+    (row,) = read_profile(write(tmp_path / 'a.prof', f'{ROW},and, more\r', ''))
+    assert row.msg == 'a message,and, more'
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_profile(tmp_path / 'none.prof')
+
+
+def test_the_profiles_of_a_directory_are_merged_by_time(tmp_path: Path) -> None:
+    write(tmp_path / 'pilot' / 'agent_0.prof', '3.0,third,a,t,,,', '1.0,first,a,t,,,', '')
+    write(tmp_path / 'pilot' / 'task.0' / 'task.0.prof', '2.0,second,,t,,,', '2.0,second again,,t,,,', '')
+    write(tmp_path / 'tmgr.0000.prof', '4.0,fourth,,t,,,', '')
+    write(tmp_path / 'notes.txt', ROW)
+
+    names = [row.event for row in read_profiles(tmp_path)]
+    assert names == ['first', 'second', 'second again', 'third', 'fourth']
+
+
+def test_a_directory_without_profiles_has_no_rows_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
+    assert read_profiles(tmp_path) == []
+    with pytest.raises(NotADirectoryError, match='no_such_session'):
+        read_profiles(tmp_path / 'no_such_session')
