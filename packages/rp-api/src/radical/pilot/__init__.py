@@ -1,0 +1,103 @@
+"""The face of the system: `import radical.pilot as rp`.
+
+One table of names, each with the module that holds it and the distribution that ships the module. A name is looked up
+when it is first used (PEP 562) and then kept as an attribute of this module, where `mock.patch` can replace it. A name
+whose distribution is not installed is an AttributeError that says what to install, so that `hasattr` works.
+`__init__.pyi` tells the same names to type checkers and editors.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+from rp_api import __version__
+
+version = version_short = version_base = version_detail = __version__
+version_branch = version_tag = None
+
+# (distribution, module): the names that the face takes from that module
+_SOURCES = {
+    ('rp-client', 'rp_client.session'): 'Session',
+    ('rp-client', 'rp_client.pilot_manager'): 'PilotManager',
+    ('rp-client', 'rp_client.task_manager'): 'TaskManager',
+    ('rp-client', 'rp_client.pilot'): 'Pilot',
+    ('rp-client', 'rp_client.task'): 'Task',
+    ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',
+    ('rp-api', 'rp_api.description.task'): 'TaskDescription',
+    ('rp-api', 'rp_api.functions'): 'PythonTask pythontask',
+    ('rp-api', 'rp_api.platforms.definition'): 'ResourceConfig',
+    ('rp-api', 'rp_api.resources'): """
+        ResourceOccupation RO Slot RankRequirements Node NumaNode NodeList NumaNodeList NumaDomainMap NumaDomain""",
+    ('rp-api', 'rp_api.states'): """
+        NEW DONE FAILED CANCELED INITIAL FINAL
+        PMGR_LAUNCHING_PENDING PMGR_LAUNCHING PMGR_ACTIVE_PENDING PMGR_ACTIVE
+        TMGR_SCHEDULING_PENDING TMGR_SCHEDULING TMGR_STAGING_INPUT_PENDING TMGR_STAGING_INPUT
+        AGENT_STAGING_INPUT_PENDING AGENT_STAGING_INPUT AGENT_SCHEDULING_PENDING AGENT_SCHEDULING
+        AGENT_EXECUTING_PENDING AGENT_EXECUTING AGENT_STAGING_OUTPUT_PENDING AGENT_STAGING_OUTPUT
+        TMGR_STAGING_OUTPUT_PENDING TMGR_STAGING_OUTPUT
+        UMGR_SCHEDULING_PENDING UMGR_SCHEDULING UMGR_STAGING_INPUT_PENDING UMGR_STAGING_INPUT
+        UMGR_STAGING_OUTPUT_PENDING UMGR_STAGING_OUTPUT""",
+    ('rp-api', 'rp_api.constants'): """
+        TASK_EXECUTABLE TASK_SERVICE TASK_FUNC TASK_FUNCTION TASK_METH TASK_METHOD TASK_EVAL TASK_EXEC TASK_PROC
+        TASK_SHELL RAPTOR_MASTER RAPTOR_WORKER AGENT_SERVICE TASK_MODES
+        COPY LINK MOVE TRANSFER TARBALL DOWNLOAD STAGING_ACTIONS RECURSIVE CREATE_PARENTS NON_FATAL
+        DEFAULT_ACTION DEFAULT_FLAGS DEFAULT_PRIORITY
+        SCHEDULER_ROUND_ROBIN SCHEDULER_BACKFILLING SCHEDULER_DEFAULT
+        TASK_STATE WAIT_QUEUE_SIZE PILOT_STATE TMGR_METRICS PMGR_METRICS
+        FREE BUSY DOWN POSIX MPI OpenMP CUDA ROCm FUNC SERIAL GPU GPU_MPI GPU_OpenMP MASTER WORKER
+        PMGR_LAUNCHING_QUEUE TMGR_SCHEDULING_QUEUE TMGR_STAGING_INPUT_QUEUE TMGR_STAGING_OUTPUT_QUEUE
+        AGENT_STAGING_INPUT_QUEUE AGENT_SCHEDULING_QUEUE AGENT_EXECUTING_QUEUE AGENT_STAGING_OUTPUT_QUEUE
+        AGENT_COLLECTING_QUEUE RAPTOR_SCHEDULING_QUEUE PROXY_TASK_QUEUE CLIENT_QUEUE STAGER_REQUEST_QUEUE
+        CONTROL_PUBSUB STATE_PUBSUB LOG_PUBSUB TMGR_UNSCHEDULE_PUBSUB TMGR_RESCHEDULE_PUBSUB
+        AGENT_SCHEDULE_PUBSUB AGENT_UNSCHEDULE_PUBSUB AGENT_STAGING_INPUT_PUBSUB PROXY_CONTROL_PUBSUB
+        PROXY_STATE_PUBSUB CLIENT_PUBSUB STAGER_RESPONSE_PUBSUB
+        PMGR_LAUNCHING_COMPONENT TMGR_SCHEDULING_COMPONENT TMGR_STAGING_INPUT_COMPONENT
+        TMGR_STAGING_OUTPUT_COMPONENT AGENT_STAGING_INPUT_COMPONENT AGENT_SCHEDULING_COMPONENT
+        AGENT_EXECUTING_COMPONENT AGENT_STAGING_OUTPUT_COMPONENT""",
+}
+
+# modules of this package, reached as attributes without an import of their own
+_MODULES = 'constants pilot_description staging_directives states task_description utils'
+
+_OLD_STATES = """
+    CANCELING PENDING PENDING_LAUNCH LAUNCHING PENDING_ACTIVE ACTIVE_PENDING ACTIVE
+    UNSCHEDULED SCHEDULING PENDING_INPUT_STAGING STAGING_INPUT ALLOCATING_PENDING ALLOCATING
+    PENDING_EXECUTION EXECUTING_PENDING EXECUTING PENDING_OUTPUT_STAGING STAGING_OUTPUT"""
+
+if 'RP_ENABLE_OLD_DEFINES' in os.environ:
+    _SOURCES['rp-api', 'rp_api.states'] += _OLD_STATES
+
+_TABLE = {name: source for source, names in _SOURCES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """The object called `name`, imported now; AttributeError if there is none or its distribution is missing."""
+    if name in _MODULES.split():
+        return import_module(f'{__name__}.{name}')
+    if name == '__all__':
+        return [entry for entry in __dir__() if not entry.startswith('_')]
+    if name not in _TABLE:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    distribution, module = _TABLE[name]
+    try:
+        value = getattr(import_module(module), name)
+    except ModuleNotFoundError:
+        from rp_api.parts import missing
+
+        sentence = missing(distribution)
+        if sentence is None:  # the distribution is there, and something that it needs is not
+            raise
+        raise AttributeError(f'{__name__}.{name}: {sentence}') from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names that can be used here: those whose distribution is installed."""
+    from rp_api.parts import missing
+
+    absent = {distribution for distribution in {source[0] for source in _SOURCES} if missing(distribution)}
+    present = {name for name, source in _TABLE.items() if source[0] not in absent}
+    versions = {name for name in globals() if name.startswith('version')}
+    return sorted(present | versions | set(_MODULES.split()) | {'__version__'})

@@ -1,0 +1,67 @@
+"""The names of `radical.pilot` for type checkers and editors; `__init__.py` has the same as a table."""
+
+from radical.pilot import constants as constants
+from radical.pilot import pilot_description as pilot_description
+from radical.pilot import staging_directives as staging_directives
+from radical.pilot import states as states
+from radical.pilot import task_description as task_description
+from radical.pilot import utils as utils
+from rp_api import __version__ as __version__
+from rp_api.constants import *
+from rp_api.description.pilot import PilotDescription as PilotDescription
+from rp_api.description.task import TaskDescription as TaskDescription
+from rp_api.functions import PythonTask as PythonTask
+from rp_api.functions import pythontask as pythontask
+from rp_api.platforms.definition import ResourceConfig as ResourceConfig
+from rp_api.resources import RO as RO
+from rp_api.resources import Node as Node
+from rp_api.resources import NodeList as NodeList
+from rp_api.resources import NumaDomain as NumaDomain
+from rp_api.resources import NumaDomainMap as NumaDomainMap
+from rp_api.resources import NumaNode as NumaNode
+from rp_api.resources import NumaNodeList as NumaNodeList
+from rp_api.resources import RankRequirements as RankRequirements
+from rp_api.resources import ResourceOccupation as ResourceOccupation
+from rp_api.resources import Slot as Slot
+from rp_api.states import AGENT_EXECUTING as AGENT_EXECUTING
+from rp_api.states import AGENT_EXECUTING_PENDING as AGENT_EXECUTING_PENDING
+from rp_api.states import AGENT_SCHEDULING as AGENT_SCHEDULING
+from rp_api.states import AGENT_SCHEDULING_PENDING as AGENT_SCHEDULING_PENDING
+from rp_api.states import AGENT_STAGING_INPUT as AGENT_STAGING_INPUT
+from rp_api.states import AGENT_STAGING_INPUT_PENDING as AGENT_STAGING_INPUT_PENDING
+from rp_api.states import AGENT_STAGING_OUTPUT as AGENT_STAGING_OUTPUT
+from rp_api.states import AGENT_STAGING_OUTPUT_PENDING as AGENT_STAGING_OUTPUT_PENDING
+from rp_api.states import CANCELED as CANCELED
+from rp_api.states import DONE as DONE
+from rp_api.states import FAILED as FAILED
+from rp_api.states import FINAL as FINAL
+from rp_api.states import INITIAL as INITIAL
+from rp_api.states import NEW as NEW
+from rp_api.states import PMGR_ACTIVE as PMGR_ACTIVE
+from rp_api.states import PMGR_ACTIVE_PENDING as PMGR_ACTIVE_PENDING
+from rp_api.states import PMGR_LAUNCHING as PMGR_LAUNCHING
+from rp_api.states import PMGR_LAUNCHING_PENDING as PMGR_LAUNCHING_PENDING
+from rp_api.states import TMGR_SCHEDULING as TMGR_SCHEDULING
+from rp_api.states import TMGR_SCHEDULING_PENDING as TMGR_SCHEDULING_PENDING
+from rp_api.states import TMGR_STAGING_INPUT as TMGR_STAGING_INPUT
+from rp_api.states import TMGR_STAGING_INPUT_PENDING as TMGR_STAGING_INPUT_PENDING
+from rp_api.states import TMGR_STAGING_OUTPUT as TMGR_STAGING_OUTPUT
+from rp_api.states import TMGR_STAGING_OUTPUT_PENDING as TMGR_STAGING_OUTPUT_PENDING
+from rp_api.states import UMGR_SCHEDULING as UMGR_SCHEDULING
+from rp_api.states import UMGR_SCHEDULING_PENDING as UMGR_SCHEDULING_PENDING
+from rp_api.states import UMGR_STAGING_INPUT as UMGR_STAGING_INPUT
+from rp_api.states import UMGR_STAGING_INPUT_PENDING as UMGR_STAGING_INPUT_PENDING
+from rp_api.states import UMGR_STAGING_OUTPUT as UMGR_STAGING_OUTPUT
+from rp_api.states import UMGR_STAGING_OUTPUT_PENDING as UMGR_STAGING_OUTPUT_PENDING
+from rp_client.pilot import Pilot as Pilot
+from rp_client.pilot_manager import PilotManager as PilotManager
+from rp_client.session import Session as Session
+from rp_client.task import Task as Task
+from rp_client.task_manager import TaskManager as TaskManager
+
+version: str
+version_short: str
+version_base: str
+version_detail: str
+version_branch: str | None
+version_tag: str | None

@@ -1,0 +1,3 @@
+"""`radical.pilot.constants`: the values that descriptions, directives and callbacks take."""
+
+from rp_api.constants import *  # noqa: F403

@@ -1,0 +1,10 @@
+"""`radical.pilot.utils.misc`: what is known about platforms."""
+
+from rp_api.platforms.load import (
+    get_resource_config,
+    get_resource_configs,
+    get_resource_fs_url,
+    get_resource_job_url,
+)
+
+__all__ = ['get_resource_config', 'get_resource_configs', 'get_resource_fs_url', 'get_resource_job_url']

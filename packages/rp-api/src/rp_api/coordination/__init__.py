@@ -1,0 +1,1 @@
+"""How the client and its agents reach each other: the coordination contract and its backends."""

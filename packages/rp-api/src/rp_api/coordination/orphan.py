@@ -1,0 +1,58 @@
+"""When a hub without an application ends: the rule, apart from clocks and sockets.
+
+While a client is attached, nothing happens. When it is lost without having said goodbye, what is bound to pilots is
+finished; then the hub waits `timeout` seconds for somebody to attach, and has the pilots cancelled if nobody does
+(`timeout` 0: at once, without finishing). When the pilots are gone, the hub ends; it does not wait longer than
+`FAREWELL` seconds for pilots that do not answer.
+"""
+
+from __future__ import annotations
+
+FAREWELL = 30.0
+"""Seconds that cancelled pilots have to say goodbye."""
+
+
+class Orphanage:
+    """Decides, from what is attached and what is left to do, what an orphaned hub has to do next."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._idle_since: float | None = None
+        self._cancelled_at: float | None = None
+        self._orphaned = False
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the client was lost and nobody has attached since."""
+        return self._orphaned
+
+    def client_lost(self) -> None:
+        """The client is gone without having said goodbye."""
+        self._orphaned = True
+
+    def client_attached(self) -> None:
+        """A client is there (again); a cancellation that was sent already is not taken back."""
+        self._orphaned = False
+        self._idle_since = None
+
+    def next(self, now: float, unfinished: int, pilots: int) -> tuple[str, float | None]:
+        """What to do now, one of 'wait', 'cancel', 'end'; and when to ask again at the latest (None: on changes)."""
+        if not self._orphaned:
+            return 'wait', None
+        if self._cancelled_at is not None:
+            return self._after_cancel(now, pilots)
+        if unfinished and self.timeout > 0:
+            self._idle_since = None
+            return 'wait', None
+        if self._idle_since is None:
+            self._idle_since = now
+        deadline = self._idle_since + self.timeout
+        if now < deadline:
+            return 'wait', deadline
+        self._cancelled_at = now
+        return ('cancel', now + FAREWELL) if pilots else ('end', None)
+
+    def _after_cancel(self, now: float, pilots: int) -> tuple[str, float | None]:
+        assert self._cancelled_at is not None
+        deadline = self._cancelled_at + FAREWELL
+        return ('end', None) if not pilots or now >= deadline else ('wait', deadline)

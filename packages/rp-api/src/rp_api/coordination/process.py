@@ -1,0 +1,105 @@
+"""The hub's process, as its owner sees it: start, watch, start again, end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rp_api.coordination.embedded import HubAddress
+from rp_api.errors import CoordinationError
+from rp_api.mesh import keys
+
+_SOCKET_PATH_MAX = 100
+"""Longest path of a Unix socket that all systems accept (107 bytes on Linux, with some to spare)."""
+
+
+class HubProcess:
+    """Starts the hub of a session in a process of its own, and knows how to reach it.
+
+    `address` and `agent_address` are for the client and for agents: the same socket, different keys.
+    """
+
+    def __init__(self, session: str, directory: Path, orphan_timeout: float) -> None:
+        self._log = directory / 'hub.log'
+        self._runtime_dir = _make_runtime_dir()
+        server, client, agent = keys.generate(), keys.generate(), keys.generate()
+        endpoint = f'ipc://{self._runtime_dir}/hub'
+        self.address = _address(endpoint, server, client)
+        self.agent_address = _address(endpoint, server, agent)
+        self._config = {
+            'session': session, 'database': str(directory / 'hub.db'), 'endpoint': endpoint,
+            'runtime_dir': str(self._runtime_dir), 'orphan_timeout': orphan_timeout,
+            'public': server.public.decode(), 'secret': server.secret.decode(),
+            'peers': [client.public.decode(), agent.public.decode()]}
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id; the hub must have been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the hub, or start it again after it died; returns at once, see `wait_ready`."""
+        os.makedirs(self._runtime_dir, mode=0o700, exist_ok=True)
+        with open(self._log, 'a', encoding='utf-8') as log:
+            self._process = subprocess.Popen(
+                [sys.executable, '-m', 'rp_api.coordination.hub'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=log, text=True, start_new_session=True)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(self._config) + '\n')
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass   # it died at once: `wait_ready` tells why
+
+    def wait_ready(self) -> None:
+        """Return when the hub serves; raise `CoordinationError` with its reason if it cannot."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{}')
+        self._process.stdout.close()
+        if not answer.get('ok'):
+            self.stop(0)
+            reason = answer.get('error') or self.last_words()
+            raise CoordinationError(f'the hub of the session did not start: {reason} (see {self._log})')
+
+    def ended(self) -> int | None:
+        """The exit code when the process has ended (and reap it then)."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def last_words(self, lines: int = 5) -> str:
+        """The last lines of the hub's log."""
+        try:
+            return '\n'.join(self._log.read_text(encoding='utf-8', errors='replace').splitlines()[-lines:])
+        except OSError:
+            return ''
+
+    def stop(self, patience: float) -> None:
+        """Wait at most that many seconds for the hub to end by itself, end it otherwise, and leave nothing behind."""
+        if self._process is not None:
+            try:
+                self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+
+
+def _make_runtime_dir() -> Path:
+    """A fresh directory of mode 0700 whose path is short enough for a socket in it."""
+    base = tempfile.gettempdir()
+    if len(os.fsencode(base)) > _SOCKET_PATH_MAX - len('/rp.12345678/hub'):
+        base = '/tmp'
+    return Path(tempfile.mkdtemp(prefix='rp.', dir=base))
+
+
+def _address(endpoint: str, server: keys.KeyPair, peer: keys.KeyPair) -> HubAddress:
+    return HubAddress(endpoint, server.public.decode(), peer.public.decode(), peer.secret.decode())

@@ -1,0 +1,181 @@
+"""The description of a pilot, and the names of its attributes as constants (`RESOURCE`, `NODES` ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rp_api import constants as c
+from rp_api.description.casts import Check, at_least, path_part, structure
+from rp_api.description.task import TaskDescription
+from rp_api.description.typed import Description
+from rp_api.errors import DescriptionError
+from rp_api.record import CastError
+
+UID = 'uid'
+RESOURCE = 'resource'
+ACCESS_SCHEMA = 'access_schema'
+RUNTIME = 'runtime'
+JOB_NAME = 'job_name'
+SANDBOX = 'sandbox'
+NODES = 'nodes'
+BACKUP_NODES = 'backup_nodes'
+CORES = 'cores'
+GPUS = 'gpus'
+MEMORY = 'memory'
+QUEUE = 'queue'
+PROJECT = 'project'
+APP_COMM = 'app_comm'
+CLEANUP = 'cleanup'
+EXIT_ON_ERROR = 'exit_on_error'
+INPUT_STAGING = 'input_staging'
+OUTPUT_STAGING = 'output_staging'
+PREPARE_ENV = 'prepare_env'
+SERVICES = 'services'
+ENABLE_EP = 'enable_ep'
+RECONFIG_SRC = 'reconfig_src'
+CONFIG = '_config'
+
+
+def _service(value: Any) -> TaskDescription:
+    """A verified description of a service; a dict becomes one, and a description without a mode gets the right one."""
+    if not isinstance(value, Mapping):
+        raise CastError('a TaskDescription or a dict')
+    service = value if isinstance(value, TaskDescription) else TaskDescription(value)
+    if service.mode in (None, c.TASK_EXECUTABLE, c.TASK_SERVICE):
+        service = service | {'mode': c.AGENT_SERVICE}
+    elif service.mode != c.AGENT_SERVICE:
+        raise CastError(f'a TaskDescription of mode {c.AGENT_SERVICE!r}')
+    service.verify()
+    return service
+
+
+class PilotDescription(Description):
+    """Which platform a pilot is for, how much of it for how long, and what is prepared there.
+
+    Made from a dict, or filled in attribute by attribute; attributes can be read and set as items, too:
+
+        pilot = PilotDescription({'resource': 'local.localhost', 'runtime': 15})
+        pilot.nodes = 1
+
+    An attribute that is not set has its default; setting it to None is the same as not setting it.
+
+    - `uid` (str, None): unique within the session, which makes up one (`pilot.0000` ...) if it is not set. It names
+      directories, so it is one word without "/".
+    - `resource` (str, None): the platform's label, `<site>.<machine>`; needed.
+    - `access_schema` (str, None): the way to reach it, if the platform's definition has several.
+
+    Size; either `nodes`, or `cores` (and `gpus`) is needed
+
+    - `nodes` (int, 0): number of whole nodes.
+    - `backup_nodes` (int, 0): nodes to ask for on top, from which broken ones are replaced when the pilot starts.
+    - `cores`, `gpus` (int, 0): totals; they are rounded up to whole nodes.
+    - `memory` (int, 0): total memory to ask the batch system for, in MB; 0 leaves it to the batch system.
+    - `runtime` (int, 10): minutes, more than 0.
+
+    Batch job
+
+    - `queue` (str, None): queue or partition; default is the platform's. `<partition>:<qos>` sets both.
+    - `project` (str, None): the allocation to charge. `<project>:<reservation>` sets both.
+    - `job_name` (str, None): name of the batch job; default is the pilot's uid.
+    - `exit_on_error` (bool, True): whether the application is interrupted when the pilot fails.
+
+    Files
+
+    - `sandbox` (str, None): base directory on the platform instead of the default one. `$VAR` is expanded on the
+      client, `%(pd.<attribute>)s` is filled in from this description.
+    - `input_staging` (list, []): files of the client to bring into the pilot's sandbox: paths or staging directives.
+    - `output_staging` (list of str, []): names in the pilot's sandbox to archive in `staging_output.tgz` at its end.
+    - `cleanup` (bool, False): whether the pilot's sandbox is removed at its end.
+
+    What is prepared
+
+    - `prepare_env` (dict of dicts, {}): named environments to make when the agent starts, see `Pilot.prepare_env`.
+    - `services` (list of TaskDescription, []): services that are started before the pilot accepts tasks.
+    - `app_comm` (list of str, []): channels of the application, with names that end in `_queue` or `_pubsub`.
+    - `enable_ep` (bool, False): whether the agent accepts tasks from others than the client.
+    - `reconfig_src` (str, None): a JSON file with task shapes, for the scheduler that changes them.
+    - `_config` (dict, {}): settings to overwrite in the agent's configuration; for tests and measurements.
+    """
+
+    __slots__ = ()
+
+    _schema: ClassVar[Mapping[str, Any]] = {
+        UID: str,
+        RESOURCE: str,
+        ACCESS_SCHEMA: str,
+        RUNTIME: int,
+        JOB_NAME: str,
+        SANDBOX: str,
+        NODES: int,
+        BACKUP_NODES: int,
+        CORES: int,
+        GPUS: int,
+        MEMORY: int,
+        QUEUE: str,
+        PROJECT: str,
+        APP_COMM: [str],
+        CLEANUP: bool,
+        EXIT_ON_ERROR: bool,
+        INPUT_STAGING: [structure],
+        OUTPUT_STAGING: [str],
+        PREPARE_ENV: {str: {str: Any}},
+        SERVICES: [_service],
+        ENABLE_EP: bool,
+        RECONFIG_SRC: str,
+        CONFIG: {str: Any},
+    }
+
+    _defaults: ClassVar[Mapping[str, Any]] = {
+        RUNTIME: 10,
+        NODES: 0,
+        BACKUP_NODES: 0,
+        CORES: 0,
+        GPUS: 0,
+        MEMORY: 0,
+        APP_COMM: [],
+        CLEANUP: False,
+        EXIT_ON_ERROR: True,
+        INPUT_STAGING: [],
+        OUTPUT_STAGING: [],
+        PREPARE_ENV: {},
+        SERVICES: [],
+        ENABLE_EP: False,
+        CONFIG: {},
+    }
+
+    _checks: ClassVar[Mapping[str, Check]] = {
+        UID: path_part,
+        RUNTIME: at_least(1),
+        NODES: at_least(0),
+        BACKUP_NODES: at_least(0),
+        CORES: at_least(0),
+        GPUS: at_least(0),
+        MEMORY: at_least(0),
+    }
+
+    _refused: ClassVar[Mapping[str, str]] = {
+        'candidate_hosts': 'the batch system chooses the hosts',
+        'output': 'the name of this file is fixed, see Pilot.stdout for its last lines',
+        'error': 'the name of this file is fixed, see Pilot.stderr for its last lines',
+        'layout': 'partitions are set in the definition of the platform',
+    }
+
+    def _verify(self) -> None:
+        if not self.resource:
+            raise DescriptionError('PilotDescription.resource is not set, but it is needed: the label of a platform, '
+                                   "such as 'local.localhost'")
+        if self.nodes:
+            self._verify_whole_nodes()
+            return
+        if self.backup_nodes:
+            raise DescriptionError(f'PilotDescription.backup_nodes is {self.backup_nodes}, but nodes is not set: '
+                                   'only a pilot that is sized by nodes can have some')
+        if not self.cores:
+            raise DescriptionError('PilotDescription.nodes and cores are both 0, but one of them is needed')
+
+    def _verify_whole_nodes(self) -> None:
+        for name in (CORES, GPUS):
+            if self[name]:
+                raise DescriptionError(f'PilotDescription.nodes is {self.nodes} and {name} is {self[name]}, but whole '
+                                       f'nodes have all their {name}: set only one of them')

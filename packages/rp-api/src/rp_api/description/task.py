@@ -1,0 +1,369 @@
+"""The description of a task, and the names of its attributes as constants (`UID`, `RANKS` ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rp_api import constants as c
+from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path_part, structure
+from rp_api.description.typed import Description
+from rp_api.errors import DescriptionError
+from rp_api.record import CastError
+
+UID = 'uid'
+NAME = 'name'
+MODE = 'mode'
+
+EXECUTABLE = 'executable'
+ARGUMENTS = 'arguments'
+INFO_PATTERN = 'info_pattern'
+CODE = 'code'
+FUNCTION = 'function'
+METHOD = 'method'
+ARGS = 'args'
+KWARGS = 'kwargs'
+COMMAND = 'command'
+
+SANDBOX = 'sandbox'
+ENVIRONMENT = 'environment'
+NAMED_ENV = 'named_env'
+PRE_LAUNCH = 'pre_launch'
+POST_LAUNCH = 'post_launch'
+PRE_EXEC = 'pre_exec'
+PRE_EXEC_SYNC = 'pre_exec_sync'
+POST_EXEC = 'post_exec'
+STDOUT = 'stdout'
+STDERR = 'stderr'
+INPUT_STAGING = 'input_staging'
+OUTPUT_STAGING = 'output_staging'
+STAGE_ON_ERROR = 'stage_on_error'
+
+PRIORITY = 'priority'
+USE_MPI = 'use_mpi'
+RANKS = 'ranks'
+RANKS_PER_NODE = 'ranks_per_node'
+CORES_PER_RANK = 'cores_per_rank'
+GPUS_PER_RANK = 'gpus_per_rank'
+THREADING_TYPE = 'threading_type'
+GPU_TYPE = 'gpu_type'
+LFS_PER_RANK = 'lfs_per_rank'
+MEM_PER_RANK = 'mem_per_rank'
+SLOTS = 'slots'
+PILOT = 'pilot'
+PARTITION = 'partition'
+TAGS = 'tags'
+
+RAPTOR_ID = 'raptor_id'
+RAPTOR_CLASS = 'raptor_class'
+RAPTOR_FILE = 'raptor_file'
+
+SERVICES = 'services'
+METADATA = 'metadata'
+TIMEOUT = 'timeout'
+STARTUP_TIMEOUT = 'startup_timeout'
+RESTARTABLE = 'restartable'
+CLEANUP = 'cleanup'
+
+# old names
+CPU_PROCESSES = 'cpu_processes'
+CPU_PROCESS_TYPE = 'cpu_process_type'
+CPU_THREADS = 'cpu_threads'
+CPU_THREAD_TYPE = 'cpu_thread_type'
+GPU_PROCESSES = 'gpu_processes'
+GPU_PROCESS_TYPE = 'gpu_process_type'
+GPU_THREADS = 'gpu_threads'
+GPU_THREAD_TYPE = 'gpu_thread_type'
+LFS_PER_PROCESS = 'lfs_per_process'
+MEM_PER_PROCESS = 'mem_per_process'
+SCHEDULER = 'scheduler'
+WORKER_CLASS = 'worker_class'
+WORKER_FILE = 'worker_file'
+
+# uids that would be taken for something else where a uid or one of these words can stand
+RESERVED_UIDS = ('client', 'resource', 'pilot')
+
+# what a task of each mode has to say at least; tasks of RAPTOR's own have defaults for everything
+_NEEDED = {
+    c.TASK_EXECUTABLE: EXECUTABLE,
+    c.TASK_SERVICE: EXECUTABLE,
+    c.AGENT_SERVICE: EXECUTABLE,
+    c.TASK_PROC: EXECUTABLE,
+    c.TASK_FUNCTION: FUNCTION,
+    c.TASK_METHOD: METHOD,
+    c.TASK_EVAL: CODE,
+    c.TASK_EXEC: CODE,
+    c.TASK_SHELL: COMMAND,
+}
+
+# types of processes and threads that an application may name although they change nothing
+_WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
+
+
+def _per_rank(value: Any) -> Any:
+    """A command for all ranks, or a dict of commands for some: {rank: command or list of commands}, ranks as text."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping) or not all(str(rank).isdecimal() for rank in value):
+        raise CastError('a command or a dict of rank numbers with commands')
+    commands = {str(rank): cmd if isinstance(cmd, str) else list_of(str)(cmd) for rank, cmd in value.items()}
+    return value if commands == value and isinstance(value, dict) else commands
+
+
+def _uid(value: str) -> str | None:
+    if value in RESERVED_UIDS:
+        return f'none of the reserved words {", ".join(RESERVED_UIDS)}'
+    return path_part(value)
+
+
+def _gpus(value: float) -> str | None:
+    if value < 0 or (value > 1 and value != int(value)):
+        return 'a share of a GPU from 0 to 1, or a whole number of GPUs'
+    return None
+
+
+class TaskDescription(Description):
+    """What a task is, what it needs, and where it runs.
+
+    Made from a dict, or filled in attribute by attribute; attributes can be read and set as items, too:
+
+        task = TaskDescription({'executable': '/bin/date', 'ranks': 2})
+        task.arguments = ['-u']
+        task['cores_per_rank'] = 4
+
+    An attribute that is not set has its default; setting it to None is the same as not setting it.
+
+    Identity
+
+    - `uid` (str, ''): unique within the task manager, which makes up one (`task.000000` ...) if it is empty. It names
+      directories, so it is one word without "/"; `client`, `resource` and `pilot` are reserved.
+    - `name` (str, ''): a label for people; the task finds it as `$RP_TASK_NAME`.
+    - `metadata` (dict, {}): data of the application, handed back unchanged; plain data only. The key `lm_skip_gpus`,
+      if true, keeps GPU options out of the launch command (srun).
+
+    What runs
+
+    - `mode` (str, 'task.executable'): what kind of task it is, one of the constants `TASK_EXECUTABLE`, `TASK_SERVICE`,
+      `TASK_FUNCTION`, `TASK_METHOD`, `TASK_EVAL`, `TASK_EXEC`, `TASK_PROC`, `TASK_SHELL`, `RAPTOR_MASTER`,
+      `RAPTOR_WORKER`, `AGENT_SERVICE`. It decides which of the following are needed.
+    - `executable` (str, ''): a program on the PATH or its absolute path; for executables, services and TASK_PROC.
+    - `arguments` (list of str, []): its arguments; `$VAR` and `$(command)` in them are expanded where the task runs.
+    - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or what `PythonTask` returned.
+    - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; `function` is taken if it is empty.
+    - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. What `PythonTask`
+      returned holds its own arguments already, so they stay empty then.
+    - `code` (str, ''): for TASK_EVAL a Python expression, for TASK_EXEC Python statements.
+    - `command` (str, ''): for TASK_SHELL, a command line.
+    - `info_pattern` (str, ''): for services, where to find what the service tells about itself: `stdout:<regex>`,
+      `stderr:<regex>` or `file:<path>:<regex>`; the last group of the regular expression is the information.
+
+    Where it runs and what it finds there
+
+    - `sandbox` (str, ''): the directory it runs in, absolute or relative to the pilot's; default is `<uid>` in there.
+    - `environment` (dict of str, {}): variables to export.
+    - `named_env` (str, ''): an environment that the pilot was told to prepare; the task waits until it is ready.
+      Functions and methods run in their worker's environment and cannot have one.
+    - `pre_launch`, `post_launch` (list of str, []): shell commands run once before and after the launch, where the task
+      is launched from. If one fails, the task fails.
+    - `pre_exec`, `post_exec` (list, []): shell commands run by each rank, on its node, before and after the executable.
+      An entry is a command for all ranks, or a dict from rank numbers to a command or a list of commands. If one fails,
+      the rank ends with exit code 1.
+    - `pre_exec_sync` (bool, False): whether all ranks wait for each other after `pre_exec`.
+    - `stdout`, `stderr` (str, ''): files for the output, absolute or relative to the sandbox; default `<uid>.out` and
+      `<uid>.err`.
+    - `input_staging`, `output_staging` (list, []): staging directives, as text (`source > target`) or as dicts.
+    - `stage_on_error` (bool, False): whether output is staged for tasks that failed or were cancelled, too.
+    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended.
+
+    What it needs
+
+    - `ranks` (int, 1): number of processes, at least 1.
+    - `ranks_per_node` (int, None): at most so many of them on one node; None means no limit.
+    - `cores_per_rank` (int, 1): cores for each rank (hardware threads where a platform counts those), at least 1.
+    - `gpus_per_rank` (float, 0.0): GPUs for each rank; a share (0.25) is a part of a GPU, above 1 it is a whole number.
+    - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB.
+    - `use_mpi` (bool, None): whether the ranks are MPI processes; None means if there are several.
+    - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
+    - `gpu_type` (str, ''): '', `CUDA` or `ROCm`; CUDA sets `CUDA_VISIBLE_DEVICES` for each rank.
+    - `slots` (list of Slot, []): the exact place of each rank, if the application does the scheduling itself.
+    - `tags` (dict, {}): hints to the agent's scheduler. `colocate`: tasks with the same value run on the same nodes;
+      `exclusive`: with different values of `colocate`, on different nodes if possible.
+
+    Who runs it and when
+
+    - `priority` (int, 0): higher is scheduled earlier, as far as possible.
+    - `pilot` (str, ''): the uid of the pilot to run on; empty lets the task manager choose.
+    - `partition` (int, None): the partition of the pilot to run on.
+    - `raptor_id` (str, ''): the uid of the RAPTOR master that has the task executed; `*` for any.
+    - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and the Python file it is in.
+    - `services` (list of str, []): uids of services; the task finds their information as `$RP_INFO_<UID>`.
+    - `timeout` (float, 0.0): seconds after which the task is cancelled, counted from its launch, or from the start of
+      its execution if `startup_timeout` is set; 0 means never.
+    - `startup_timeout` (float, 0.0): seconds within which execution has to start; 0 means no limit.
+    - `restartable` (bool, False): whether the task may run again on another pilot when its pilot fails.
+
+    Old names are understood: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`
+    (threading_type), `gpu_processes` (gpus_per_rank), `gpu_process_type` (gpu_type), `lfs_per_process` (lfs_per_rank),
+    `mem_per_process` (mem_per_rank), `scheduler` (raptor_id), `worker_class` (raptor_class), `worker_file`
+    (raptor_file). If both names are set, the old one counts. `cpu_process_type`, `gpu_threads` and `gpu_thread_type`
+    are accepted and have no effect.
+    """
+
+    __slots__ = ()
+
+    _schema: ClassVar[Mapping[str, Any]] = {
+        UID: str,
+        NAME: str,
+        MODE: one_of(*c.TASK_MODES),
+        EXECUTABLE: str,
+        ARGUMENTS: [str],
+        INFO_PATTERN: str,
+        CODE: str,
+        FUNCTION: str,
+        METHOD: str,
+        ARGS: [Any],
+        KWARGS: {str: Any},
+        COMMAND: str,
+        SANDBOX: str,
+        ENVIRONMENT: {str: str},
+        NAMED_ENV: str,
+        PRE_LAUNCH: [str],
+        POST_LAUNCH: [str],
+        PRE_EXEC: [_per_rank],
+        PRE_EXEC_SYNC: bool,
+        POST_EXEC: [_per_rank],
+        STDOUT: str,
+        STDERR: str,
+        INPUT_STAGING: [structure],
+        OUTPUT_STAGING: [structure],
+        STAGE_ON_ERROR: bool,
+        PRIORITY: int,
+        USE_MPI: bool,
+        RANKS: int,
+        RANKS_PER_NODE: int,
+        CORES_PER_RANK: int,
+        GPUS_PER_RANK: float,
+        THREADING_TYPE: one_of('', c.POSIX, c.OpenMP, ignored=(*_WITHOUT_EFFECT, c.CUDA)),
+        GPU_TYPE: one_of('', c.CUDA, c.ROCm, ignored=(*_WITHOUT_EFFECT, c.POSIX, c.OpenMP)),
+        LFS_PER_RANK: int,
+        MEM_PER_RANK: int,
+        SLOTS: [mapping],
+        PILOT: str,
+        PARTITION: int,
+        TAGS: {str: Any},
+        RAPTOR_ID: str,
+        RAPTOR_CLASS: str,
+        RAPTOR_FILE: str,
+        SERVICES: [str],
+        METADATA: {str: Any},
+        TIMEOUT: float,
+        STARTUP_TIMEOUT: float,
+        RESTARTABLE: bool,
+        CLEANUP: bool,
+        CPU_PROCESS_TYPE: Any,
+        GPU_THREADS: Any,
+        GPU_THREAD_TYPE: Any,
+    }
+
+    _defaults: ClassVar[Mapping[str, Any]] = {
+        UID: '',
+        NAME: '',
+        MODE: c.TASK_EXECUTABLE,
+        EXECUTABLE: '',
+        ARGUMENTS: [],
+        INFO_PATTERN: '',
+        CODE: '',
+        FUNCTION: '',
+        METHOD: '',
+        ARGS: [],
+        KWARGS: {},
+        COMMAND: '',
+        SANDBOX: '',
+        ENVIRONMENT: {},
+        NAMED_ENV: '',
+        PRE_LAUNCH: [],
+        POST_LAUNCH: [],
+        PRE_EXEC: [],
+        PRE_EXEC_SYNC: False,
+        POST_EXEC: [],
+        STDOUT: '',
+        STDERR: '',
+        INPUT_STAGING: [],
+        OUTPUT_STAGING: [],
+        STAGE_ON_ERROR: False,
+        PRIORITY: 0,
+        RANKS: 1,
+        CORES_PER_RANK: 1,
+        GPUS_PER_RANK: 0.0,
+        THREADING_TYPE: '',
+        GPU_TYPE: '',
+        LFS_PER_RANK: 0,
+        MEM_PER_RANK: 0,
+        SLOTS: [],
+        PILOT: '',
+        TAGS: {},
+        RAPTOR_ID: '',
+        RAPTOR_CLASS: '',
+        RAPTOR_FILE: '',
+        SERVICES: [],
+        METADATA: {},
+        TIMEOUT: 0.0,
+        STARTUP_TIMEOUT: 0.0,
+        RESTARTABLE: False,
+        CLEANUP: False,
+        CPU_PROCESS_TYPE: '',
+        GPU_THREADS: 0,
+        GPU_THREAD_TYPE: '',
+    }
+
+    _aliases: ClassVar[Mapping[str, str]] = {
+        CPU_PROCESSES: RANKS,
+        CPU_THREADS: CORES_PER_RANK,
+        CPU_THREAD_TYPE: THREADING_TYPE,
+        GPU_PROCESSES: GPUS_PER_RANK,
+        GPU_PROCESS_TYPE: GPU_TYPE,
+        LFS_PER_PROCESS: LFS_PER_RANK,
+        MEM_PER_PROCESS: MEM_PER_RANK,
+        SCHEDULER: RAPTOR_ID,
+        WORKER_CLASS: RAPTOR_CLASS,
+        WORKER_FILE: RAPTOR_FILE,
+    }
+
+    _checks: ClassVar[Mapping[str, Check]] = {
+        UID: _uid,
+        RANKS: at_least(1),
+        RANKS_PER_NODE: at_least(1),
+        CORES_PER_RANK: at_least(1),
+        GPUS_PER_RANK: _gpus,
+        LFS_PER_RANK: at_least(0),
+        MEM_PER_RANK: at_least(0),
+        PARTITION: at_least(0),
+        TIMEOUT: at_least(0),
+        STARTUP_TIMEOUT: at_least(0),
+    }
+
+    _refused: ClassVar[Mapping[str, str]] = {
+        'cores': 'use "cores_per_rank" for threads, or "ranks" for processes',
+        'mpi': 'use "ranks" for the number of MPI processes, with "use_mpi" for a single one',
+    }
+
+    def _verify(self) -> None:
+        mode = self.mode
+        if mode == c.TASK_METHOD and not self[METHOD]:
+            self[METHOD] = self[FUNCTION]
+        needed = _NEEDED.get(mode)
+        if needed and not self[needed]:
+            raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
+        if mode in (c.TASK_FUNCTION, c.TASK_METHOD):
+            self._verify_call(mode)
+
+    def _verify_call(self, mode: str) -> None:
+        if self.named_env:
+            raise DescriptionError(f'TaskDescription.named_env is {self.named_env!r}, but tasks of mode {mode!r} run '
+                                   "in their worker's environment: leave it unset")
+        if self.args or self.kwargs:
+            from rp_api.functions import is_python_task
+
+            if is_python_task(self.function):
+                raise DescriptionError('TaskDescription.function holds its arguments already, as PythonTask made it: '
+                                       'leave args and kwargs unset')

@@ -1,0 +1,296 @@
+"""The base of the descriptions: a dict whose keys are attributes, with types and defaults.
+
+Rules of this module:
+
+- Only what was set is stored, because an application may hold hundreds of thousands of descriptions.
+- To the outside all attributes are there, always: reading one that was not set gives its default, and `in`, `len`,
+  iteration, `keys`, `items`, `dict(...)` and comparison see them all. A default that can be changed in place (a list,
+  a dict) is made afresh and stored when it is read as an attribute, by index or by `get`; `items` and `values` give
+  copies.
+- Nothing is checked when it is set. `verify` casts every value to the type of its attribute and refuses what cannot be
+  cast, names that do not exist, and values outside of their range. A value of None means "not set".
+- An alias is an old name of an attribute. `verify` moves its value to the new name; to read the old name is to read the
+  new one then. Aliases are not among the keys: a dict with both names would not say which of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, ClassVar, TypeVar
+
+from rp_api.description.casts import Cast, Check, cast_for
+from rp_api.errors import AttributeUnknown, DescriptionError, attribute_type_error, unknown_attribute
+from rp_api.record import CastError, plain, suggestion
+
+D = TypeVar('D', bound='Description')
+
+_LONGEST = 200  # characters of a value that an error message shows
+
+
+class NoSuchAttribute(AttributeUnknown, AttributeError):
+    """An attribute was read that does not exist and was never set: a `KeyError`, and an `AttributeError` as well."""
+
+
+class Description(dict[str, Any]):
+    """A dict with typed attributes; see the rules of this module.
+
+    A sub-class lists its attributes in `_schema` (name -> type, as `casts` describes them), and where they apply also
+    in `_defaults` (None if not listed), `_aliases` (old name -> name), `_checks` (name -> check, see `casts`) and
+    `_refused` (name that is no attribute -> what to use instead).
+    """
+
+    __slots__ = ()
+
+    _schema: ClassVar[Mapping[str, Any]] = {}
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+    _aliases: ClassVar[Mapping[str, str]] = {}
+    _checks: ClassVar[Mapping[str, Check]] = {}
+    _refused: ClassVar[Mapping[str, str]] = {}
+
+    # made from the above for each class
+    _all_defaults: ClassVar[dict[str, Any]] = {}
+    _casts: ClassVar[Mapping[str, Cast]] = {}
+    _mutable: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        defaults = {name: cls._defaults.get(name) for name in cls._schema}
+        casts = {name: cast_for(spec) for name, spec in cls._schema.items()}
+        cls._mutable = tuple(name for name, value in defaults.items() if isinstance(value, list | dict))
+        cls._all_defaults = defaults
+        cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}
+
+    def __init__(self, from_dict: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        if from_dict is None:
+            return
+        if not isinstance(from_dict, Mapping):
+            raise attribute_type_error(f'{type(self).__name__} is made from a dict, not from {_shown(from_dict)}')
+        self.update(from_dict)
+
+    @classmethod
+    def from_sparse(cls: type[D], values: Mapping[str, Any]) -> D:
+        """The description that `sparse` gave `values` for."""
+        return cls(values)
+
+    def sparse(self) -> dict[str, Any]:
+        """What was set and differs from the default, as plain data that shares no list or dict with this one."""
+        defaults = self._all_defaults
+        found = {}
+        for name, value in self._stored():
+            if name not in defaults or value != defaults[name]:
+                found[name] = _sparse(value) if isinstance(value, list | tuple | dict) else value
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """All attributes and what else was set, as plain data that shares no list or dict with this one."""
+        full = self._full()
+        for name, value in self._stored():
+            if isinstance(value, list | tuple | dict):
+                full[name] = plain(value)
+        return full
+
+    def verify(self) -> None:
+        """Cast all values to the types of their attributes; raises `DescriptionError` for what cannot be right."""
+        self._resolve_aliases()
+        casts, checks, unset = self._casts, self._checks, []
+        for name, value in self._stored():
+            if value is None and name in casts:
+                unset.append(name)
+                continue
+            cast = self._cast(name, value)
+            if cast is not value:
+                self[name] = cast  # an existing key, so this is allowed while iterating
+            if name in checks:
+                self._check(name, cast)
+        for name in unset:
+            del self[name]
+        self._verify()
+
+    def _verify(self) -> None:
+        """What a sub-class has to say about its attributes as a whole; all values have their types."""
+
+    def _cast(self, name: str, value: Any) -> Any:
+        cast = self._casts.get(name)
+        if cast is None:
+            raise unknown_attribute(self._complaint(name))
+        try:
+            return cast(value)
+        except CastError as error:
+            sentence = f'{type(self).__name__}.{name} must be {error}, not {_shown(value)}'
+            raise attribute_type_error(sentence) from None
+
+    def _check(self, name: str, value: Any) -> None:
+        allowed = self._checks[name](value)
+        if allowed:
+            raise DescriptionError(f'{type(self).__name__}.{name} is {_shown(value)}, but must be {allowed}')
+
+    def _resolve_aliases(self) -> None:
+        """Move what was set by an old name; 0, '' and None by an old name mean "not set"."""
+        aliases = self._aliases
+        for old in [name for name in dict.keys(self) if name in aliases]:
+            value = dict.pop(self, old)
+            if value:
+                self[aliases[old]] = self._cast(old, value)
+
+    def _complaint(self, name: object) -> str:
+        start = f'{type(self).__name__} has no attribute "{name}"'
+        if name in self._refused:
+            return f'{start}: {self._refused[str(name)]}'
+        return start + suggestion(str(name), self._schema)
+
+    # what is stored, and the full view of it
+
+    def _stored(self) -> ItemsView[str, Any]:
+        return dict.items(self)
+
+    def _full(self) -> dict[str, Any]:
+        """All attributes and what else was set, in the order of the schema, with fresh defaults."""
+        full = self._all_defaults.copy()
+        for name in self._mutable:
+            full[name] = full[name].copy()
+        full.update(self._stored())
+        return full
+
+    def _names(self) -> list[str]:
+        known = self._all_defaults
+        return [*known, *(name for name in dict.keys(self) if name not in known)]
+
+    # attributes
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('_') and name not in self:
+            raise AttributeError(f'{type(self).__name__!r} object has no attribute {name!r}')
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        del self[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._names(), *self._aliases]
+
+    # the methods of a dict
+
+    def __missing__(self, key: str) -> Any:
+        new = self._aliases.get(key)
+        if new is not None:
+            return self[new]
+        try:
+            value = self._all_defaults[key]
+        except KeyError:
+            raise NoSuchAttribute(self._complaint(key)) from None
+        if key in self._mutable:
+            value = value.copy()
+            self[key] = value
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._all_defaults or key in self._aliases or dict.__contains__(self, key)
+
+    def __len__(self) -> int:
+        known = self._all_defaults
+        return len(known) + sum(name not in known for name in dict.keys(self))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names())
+
+    def __delitem__(self, key: str) -> None:
+        """Set an attribute back to its default; `KeyError` for a name that is neither an attribute nor set."""
+        self.pop(key)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Description):
+            return self._full() == other._full()
+        return self._full() == other if isinstance(other, dict) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = None
+
+    def __or__(self: D, other: Any) -> D:  # type: ignore[override]
+        joined = self.copy()
+        joined.update(other)
+        return joined
+
+    def __ior__(self: D, other: Any) -> D:  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        return self._full().keys()
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        return self._full().values()
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        return self._full().items()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key in self:  # which is not the same as being stored
+            return self[key]
+        return default
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """The value of an attribute, which is set back to its default."""
+        if key not in self and default:
+            return default[0]
+        value = self[key]
+        dict.pop(self, key, None)
+        return value
+
+    def update(self, *others: Any, **values: Any) -> None:
+        """Set what `others` (dicts, descriptions, pairs) and `values` hold; a description holds all its attributes."""
+        for other in others:
+            if isinstance(other, type(self)):
+                other = dict(other._stored())
+                for name in [name for name in dict.keys(self) if name in self._all_defaults or name in self._aliases]:
+                    dict.pop(self, name)
+            dict.update(self, other)
+        dict.update(self, values)
+
+    def copy(self: D) -> D:
+        """A description with the same values, which shares lists and dicts with this one."""
+        return _restore(type(self), dict(self._stored()))
+
+    __copy__ = copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), dict(self._stored()))
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.sparse()!r})'
+
+
+def _restore(cls: type[D], stored: dict[str, Any]) -> D:
+    """The description of that class with exactly these values stored."""
+    made = cls()
+    dict.update(made, stored)
+    return made
+
+
+def _sparse(value: Any) -> Any:
+    """Plain data made of `value`, in which descriptions hold only what was set."""
+    if isinstance(value, Description):
+        return value.sparse()
+    if isinstance(value, dict):
+        return {key: _sparse(item) for key, item in value.items()}
+    return [_sparse(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _shown(value: Any) -> str:
+    """The value for an error message."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'

@@ -1,0 +1,166 @@
+"""Python functions and objects as data that can travel to a worker, and back.
+
+A `PythonTask` is text that holds a function with its arguments: base64 of a pickled dict with `func` (bytes), `args`
+and `kwargs`. Functions are serialised by value with cloudpickle, so that functions of the application's main script and
+lambdas can travel, too; what cannot be serialised by value is serialised by reference. To read such data is to run code
+of whoever wrote it: only data of the application itself may be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from rp_api.errors import DeserializationError, SerializationError
+
+_FILE_NAME = 'rp_obj.pkl'
+_PICKLE_START, _PICKLE_END = b'\x80', b'.'
+
+
+class PythonTask:
+    """Call it for the text that `TaskDescription.function` takes: a function together with its arguments.
+
+    Two forms are understood. `PythonTask(func, args, kwargs)` takes the arguments as a tuple or list and a dict (or
+    None); `args` and `kwargs` can be left out or given by name. Everything else is the older form
+    `PythonTask(func, *args, **kwargs)`. A call of the older form that looks like the newer one, such as
+    `PythonTask(func, [1, 2])`, is taken for the newer one. Raises ValueError if `func` cannot be called.
+    """
+
+    def __new__(cls, func: Callable[..., Any], *args: Any, **kwargs: Any) -> str:  # type: ignore[misc]
+        return _encode(func, *_call_arguments(args, kwargs))
+
+    @staticmethod
+    def pythontask(func: Callable[..., Any]) -> Callable[..., str]:
+        """A function which, when it is called, gives the text for a call of `func` with the same arguments."""
+        from functools import update_wrapper
+
+        _require_callable(func)
+
+        def encode(*args: Any, **kwargs: Any) -> str:
+            return _encode(func, args, kwargs)
+        return update_wrapper(encode, func)
+
+    @staticmethod
+    def get_func_attr(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+        """The function, the arguments and the keyword arguments that the text holds.
+
+        Raises ValueError if it is no text, DeserializationError if it cannot be read, and TypeError if it holds
+        something else.
+        """
+        if not isinstance(text, str):
+            raise ValueError(f'a PythonTask is text, not {type(text).__name__}')
+        call = deserialize_bson(text)
+        if not isinstance(call, dict) or set(call) != {'func', 'args', 'kwargs'}:
+            raise TypeError('this text holds no function call: it was not made by PythonTask')
+        func = deserialize_obj(call['func'])
+        if not callable(func):
+            raise TypeError(f'this text holds {type(func).__name__}, which cannot be called')
+        return func, list(call['args']), dict(call['kwargs'])
+
+
+pythontask = PythonTask.pythontask
+
+
+def is_python_task(text: str) -> bool:
+    """Whether the text looks like one made by `PythonTask` (and not like the name of a function); it is not read."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (ValueError, TypeError):
+        return False
+    return data.startswith(_PICKLE_START) and data.endswith(_PICKLE_END)
+
+
+def serialize_obj(obj: Any) -> bytes:
+    """The object as bytes, by value if possible, else by reference; SerializationError if neither is possible."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    try:
+        return bytes(cloudpickle.dumps(obj))
+    except Exception as by_value:
+        try:
+            return pickle.dumps(obj)
+        except Exception:
+            raise SerializationError(f'cannot serialise {type(obj).__name__}: {by_value}') from by_value
+
+
+def deserialize_obj(data: bytes) -> Any:
+    """The object that `serialize_obj` made the bytes of; DeserializationError if that fails."""
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise DeserializationError(f'cannot restore an object: {error!r}', error) from error
+
+
+def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str:
+    """Write the object to a file and give its name; the default is `rp_obj.pkl` in the system's temporary directory."""
+    data = serialize_obj(obj)
+    name, opener = (_default_file(), _private) if fname is None else (os.fspath(fname), None)
+    try:
+        with open(name, 'wb', opener=opener) as file:
+            file.write(data)
+    except OSError as error:
+        raise SerializationError(f'cannot write {name}: {error}') from error
+    return name
+
+
+def deserialize_file(fname: str | os.PathLike[str] | None = None) -> Any:
+    """The object that `serialize_file` wrote to that file; DeserializationError if that fails."""
+    name = _default_file() if fname is None else os.fspath(fname)
+    try:
+        with open(name, 'rb') as file:
+            if fname is None and os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise DeserializationError(f'{name} belongs to another user')
+            data = file.read()
+    except OSError as error:
+        raise DeserializationError(f'cannot read {name}: {error}', error) from error
+    return deserialize_obj(data)
+
+
+def serialize_bson(obj: Any) -> str:
+    """The object as text, for places that take no bytes; SerializationError if that is not possible."""
+    return base64.b64encode(serialize_obj(obj)).decode('ascii')
+
+
+def deserialize_bson(text: str) -> Any:
+    """The object that `serialize_bson` made the text of; DeserializationError if that fails."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise DeserializationError(f'cannot restore an object: {error}', error) from error
+    return deserialize_obj(data)
+
+
+def _encode(func: Callable[..., Any], args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None) -> str:
+    _require_callable(func)
+    return serialize_bson({'func': serialize_obj(func), 'args': list(args), 'kwargs': dict(kwargs or {})})
+
+
+def _call_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """The arguments for the function, from those that were given to `PythonTask` in either form."""
+    given = dict(zip(('args', 'kwargs'), args, strict=False))
+    if len(args) <= 2 and not given.keys() & kwargs and kwargs.keys() <= {'args', 'kwargs'}:
+        given |= kwargs
+        positional, keywords = given.get('args', ()), given.get('kwargs')
+        if isinstance(positional, tuple | list) and isinstance(keywords, dict | None):
+            return positional, keywords
+    return args, kwargs
+
+
+def _require_callable(func: object) -> None:
+    if not callable(func):
+        raise ValueError(f'a PythonTask needs something that can be called, not {func!r}')
+
+
+def _default_file() -> str:
+    import tempfile
+
+    return os.path.join(tempfile.gettempdir(), _FILE_NAME)
+
+
+def _private(name: str, flags: int) -> int:
+    """Open a file that nobody else can read, and that nobody else has put a link in place of."""
+    return os.open(name, flags | os.O_NOFOLLOW, 0o600)

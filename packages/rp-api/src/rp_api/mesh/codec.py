@@ -1,0 +1,114 @@
+"""Plain data as msgpack bytes, one value or a bulk of like items that carries its shared part once.
+
+What travels: None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples arrive as lists) and dicts with
+scalar keys. Paths travel as text, objects with `as_dict()` as what that gives. Text that came from the file system and
+is not valid UTF-8 survives the round trip. Nothing that is executed or instantiated on arrival is ever accepted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from rp_api.errors import CoordinationError
+
+MAX_BYTES = 256 << 20
+"""Size of the largest message, in bytes; larger ones are neither packed nor unpacked."""
+
+MAX_ENTRIES = 1 << 22
+"""Entries of the largest list or dict that is unpacked: a short message cannot claim a huge one."""
+
+_TEXT = 'surrogateescape'
+_EXACT = frozenset({str, int, bool, bytes, type(None)})  # equal values of one of these types have equal bytes
+_MISSING = object()
+
+
+def pack(obj: Any) -> bytes:
+    """The bytes of a value; raises TypeError or ValueError for what cannot travel."""
+    data: bytes = _packer().pack(obj)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f'a message of {len(data)} bytes is too large to send: at most {MAX_BYTES} bytes are allowed')
+    return data
+
+
+def unpack(data: bytes) -> Any:
+    """The value that was packed; raises CoordinationError for anything that is broken, too large or not plain data."""
+    size = len(data)
+    if size > MAX_BYTES:
+        raise CoordinationError(f'malformed message: {size} bytes, at most {MAX_BYTES} are allowed')
+    entries = min(size, MAX_ENTRIES)
+    try:
+        return msgpack.unpackb(data, strict_map_key=False, unicode_errors=_TEXT, max_ext_len=0,
+                               max_array_len=entries, max_map_len=entries)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CoordinationError(f'malformed message: {str(error) or type(error).__name__}') from error
+
+
+def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:
+    """The shared part of the items, and one body per item with what is its own.
+
+    Shared are the keys whose value is the same in all items, down to the type. One item alone shares nothing.
+    """
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise TypeError(f'items of a bulk are mappings, not {type(item).__name__}')
+    packer = _packer()
+    shared = _shared_part(items, packer)
+    bodies = [packer.pack({key: item[key] for key in item if key not in shared}) for item in items]
+    return packer.pack(shared), bodies
+
+
+def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The items of a bulk; no two of them have a mutable value in common."""
+    common = _as_dict(unpack(shared))
+    fixed = {key: value for key, value in common.items() if not isinstance(value, (list, dict))}
+    if len(fixed) == len(common):
+        return [{**fixed, **_as_dict(unpack(body))} for body in bodies]
+    mutable = pack({key: value for key, value in common.items() if key not in fixed})
+    return [{**fixed, **unpack(mutable), **_as_dict(unpack(body))} for body in bodies]
+
+
+def _packer() -> msgpack.Packer:
+    return msgpack.Packer(default=_plain, unicode_errors=_TEXT)
+
+
+def _plain(obj: Any) -> Any:
+    """Plain data for an object that msgpack does not take."""
+    if isinstance(obj, int):
+        raise ValueError(f'an integer of more than 64 bits cannot be sent: {obj!r:.80}')
+    if isinstance(obj, os.PathLike):
+        return os.fspath(obj)
+    as_dict = getattr(obj, 'as_dict', None)
+    if callable(as_dict):
+        return as_dict()
+    raise TypeError(f'a value of type {type(obj).__qualname__} cannot be sent: {obj!r:.80}')
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CoordinationError(f'malformed message: an item is a mapping, not {type(value).__name__}')
+    return value
+
+
+def _shared_part(items: Sequence[Mapping[str, Any]], packer: msgpack.Packer) -> dict[str, Any]:
+    if len(items) < 2:
+        return {}
+    rest = items[1:]
+    return {key: value for key, value in items[0].items() if _in_all(key, value, rest, packer)}
+
+
+def _in_all(key: str, value: Any, items: Sequence[Mapping[str, Any]], packer: msgpack.Packer) -> bool:
+    """Whether all items have this very value: 1, 1.0 and True are equal in Python, but not the same here."""
+    kind = type(value)
+    if kind in _EXACT:
+        for item in items:
+            other = item.get(key, _MISSING)
+            if other is not value and (type(other) is not kind or other != value):
+                return False
+        return True
+    image = packer.pack(value)
+    others = (item.get(key, _MISSING) for item in items)
+    return all(other is value or (other is not _MISSING and packer.pack(other) == image) for other in others)

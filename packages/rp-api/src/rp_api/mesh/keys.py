@@ -1,0 +1,217 @@
+"""Who may connect: CURVE key pairs of a session, the socket options that use them, and the gate that lets peers in.
+
+Every socket that crosses a process boundary is a CURVE server or a CURVE client. A server admits those clients only
+whose public key is in the process's `Gate`; where no gate stands, nobody gets in. Keys are made per session, travel
+in files that only their owner can read, and are never shown or logged. The gate speaks ZAP 1.0 (ZeroMQ RFC 27).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+
+from rp_api.errors import CoordinationError
+from rp_api.mesh.codec import MAX_BYTES
+from rp_api.mesh.loop import Loop
+
+DOMAIN = 'rp'
+"""The ZAP domain of sockets that ask for no other one."""
+
+LINGER = 2.0
+"""Seconds that a socket which is being closed may take to send what it holds."""
+
+_KEY_LENGTH = 40
+_COMPLAINT_INTERVAL = 5.0
+_ZAP_ENDPOINT = 'inproc://zeromq.zap.01'
+_ZAP_VERSION = b'1.0'
+
+
+class Tally:
+    """Counts mishaps that others cause, and logs a warning about them at most every few seconds."""
+
+    __slots__ = ('_next', '_what', 'count')
+
+    def __init__(self, what: str) -> None:
+        self.count = 0
+        self._what = what
+        self._next = 0.0
+
+    def add(self, why: object) -> None:
+        """Count one more."""
+        self.count += 1
+        now = time.monotonic()
+        if now >= self._next:
+            import logging  # only a process that something goes wrong in pays for it
+            self._next = now + _COMPLAINT_INTERVAL
+            logging.getLogger(__name__).warning('%s: %s (%d so far)', self._what, why, self.count)
+
+
+class KeyPair:
+    """A CURVE key pair, both keys as z85 text in bytes; the secret one shows up in no representation."""
+
+    __slots__ = ('public', 'secret')
+
+    def __init__(self, public: bytes, secret: bytes) -> None:
+        self.public = _checked(public)
+        self.secret = _checked(secret)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyPair) and (self.public, self.secret) == (other.public, other.secret)
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
+    def __repr__(self) -> str:
+        return f'KeyPair(public={self.public!r})'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the keys to a new file that nobody else can read at any moment; OSError if something stands there."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        with os.fdopen(fd, 'wb') as file:
+            file.write(self.public + b'\n' + self.secret + b'\n')
+
+
+def generate() -> KeyPair:
+    """A fresh key pair."""
+    return KeyPair(*zmq.curve_keypair())
+
+
+def load(path: str | os.PathLike[str]) -> KeyPair:
+    """The keys from a file; CoordinationError if it is not ours alone, not a key file, or cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CoordinationError(f'cannot read the key file {os.fspath(path)}: {error.strerror}') from error
+    try:
+        fault = _fault(os.fstat(fd))
+        lines = [] if fault else os.read(fd, 1024).splitlines()
+    finally:
+        os.close(fd)
+    if len(lines) == 2:
+        try:
+            return KeyPair(*lines)
+        except CoordinationError:
+            fault = 'it holds no CURVE keys'
+    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault or "it does not hold two lines"}')
+
+
+def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) -> None:
+    """Make a socket that will be bound a CURVE server, whose clients the gate of its context checks for `domain`.
+
+    High-water marks and reconnection stay with the caller, who knows the traffic.
+    """
+    socket.curve_server = True
+    socket.curve_publickey = keys.public
+    socket.curve_secretkey = keys.secret
+    socket.zap_domain = domain.encode()
+    # without this a process in which no gate stands (yet, or any more) would admit everybody
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    _set_common(socket)
+
+
+def make_client(socket: zmq.Socket[Any], keys: KeyPair, server_public: bytes) -> None:
+    """Make a socket that will be connected a CURVE client with the keys `keys` of the server with that public key."""
+    socket.curve_serverkey = _checked(server_public)
+    socket.curve_publickey = keys.public
+    socket.curve_secretkey = keys.secret
+    _set_common(socket)
+
+
+class Gate:
+    """Admits peers by their public keys to all CURVE servers of a context; one per context, served by a loop.
+
+    `refused` counts those who were turned away. Close it after the sockets that it guards.
+    """
+
+    def __init__(self, context: zmq.Context[Any], loop: Loop) -> None:
+        self.context = context
+        self._loop = loop
+        self._allowed: set[tuple[bytes, bytes]] = set()
+        self._refusals = Tally('refused a peer')
+        self._malformed = Tally('malformed authentication request')
+        self._socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        self._socket.linger = 0
+        try:
+            self._socket.bind(_ZAP_ENDPOINT)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise CoordinationError(f'the context has a gate already: {error}') from error
+        loop.add_socket(self._socket, self._receive)
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused."""
+        return self._refusals.count
+
+    def allow(self, public: bytes, domain: str = DOMAIN) -> None:
+        """Admit peers with this public key to the servers of a domain."""
+        self._allowed.add((domain.encode(), _checked(public)))
+
+    def revoke(self, public: bytes, domain: str = DOMAIN) -> None:
+        """Admit no new connection with this public key; existing ones stay."""
+        self._allowed.discard((domain.encode(), public))
+
+    def close(self) -> None:
+        """Stop admitting anybody."""
+        self._loop.remove_socket(self._socket)
+        self._socket.close()
+
+    def _receive(self) -> None:
+        frames = self._socket.recv_multipart()
+        # envelope: address, empty frame; request: version, id, domain, address, identity, mechanism, credentials
+        if len(frames) < 8 or frames[1] or frames[2] != _ZAP_VERSION:
+            self._malformed.add(f'{len(frames)} frames')
+            return
+        sender, _, _, request, domain, address, _, mechanism, *credentials = frames
+        key = self._admitted(domain, mechanism, credentials)
+        if not key:
+            self._refusals.add(f'{mechanism.decode(errors="replace")} from {address.decode(errors="replace")}')
+        status, text = (b'200', b'OK') if key else (b'400', b'not a key of this session')
+        self._socket.send_multipart([sender, b'', _ZAP_VERSION, request, status, text, key, b''])
+
+    def _admitted(self, domain: bytes, mechanism: bytes, credentials: list[bytes]) -> bytes:
+        """The peer's public key if it may come in, else nothing."""
+        if mechanism != b'CURVE' or len(credentials) != 1 or len(credentials[0]) != 32:
+            return b''
+        key: bytes = z85.encode(credentials[0])
+        return key if (domain, key) in self._allowed else b''
+
+
+def _set_common(socket: zmq.Socket[Any]) -> None:
+    """Options that make every connection bounded: in message size, and in the time that a dead peer goes unnoticed."""
+    socket.linger = int(LINGER * 1000)
+    socket.maxmsgsize = MAX_BYTES + 1024
+    socket.handshake_ivl = 10_000
+    socket.heartbeat_ivl = 10_000
+    socket.heartbeat_timeout = 30_000
+    socket.heartbeat_ttl = 30_000
+    socket.tcp_keepalive = 1
+
+
+def _checked(key: bytes) -> bytes:
+    """The key, if it is z85 text of 32 bytes."""
+    try:
+        valid = isinstance(key, bytes) and len(key) == _KEY_LENGTH and len(z85.decode(key)) == 32
+    except (KeyError, struct.error):  # a character, a number that is out of range
+        valid = False
+    if not valid:
+        raise CoordinationError(f'a CURVE key is {_KEY_LENGTH} characters of z85 text')
+    return key
+
+
+def _fault(status: os.stat_result) -> str:
+    """Why a file cannot be trusted to hold keys; empty if it can."""
+    if not stat.S_ISREG(status.st_mode):
+        return 'it is not a file'
+    if status.st_uid != os.geteuid():
+        return f'it belongs to user {status.st_uid}'
+    if status.st_mode & 0o077:
+        return f'others may use it (mode {stat.S_IMODE(status.st_mode):04o}, allowed is 0600)'
+    return ''

@@ -1,0 +1,202 @@
+"""The schema of a platform definition: every field that a configuration file may have, its type and default.
+
+The fields are those of the resource configurations of RADICAL-Pilot 1.103. A number of 0 cores, GPUs or MB
+means that the resource manager finds out on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rp_api.errors import DescriptionError, unknown_attribute
+from rp_api.record import (
+    CastError,
+    Field,
+    Record,
+    anything,
+    count,
+    dict_of,
+    flag,
+    list_of,
+    number,
+    record,
+    text,
+)
+
+VIRTENV_MODES = ('local', 'none', 'private', 'create', 'update', 'use', 'recreate')
+PYTHON_DISTS = ('default', 'anaconda')
+
+# names of earlier versions, which are still found in users' files
+_RENAMED = {
+    'lrms': 'resource_manager',
+    'agent_launch_method': 'launch_methods',
+    'task_launch_method': 'launch_methods',
+    'mpi_launch_method': 'launch_methods',
+    'global_virtenv': 'virtenv',
+    'export_to_cu': 'task_environment',
+}
+
+
+def _text_or_dict(value: Any) -> str | dict[str, Any]:
+    if isinstance(value, str | Mapping):
+        return value if isinstance(value, str) else dict(value)
+    raise CastError('a name or a dict')
+
+
+class AccessSchema(Record):
+    """One way to reach the platform: URLs for submitting jobs, moving files, and interactive commands."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'job_manager_endpoint': Field(text, ''),
+        'job_manager_hop': Field(text, ''),
+        'filesystem_endpoint': Field(text, ''),
+    }
+
+    job_manager_endpoint: str
+    job_manager_hop: str
+    filesystem_endpoint: str
+
+
+class RaptorConfig(Record):
+    """Heartbeats between RAPTOR masters and workers, in seconds."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'hb_delay': Field(number, 5),
+        'hb_timeout': Field(number, 500),
+        'hb_frequency': Field(number, 1000),
+    }
+
+    hb_delay: float
+    hb_timeout: float
+    hb_frequency: float
+
+
+class ResourceConfig(Record):
+    """A platform. The endpoints at the top level are those of the access schema that was chosen."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'label': Field(text, ''),
+        'description': Field(text, ''),
+        'notes': Field(text, ''),
+
+        'schemas': Field(dict_of(record(AccessSchema)), dict),
+        'default_schema': Field(text, ''),
+        **AccessSchema.FIELDS,
+        'default_remote_workdir': Field(text, ''),
+        'default_queue': Field(text, ''),
+        'mandatory_args': Field(list_of(text), list),
+        'forward_tunnel_endpoint': Field(text, ''),
+        'network_interface': Field(text, ''),
+
+        'resource_manager': Field(text, ''),
+        'agent_config': Field(_text_or_dict, 'default'),
+        'agent_scheduler': Field(text, 'CONTINUOUS'),
+        'agent_spawner': Field(text, 'POPEN'),
+        'launch_methods': Field(dict_of(anything), dict),
+
+        'pre_bootstrap_0': Field(list_of(text), list),
+        'pre_bootstrap_1': Field(list_of(text), list),
+        'rp_version': Field(text, 'installed'),
+        'virtenv': Field(text, ''),
+        'virtenv_mode': Field(text, 'local'),
+        'python_dist': Field(text, 'default'),
+        'python_interpreter': Field(text, ''),
+
+        'cores_per_node': Field(count, 0),
+        'gpus_per_node': Field(count, 0),
+        'mem_per_node': Field(count, 0),
+        'lfs_path_per_node': Field(text, ''),
+        'lfs_size_per_node': Field(count, 0),
+        'numa_domain_map': Field(dict_of(dict_of(list_of(count))), dict),
+        'n_partitions': Field(count, 1),
+        'scattered': Field(flag, True),
+        'system_architecture': Field(dict_of(anything), dict),
+        'fake_resources': Field(flag, False),
+
+        'raptor': Field(record(RaptorConfig), RaptorConfig),
+        'new_session_per_task': Field(flag, True),
+        'task_pre_launch': Field(list_of(text), list),
+        'task_post_launch': Field(list_of(text), list),
+        'task_pre_exec': Field(list_of(text), list),
+        'task_post_exec': Field(list_of(text), list),
+        'task_tmp': Field(text, ''),
+        'task_environment': Field(dict_of(text), dict),
+    }
+
+    label: str
+    description: str
+    notes: str
+    schemas: dict[str, AccessSchema]
+    default_schema: str
+    job_manager_endpoint: str
+    job_manager_hop: str
+    filesystem_endpoint: str
+    default_remote_workdir: str
+    default_queue: str
+    mandatory_args: list[str]
+    forward_tunnel_endpoint: str
+    network_interface: str
+    resource_manager: str
+    agent_config: str | dict[str, Any]
+    agent_scheduler: str
+    agent_spawner: str
+    launch_methods: dict[str, Any]
+    pre_bootstrap_0: list[str]
+    pre_bootstrap_1: list[str]
+    rp_version: str
+    virtenv: str
+    virtenv_mode: str
+    python_dist: str
+    python_interpreter: str
+    cores_per_node: int
+    gpus_per_node: int
+    mem_per_node: int
+    lfs_path_per_node: str
+    lfs_size_per_node: int
+    numa_domain_map: dict[str, dict[str, list[int]]]
+    n_partitions: int
+    scattered: bool
+    system_architecture: dict[str, Any]
+    fake_resources: bool
+    raptor: RaptorConfig
+    new_session_per_task: bool
+    task_pre_launch: list[str]
+    task_post_launch: list[str]
+    task_pre_exec: list[str]
+    task_post_exec: list[str]
+    task_tmp: str
+    task_environment: dict[str, str]
+
+    def verify(self) -> None:
+        """Returns if the definition can be used, else raises a DescriptionError that says what is wrong."""
+        super().verify()
+        if not self.resource_manager:
+            raise DescriptionError('resource_manager is required')
+        if self.n_partitions < 1:
+            raise DescriptionError(f'n_partitions must be at least 1, not {self.n_partitions}')
+        self._verify_choice('virtenv_mode', VIRTENV_MODES)
+        self._verify_choice('python_dist', PYTHON_DISTS)
+        if self.default_schema:
+            self._verify_choice('default_schema', tuple(self.schemas))
+        self._verify_launch_methods()
+
+    def _verify_choice(self, name: str, allowed: tuple[str, ...]) -> None:
+        if self[name] not in allowed:
+            raise DescriptionError(f'{name} must be one of {", ".join(allowed)}, not {self[name]!r}')
+
+    def _verify_launch_methods(self) -> None:
+        order = self.launch_methods.get('order')
+        if not order or not isinstance(order, list) or not all(isinstance(name, str) for name in order):
+            raise DescriptionError(f"launch_methods must have a list of names as 'order', not {order!r}")
+        for name, options in self.launch_methods.items():
+            if name != 'order' and not isinstance(options, Mapping):
+                raise DescriptionError(f'launch_methods.{name} must be a dict, not {options!r}')
+
+    def _cast(self, name: str, value: Any) -> Any:
+        if name in _RENAMED:
+            raise unknown_attribute(f'ResourceConfig has no field {name!r}: it is now {_RENAMED[name]!r}')
+        return super()._cast(name, value)

@@ -1,0 +1,179 @@
+"""Finding and ending processes: whole trees, and everything that was started for a task, pilot or session.
+
+Two ways, because neither finds all. `kill_tree` follows sessions, process groups and parents, and so misses a daemon
+that left all three. `sweep` reads the environment that a process was started with, and so misses one that cleared it.
+
+A process is signalled through a process file descriptor, after a second look: a number that the kernel has given to
+another process in between hits nobody. Source of the formats: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+# a process may start another one just before it is signalled; more rounds than that mean a fork bomb
+_ROUNDS = 20
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Process(NamedTuple):
+    """One line of the process table; `started` is in clock ticks since boot."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        """False for a process that has ended and only waits to be asked for its exit code."""
+        return self.state not in 'ZX'
+
+
+def pidfd_open(pid: int) -> int | None:
+    """A file descriptor of the process, readable when it has ended; None if there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def become_subreaper() -> None:
+    """Make this process the parent of all orphans among its descendants; it then has to reap them."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f'cannot become the reaper of orphaned processes: {os.strerror(error)}')
+
+
+def read_process(pid: int) -> Process | None:
+    """The process, or None if there is none of that number."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as stream:
+            line = stream.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # the second field is the name in parentheses, which may hold spaces and parentheses
+    fields = line[line.rindex(b')') + 2:].split()
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def process_table() -> dict[int, Process]:
+    """All processes, by number."""
+    found = (read_process(int(name)) for name in os.listdir('/proc') if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def tree(roots: Collection[int], table: Mapping[int, Process]) -> set[int]:
+    """The processes in `roots`, in the sessions and groups that have those numbers, and all their descendants.
+
+    Ended processes are left out.
+    """
+    members = {process.pid for process in table.values()
+               if process.pid in roots or process.session in roots or process.group in roots}
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    waiting = list(members)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in members:
+                members.add(child)
+                waiting.append(child)
+    return {pid for pid in members if table[pid].alive}
+
+
+def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
+    """Send a signal to the trees of the processes (or sessions) in `roots`; gives the processes it was sent to.
+
+    Before SIGKILL they are all stopped, so that none can start another one that nobody knows of. This process itself is
+    never among them.
+    """
+    wanted = frozenset(roots) - {0}
+    if not wanted:
+        return []
+    if sig == signal.SIGKILL:
+        _repeat(partial(_signal_tree, wanted, signal.SIGSTOP))
+    return sorted(_signal_tree(wanted, sig))
+
+
+def sweep(environ_match: Mapping[str, str | Collection[str]], sig: int) -> list[int]:
+    """Send a signal to all processes of this user that were started with these variables; gives their numbers.
+
+    A collection as value means any one of its members, e.g. {'RP_SESSION_ID': 's', 'RP_TASK_ID': {'a', 'b'}}. With
+    SIGKILL this is repeated until nothing new is found. This process itself is never among them.
+    """
+    if not environ_match:
+        raise ValueError('environ_match is empty: it would match every process of this user')
+    wanted = [_entries(name, value) for name, value in environ_match.items()]
+    once = partial(_signal_matching, wanted, sig)
+    return sorted(_repeat(once) if sig == signal.SIGKILL else once())
+
+
+def _repeat(once: Callable[[], set[int]]) -> set[int]:
+    """All processes that are found in as many rounds as it takes until a round finds no new one."""
+    found: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = once() - found
+        found |= new
+        if not new:
+            break
+    return found
+
+
+def _signal_tree(roots: Collection[int], sig: int) -> set[int]:
+    table = process_table()
+    return {pid for pid in tree(roots, table) if _send(pid, sig, partial(_same, table[pid]))}
+
+
+def _same(process: Process) -> bool:
+    now = read_process(process.pid)
+    return now is not None and now.started == process.started and now.alive
+
+
+def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:
+    pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
+    return {pid for pid in pids if _matches(pid, wanted) and _send(pid, sig, partial(_matches, pid, wanted))}
+
+
+def _entries(name: str, value: str | Collection[str]) -> frozenset[bytes]:
+    values = [value] if isinstance(value, str) else value
+    return frozenset(os.fsencode(f'{name}={text}') for text in values)
+
+
+def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool:
+    """Was the process started with one entry of each set? Processes of other users cannot be read and do not match."""
+    try:
+        with open(f'/proc/{pid}/environ', 'rb') as stream:
+            environ = stream.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    entries = environ.split(b'\0')
+    return all(not entries_of_name.isdisjoint(entries) for entries_of_name in wanted)
+
+
+def _send(pid: int, sig: int, still_meant: Callable[[], bool]) -> bool:
+    """Signal one process, if it is still the one that is meant; True if it was sent."""
+    if pid == os.getpid():
+        return False
+    descriptor = pidfd_open(pid)
+    if descriptor is None:
+        return False
+    try:
+        if not still_meant():
+            return False
+        signal.pidfd_send_signal(descriptor, sig)
+    except (ProcessLookupError, PermissionError):
+        # it has ended since, or runs as another user by a set-user-id program
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,260 @@
+"""The nodes of a pilot, and the search for slots over all of them.
+
+A search is all or nothing. It is quick when there is little hope: a request that failed is remembered, and
+one that asks for no less fails at once until something is released; nodes at the front of the list without
+any free core are skipped as long as they stay so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from threading import RLock
+from typing import Any, ClassVar, NamedTuple
+
+from rp_api.errors import ResourceError
+from rp_api.record import Field, Record, anything
+from rp_api.resources.claim import AMOUNTS, KINDS, Shape, SlotConflict, requirements
+from rp_api.resources.node import Node
+from rp_api.resources.numa import NumaDomainMap, NumaNode
+from rp_api.resources.pool import UNITS, ensure
+from rp_api.resources.slots import RankRequirements, Slot
+
+_ENOUGH = 1_000  # request shapes to remember the limits of
+_SIZES = ('cores_per_node', 'gpus_per_node', 'lfs_per_node', 'mem_per_node')
+
+
+class NodesDiffer(ResourceError, RuntimeError):
+    """Slots cannot be searched for, because the nodes of the list are not alike."""
+
+
+class Request(NamedTuple):
+    """A search: how many slots of which shape, and at most how many of them on one node."""
+
+    shape: Shape
+    n_slots: int
+    per_node: int
+
+    def covers(self, other: Request) -> bool:
+        """Whether this can only be fulfilled where `other` can be."""
+        return (self.n_slots >= other.n_slots and self.per_node <= other.per_node
+                and self.shape.covers(other.shape))
+
+
+class Memory:
+    """What a node list knows about its nodes without looking at them."""
+
+    __slots__ = ('failed', 'full', 'limits', 'positions', 'stale')
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.positions = {node['index']: position for position, node in enumerate(nodes)}
+        self.stale = False  # a node was changed: the nodes have to be looked at again
+        self.failed: Request | None = None
+        self.full = 0  # nodes before this position have no wholly free core
+        self.limits: dict[tuple[Shape, int], int] = {}  # the most slots of a shape that can ever be had
+
+
+class NodeList(Record):
+    """The nodes, whether they are alike (`uniform`), and what each of them has (None where they differ)."""
+
+    __slots__ = ('_lock', '_memory')
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'nodes': Field(anything, list), 'uniform': Field(anything, True),
+        **{name: Field(anything, 0) for name in _SIZES}}
+    NODE: ClassVar[type[Node]] = Node
+
+    nodes: list[Node]
+    uniform: bool
+    cores_per_node: int | None
+    gpus_per_node: int | None
+    lfs_per_node: int | None
+    mem_per_node: int | None
+
+    def __init__(self, from_dict: Mapping[str, Any] | None = None, **values: Any) -> None:
+        self._lock = RLock()
+        self._memory = Memory([])
+        super().__init__(from_dict, **values)
+        for name in AMOUNTS:  # known here also when part of it is in use, as in a list that was sent
+            for node in self['nodes']:
+                node.have_at_least(name, self[f'{name}_per_node'] or 0)
+        self.verify()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == 'nodes':
+            value = [self._node(node) for node in self._cast(name, value)]
+        super().__setitem__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ({'nodes': list(self['nodes'])},)
+
+    def verify(self) -> None:
+        """Takes note of the nodes: to be called after some were added or removed (a search does so as well).
+
+        Raises a ResourceError if two nodes have the same index.
+        """
+        with self._lock:
+            nodes = self['nodes']
+            self._memory = Memory(nodes)
+            if len(self._memory.positions) < len(nodes):
+                twice = Counter(node['index'] for node in nodes).most_common(1)[0][0]
+                raise ResourceError(f'more than one node has the index {twice}')
+            sizes = {node.size() for node in nodes}
+            dict.__setitem__(self, 'uniform', len(sizes) <= 1)
+            for name, values in zip(_SIZES, zip(*sizes, strict=True) if sizes else [(0,)] * 4, strict=True):
+                dict.__setitem__(self, name, values[0] if len(set(values)) == 1 else None)
+            for node in nodes:
+                node.watch(self._freed)
+
+    def find_slots(self, rr: RankRequirements | Mapping[str, Any], n_slots: int = 1,
+                   ranks_per_node: int | None = None) -> list[Slot] | None:
+        """`n_slots` slots that fulfil the requirements, now occupied; None if so many are not free now.
+
+        `ranks_per_node` is the most slots that may lie on one node. Raises a ResourceError (a ValueError) if
+        the request could not be fulfilled if everything were free, and NodesDiffer (also a RuntimeError) if
+        the nodes do not all have the same.
+        """
+        rr = requirements(rr)
+        with self._lock:
+            request = self._request(rr, n_slots, ranks_per_node)
+            self._refuse_impossible(request, rr)
+            failed = self._memory.failed
+            if failed is not None and request.covers(failed):
+                return None
+            slots = self._search(request)
+            if slots is None:
+                self._memory.failed = request
+            return slots
+
+    def release_slots(self, slots: Slot | Mapping[str, Any] | Iterable[Slot | Mapping[str, Any]]) -> None:
+        """Gives slots back.
+
+        A SlotConflict names those that are not (or no longer) in use; the others are released all the same.
+        """
+        refused = []
+        for each in [slots] if isinstance(slots, Mapping) else slots:
+            slot = each if isinstance(each, Slot) else Slot(each)
+            position = self._memory.positions.get(slot['node_index'])
+            try:
+                if position is None:
+                    raise SlotConflict(f'slot is for node {slot["node_index"]}, which is not in the list')
+                self['nodes'][position].deallocate_slot(slot)
+            except SlotConflict as error:
+                refused.append(str(error))
+        if refused:
+            raise SlotConflict('; '.join(refused))
+
+    def check(self) -> None:
+        """Raises an AssertionError if an invariant of a node, or of what is remembered, does not hold."""
+        with self._lock:
+            for node in self['nodes']:
+                node.check()
+            full = self['nodes'][:self._memory.full]
+            ensure(not any(node.has_free_core() for node in full), 'a node with free cores is taken for full')
+            failed = self._memory.failed
+            ensure(failed is None or self._plan(failed) is None, f'{failed} is taken for impossible')
+
+    def _node(self, node: Any) -> Node:
+        """The node as one of this list's kind; a node of that kind is used as it is."""
+        if isinstance(node, self.NODE):
+            return node
+        if not isinstance(node, Mapping):
+            raise ResourceError(f'nodes must be {self.NODE.__name__}s or dicts, not {node!r}')
+        return self.NODE(node)
+
+    def _request(self, rr: RankRequirements, n_slots: int, ranks_per_node: int | None) -> Request:
+        """The request in numbers, refused if it makes no sense for any list or for this one."""
+        for name, value in ('n_slots', n_slots), ('ranks_per_node', ranks_per_node):
+            if value is not None and value < 1:
+                raise ResourceError(f'{name} must be at least 1, not {value}')
+        if self._memory.stale or len(self._memory.positions) != len(self['nodes']):
+            self.verify()
+        if not self['uniform']:
+            sizes = {node.size() for node in self['nodes']}
+            raise NodesDiffer(f'nodes differ in (cores, gpus, lfs, mem): {sorted(sizes)}')
+        return Request(Shape.of(rr), n_slots, ranks_per_node or sys.maxsize)
+
+    def _refuse_impossible(self, request: Request, rr: RankRequirements) -> None:
+        key, limits = (request.shape, request.per_node), self._memory.limits
+        if key not in limits:
+            if len(limits) >= _ENOUGH:
+                limits.clear()
+            limits[key] = sum(node.most(*key) for node in self['nodes'])
+        if limits[key] < request.n_slots:
+            raise ResourceError(self._refusal(request, rr))
+
+    def _refusal(self, request: Request, rr: RankRequirements) -> str:
+        has = [node.capacity() for node in self['nodes']]
+        cores, gpus, lfs, mem = (max((each[name] for each in has), default=0) for name in KINDS + AMOUNTS)
+        cap = f', at most {request.per_node} on a node' if request.per_node < request.n_slots else ''
+        return (f'{request.n_slots} slot(s) of [{rr}] each{cap} can never fit: there are {len(has)} node(s), '
+                f'with {cores} cores, {gpus} GPUs, {lfs} MB lfs and {mem} MB mem each')
+
+    def _search(self, request: Request) -> list[Slot] | None:
+        if request.n_slots == 1:  # needs no plan
+            taken = (node.take(request.shape, 1) for node in self._candidates(request))
+            return next(filter(None, taken), None)
+        plan = self._plan(request)
+        if plan is None:
+            return None
+        slots: list[Slot] = []
+        for node, number in plan:
+            slots += node.take(request.shape, number)
+        if len(slots) < request.n_slots:  # somebody occupied a node directly since the plan was made
+            self.release_slots(slots)
+            return None
+        return slots
+
+    def _plan(self, request: Request) -> list[tuple[Node, int]] | None:
+        """The nodes to use and the number of slots on each, or None if there is not enough room."""
+        plan, missing = [], request.n_slots
+        for node in self._candidates(request):
+            room = node.room(request.shape, min(missing, request.per_node))
+            if room:
+                plan.append((node, room))
+                missing -= room
+                if not missing:
+                    return plan
+        return None
+
+    def _candidates(self, request: Request) -> Iterator[Node]:
+        """The nodes that are worth a closer look, in the order of the list."""
+        nodes, memory = self['nodes'], self._memory
+        if not request.shape.n_cores or request.shape.core_units < UNITS:
+            yield from nodes
+            return
+        for position in range(memory.full, len(nodes)):
+            if nodes[position].has_free_core():
+                yield nodes[position]
+            elif position == memory.full:
+                memory.full += 1
+
+    def _freed(self, node: Node, redefined: bool) -> None:
+        """Something may have become free on the node; if redefined, the node may have become another."""
+        with self._lock:
+            memory = self._memory
+            memory.failed = None
+            memory.full = min(memory.full, memory.positions.get(node['index'], 0))
+            memory.stale |= redefined
+
+
+class NumaNodeList(NodeList):
+    """A list of nodes with NUMA domains; `numa_domain_map` is for nodes that bring no map of their own."""
+
+    __slots__ = ()
+    NODE: ClassVar[type[Node]] = NumaNode
+
+    def __init__(self, from_dict: Mapping[str, Any] | None = None,
+                 numa_domain_map: Mapping[Any, Any] | None = None, **values: Any) -> None:
+        given = {**(from_dict or {}), **values}
+        if numa_domain_map is not None:
+            shared = NumaDomainMap(numa_domain_map)
+            given['nodes'] = [self._with_map(node, shared) for node in given.get('nodes') or []]
+        super().__init__(given)
+
+    @staticmethod
+    def _with_map(node: Any, shared: NumaDomainMap) -> Any:
+        if isinstance(node, NumaNode) or not isinstance(node, Mapping):
+            return node
+        return NumaNode(node, node.get('numa_domain_map') or shared)
+

@@ -1,0 +1,144 @@
+"""What a rank asks for, and what it occupies: the plain records that cross the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from rp_api.constants import BUSY, FREE
+from rp_api.record import CastError, Field, Record, count, flag, integer, number, record, text
+
+
+def share(value: Any) -> float:
+    """The occupation of a device that is in use: above 0 (nothing of it) up to 1 (all of it)."""
+    try:
+        part = number(value)
+    except CastError:
+        part = FREE
+    if not FREE < part <= BUSY:
+        raise CastError('a number above 0, at most 1')
+    return part
+
+
+def occupation(value: Any) -> float | None:
+    """The occupation of any device: from 0 (FREE) to 1 (BUSY), or None (DOWN)."""
+    if value is None:
+        return None
+    try:
+        part = number(value)
+    except CastError:
+        part = -1.0
+    if not FREE <= part <= BUSY:
+        raise CastError('a number from 0 (free) to 1 (busy), or None (down)')
+    return part
+
+
+class ResourceOccupation(Record):
+    """A core or GPU by its index on the node, and which share of it is in use (None: it must not be used)."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {'index': Field(count, 0), 'occupation': Field(occupation)}
+
+    index: int
+    occupation: float | None
+
+    def __str__(self) -> str:
+        return f'{self["index"]}:{self.get("occupation")}'
+
+
+RO = ResourceOccupation
+
+
+def devices(whole: float) -> Callable[[Any], list[RO]]:
+    """A cast to a list of RO that takes ROs, dicts, and plain indices as devices of occupation `whole`."""
+    cast = record(RO)
+
+    def cast_devices(value: Any) -> list[RO]:
+        if not isinstance(value, list | tuple):
+            raise CastError('a list of indices or ResourceOccupations')
+        found: list[Any] = []
+        for item in value:
+            found.append(RO(index=item, occupation=whole) if isinstance(item, int) else cast(item))
+            found[-1].verify()
+        return found
+    return cast_devices
+
+
+class Slot(Record):
+    """What one rank occupies on one node: cores, GPUs, and MB of node-local storage and memory.
+
+    `cores` and `gpus` may be given as indices, which means all of each of them.
+    """
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'cores': Field(devices(BUSY), list),
+        'gpus': Field(devices(BUSY), list),
+        'lfs': Field(count, 0),
+        'mem': Field(count, 0),
+        'node_index': Field(integer, 0),
+        'node_name': Field(text, ''),
+        'version': Field(integer, 1),
+    }
+
+    cores: list[RO]
+    gpus: list[RO]
+    lfs: int
+    mem: int
+    node_index: int
+    node_name: str
+    version: int
+
+
+class RankRequirements(Record):
+    """What each rank of a task needs: numbers of cores and GPUs, the share of each, and MB of storage and
+    memory.
+
+    With `numa`, all of it has to lie in one NUMA domain. Requirements are ordered field by field: `a <= b`
+    says that `a` asks for no more than `b` in any field; two that each ask for more somewhere are not
+    ordered.
+    """
+
+    __slots__ = ()
+    FIELDS: ClassVar[Mapping[str, Field]] = {
+        'n_cores': Field(count, 1),
+        'core_occupation': Field(share, BUSY),
+        'n_gpus': Field(count, 0),
+        'gpu_occupation': Field(share, BUSY),
+        'lfs': Field(count, 0),
+        'mem': Field(count, 0),
+        'numa': Field(flag, False),
+    }
+
+    n_cores: int
+    core_occupation: float
+    n_gpus: int
+    gpu_occupation: float
+    lfs: int
+    mem: int
+    numa: bool
+
+    def __le__(self, other: RankRequirements) -> bool:
+        return all(self[name] <= other[name] for name in self.FIELDS)
+
+    def __lt__(self, other: RankRequirements) -> bool:
+        return self <= other and self != other
+
+    def __ge__(self, other: RankRequirements) -> bool:
+        return other <= self
+
+    def __gt__(self, other: RankRequirements) -> bool:
+        return other < self
+
+    def __str__(self) -> str:
+        parts = [_devices_text(self['n_cores'], 'core', self['core_occupation'])]
+        if self['n_gpus']:
+            parts.append(_devices_text(self['n_gpus'], 'GPU', self['gpu_occupation']))
+        parts += [f'{self[name]} MB {name}' for name in ('lfs', 'mem') if self[name]]
+        return ', '.join(parts) + (' in one NUMA domain' if self['numa'] else '')
+
+
+def _devices_text(number_of: int, kind: str, part: float) -> str:
+    """For messages: '2 cores', '1 GPU (0.5 of each)'."""
+    plural = '' if number_of == 1 else 's'
+    return f'{number_of} {kind}{plural}' + ('' if part == BUSY else f' ({part:g} of each)')

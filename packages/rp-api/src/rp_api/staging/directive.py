@@ -1,0 +1,183 @@
+"""Staging directives: from the forms that users write to the one form that is worked with.
+
+A directive is written as a string, `source > target` or `target < source` (`>>` and `<<` mean the same), as
+the source alone, or as a dict. The expanded form is a plain dict with all keys of `Directive`. Names that
+hold `<` or `>`, or that start or end with a blank, can only be given in a dict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+from rp_api.constants import (
+    CREATE_PARENTS,
+    DEFAULT_ACTION,
+    DEFAULT_FLAGS,
+    DEFAULT_PRIORITY,
+    DOWNLOAD,
+    NON_FATAL,
+    RECURSIVE,
+    STAGING_ACTIONS,
+)
+from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
+from rp_api.record import suggestion
+from rp_api.staging.location import is_web
+
+
+class Directive(TypedDict):
+    """A directive as it crosses the wire; `flags` is a sum of RECURSIVE, CREATE_PARENTS and NON_FATAL."""
+
+    uid: str
+    source: str
+    target: str
+    action: str
+    flags: int
+    priority: int
+
+
+_KEYS = tuple(Directive.__annotations__)
+_ARROW = re.compile(r'>>?|<<?')
+_ACTIONS = {action.casefold(): action for action in STAGING_ACTIONS}
+_FLAGS = {'RECURSIVE': RECURSIVE, 'CREATE_PARENTS': CREATE_PARENTS, 'NON_FATAL': NON_FATAL}
+_FLAG_WORDS = {name.replace('_', '').casefold(): flag for name, flag in _FLAGS.items()}
+_uids = itertools.count()
+
+
+def expand(directives: Any, counter: Iterator[int] | None = None) -> list[Directive]:
+    """The directives in expanded form.
+
+    `directives` is one directive in any form, a list of them, or None. `counter` numbers those without a uid,
+    by default through the life of the process. Raises a DescriptionError that shows the directive and what is
+    wrong with it. What is expanded already stays as it is.
+    """
+    if directives is None:
+        return []
+    many = directives if isinstance(directives, list | tuple) else [directives]
+    return [_expand(directive, _uids if counter is None else counter) for directive in many]
+
+
+def describe(sd: Mapping[str, Any]) -> str:
+    """The directive as one line of text, for messages: `Transfer client:///a > task:///b`."""
+    return f'{sd["action"]} {sd["source"]} > {sd["target"]}'
+
+
+def has_wildcard(name: str) -> bool:
+    """Whether the name could be a pattern for several files."""
+    return any(character in name for character in '*?[')
+
+
+def _expand(directive: Any, counter: Iterator[int]) -> Directive:
+    given = directive if isinstance(directive, Mapping) else _parse(directive)
+    for key in given:
+        if key not in _KEYS:
+            raise unknown_attribute(f'staging directive {directive!r} has an unknown key {key!r}'
+                                    f'{suggestion(str(key), _KEYS)}')
+    try:
+        source = _location('source', given.get('source'))
+        action = _action(given.get('action'))
+        _check_source(source, action)
+        return {
+            'uid': str(given.get('uid') or f'sd.{next(counter):04d}'),
+            'source': source,
+            'target': _target(given.get('target'), source),
+            'action': action,
+            'flags': _flags(given.get('flags')),
+            'priority': _priority(given.get('priority')),
+        }
+    except DescriptionError as error:
+        raise type(error)(f'staging directive {directive!r}: {error}') from None
+
+
+def _parse(directive: Any) -> dict[str, str]:
+    """Source and target of a directive in string form."""
+    words = _text(directive)
+    if words is None:
+        raise attribute_type_error(f'staging directive {directive!r} must be a string or a dict')
+    arrows = _ARROW.findall(words)
+    if not arrows:
+        return {'source': words.strip()}
+    left, right = (word.strip() for word in _ARROW.split(words, maxsplit=1))
+    if len(arrows) > 1 or not left or not right:
+        raise DescriptionError(f"staging directive {directive!r} must be 'source > target' or "
+                               "'target < source'; names that hold < or > can be given in a dict")
+    source, target = (left, right) if arrows[0][0] == '>' else (right, left)
+    return {'source': source, 'target': target}
+
+
+def _text(value: Any) -> str | None:
+    """The value as text: strings, paths and URL objects, but no numbers and containers."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if value is None or isinstance(value, bool | int | float | bytes | Mapping | list | tuple | set):
+        return None
+    return str(value)
+
+
+def _location(key: str, value: Any) -> str:
+    found = _text(value)
+    if not found:
+        raise attribute_type_error(f'{key} must be a path or URL, not {value!r}')
+    if '\0' in found:
+        raise DescriptionError(f'{key} {value!r} holds a null byte')
+    return found
+
+
+def _action(value: Any) -> str:
+    if value is None:
+        return DEFAULT_ACTION
+    action = _ACTIONS.get(str(value).casefold())
+    if action is None:
+        raise DescriptionError(f'action {value!r} is not one of {", ".join(STAGING_ACTIONS)}')
+    return action
+
+
+def _check_source(source: str, action: str) -> None:
+    from_web = is_web(source)
+    if from_web and action != DOWNLOAD:
+        raise DescriptionError(f'source {source!r} can only be fetched with action {DOWNLOAD}, not {action}')
+    if action == DOWNLOAD and not from_web and not source.casefold().startswith('file://'):
+        raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL as source, not {source!r}')
+
+
+def _target(value: Any, source: str) -> str:
+    """The target; by default the last part of the source, or the directory itself if that is a pattern."""
+    if value is not None and value != '':
+        return _location('target', value)
+    path = re.split('[?#]', source)[0] if is_web(source) else source
+    _, _, path = path.rpartition('://')
+    name = os.path.basename(path.rstrip('/'))
+    if name in ('', '.', '..'):
+        raise DescriptionError(f'target is required, since source {source!r} has no name')
+    return '.' if has_wildcard(name) else name
+
+
+def _flags(value: Any) -> int:
+    """The flags as one number; given as a number, a name, or a list of them."""
+    if value is None:
+        return DEFAULT_FLAGS
+    flags = 0
+    for each in value if isinstance(value, list | tuple | set) else [value]:
+        flags |= _flag(each)
+    return flags
+
+
+def _flag(value: Any) -> int:
+    if isinstance(value, str):
+        value = _FLAG_WORDS.get(value.replace('_', '').casefold(), value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= sum(_FLAGS.values()):
+        return value
+    known = ', '.join(f'{name} ({flag})' for name, flag in _FLAGS.items())
+    raise DescriptionError(f'flags {value!r} are not a sum or list of {known}')
+
+
+def _priority(value: Any) -> int:
+    try:
+        return DEFAULT_PRIORITY if value is None else int(value)
+    except (TypeError, ValueError):
+        raise attribute_type_error(f'priority must be an integer, not {value!r}') from None

@@ -1,0 +1,276 @@
+"""What staging directives do with local files.
+
+All operations are idempotent where that is possible, since staging may be repeated after a failure: what is
+there already is replaced, a copy onto itself and a link that exists do nothing. A file appears under its name
+only when it is complete. Directories are copied with all they hold, with or without the flag RECURSIVE.
+
+Where a target leads: a target that ends in a slash, or is an existing directory, takes the source under its
+own name; but a directory that is copied or moved onto an existing directory is merged into it. A source with
+wildcards that is not itself the name of a file takes all files that match, and its target is a directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rp_api.constants import COPY, CREATE_PARENTS, DOWNLOAD, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER
+from rp_api.errors import StagingError
+from rp_api.staging.directive import Directive, describe, has_wildcard
+from rp_api.staging.location import is_web
+
+# the reasons that lie with what is written, whichever of the two files the system names
+_TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_numbers = itertools.count()
+
+
+def perform(sd: Directive, source: str, target: str) -> str:
+    """Does what the directive says with these paths, and returns the path that is there now.
+
+    `source` and `target` are the directive's own, resolved; with wildcards the result is the target
+    directory. Raises a StagingError with the directive, the path at fault, and the reason. TRANSFER and
+    TARBALL are copies, as both ends are local.
+    """
+    with explained(sd, target):
+        parents = bool(sd['flags'] & CREATE_PARENTS)
+        if sd['action'] == DOWNLOAD and is_web(source):
+            from rp_api.staging.download import download  # network modules take long to load
+
+            return download(source, target, parents)
+        operation = _OPERATIONS[sd['action']]
+        matches = _matches(source)
+        if matches is None:
+            return _operate(operation, source, target, parents)
+        for match in matches:
+            _operate(operation, match, os.path.join(target, ''), parents)
+        return target
+
+
+def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
+    """Like `perform`, but returns the error if the directive is flagged NON_FATAL; None if all went well."""
+    try:
+        perform(sd, source, target)
+    except StagingError as error:
+        if sd['flags'] & NON_FATAL:
+            return error
+        raise
+    return None
+
+
+@contextmanager
+def explained(sd: Directive, target: str) -> Iterator[None]:
+    """Turns errors of the operating system into StagingErrors."""
+    try:
+        yield
+    except OSError as error:
+        at_target = error.errno in _TARGET_ERRORS or error.filename is None
+        path = target if at_target else os.fsdecode(error.filename)
+        raise StagingError(describe(sd), path, error.strerror or str(error)) from error
+
+
+def fault(number: int, path: str, reason: str = '') -> OSError:
+    """The error of that number, with the system's words for it or with better ones."""
+    return OSError(number, reason or os.strerror(number), path)
+
+
+def prepare(target: str, parents: bool) -> None:
+    """Makes the directory that the target is to lie in, if the directive allows that."""
+    parent = os.path.dirname(target) or os.curdir
+    if os.path.isdir(parent):
+        return
+    if not parents:
+        raise fault(errno.ENOENT, parent, 'No such directory, and the flag CREATE_PARENTS is not set')
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except FileExistsError:
+        raise fault(errno.ENOTDIR, parent) from None
+
+
+def is_directory_name(target: str) -> bool:
+    """Whether the target can only be a directory, by its name."""
+    return os.path.basename(target) in ('', '.', '..')
+
+
+@contextmanager
+def replacing(target: str) -> Iterator[str]:
+    """A temporary name beside the target, which takes the target's place if no error occurs.
+
+    A link is replaced, not followed. Directories, devices and the like are never replaced.
+    """
+    _check_replaceable(target)
+    temporary = os.path.join(os.path.dirname(target), f'.rp.{os.getpid()}.{next(_numbers)}')
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary in (error.filename, error.filename2):
+            raise fault(error.errno or errno.EIO, target) from error
+        raise
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _check_replaceable(target: str) -> None:
+    if not os.path.lexists(target):
+        return
+    mode = os.lstat(target).st_mode
+    if stat.S_ISDIR(mode):
+        raise fault(errno.EISDIR, target)
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise fault(errno.EEXIST, target, 'Neither a file nor a directory, so it is not replaced')
+
+
+def _matches(source: str) -> list[str] | None:
+    """The files that a source with wildcards stands for, sorted; None if it stands for itself."""
+    if not has_wildcard(source) or os.path.lexists(source):
+        return None
+    import glob  # only needed here
+
+    # the part that exists is not a pattern, whatever it is named
+    literal, rest = source, ''
+    while literal and not os.path.lexists(literal):
+        literal, name = os.path.split(literal.rstrip('/'))
+        rest = os.path.join(name, rest) if rest else name
+    found = sorted(glob.glob(os.path.join(glob.escape(literal), rest)))
+    if not found:
+        raise fault(errno.ENOENT, source, 'No file matches')
+    if len({os.path.basename(match) for match in found}) < len(found):
+        raise fault(errno.EEXIST, source, 'Several files that match have the same name')
+    return found
+
+
+def _operate(operation: Callable[[str, str], None], source: str, target: str, parents: bool) -> str:
+    source = source.rstrip('/') or '/'
+    target = _destination(operation, source, target)
+    prepare(target, parents)
+    operation(source, target)
+    return target
+
+
+def _destination(operation: Callable[[str, str], None], source: str, target: str) -> str:
+    """The path that the source gets: the target, or its own name below it."""
+    into = is_directory_name(target)
+    if not into and os.path.isdir(target):
+        into = not os.path.islink(target) if operation is _link else not os.path.isdir(source)
+    return os.path.join(target, os.path.basename(source)) if into else target
+
+
+def _copy(source: str, target: str) -> None:
+    mode = os.stat(source).st_mode
+    if stat.S_ISDIR(mode):
+        _refuse_inside(source, target)
+        _copy_tree(source, target)
+    elif stat.S_ISREG(mode):
+        _copy_file(source, target)
+    else:
+        raise fault(errno.EINVAL, source, 'Neither a file nor a directory')
+
+
+def _copy_file(source: str, target: str) -> None:
+    import shutil  # takes long to load, and many sessions stage nothing
+
+    if os.path.exists(target) and os.path.samefile(source, target):
+        return
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)
+        shutil.copymode(source, temporary)
+
+
+def _copy_tree(source: str, target: str) -> None:
+    """Copies all that is in the directory; symbolic links inside stay links."""
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise fault(errno.ENOTDIR, target)
+    is_new = not os.path.lexists(target)
+    if is_new:
+        os.mkdir(target)
+    elif os.path.samefile(source, target):
+        return
+    with os.scandir(source) as entries:
+        for entry in entries:
+            below = os.path.join(target, entry.name)
+            if entry.is_symlink():
+                _copy_link(entry.path, below)
+            elif entry.is_dir():
+                _copy_tree(entry.path, below)
+            else:
+                _copy(entry.path, below)
+    if is_new:  # last, since the mode may forbid writing
+        os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
+
+
+def _copy_link(source: str, target: str) -> None:
+    with replacing(target) as temporary:
+        os.symlink(os.readlink(source), temporary)
+
+
+def _link(source: str, target: str) -> None:
+    """Makes a symbolic link with an absolute target."""
+    os.stat(source)  # the error is wanted here and not when the link is used
+    source = os.path.abspath(source)
+    if os.path.islink(target) and os.readlink(target) == source:
+        return
+    place = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
+    if place == os.path.realpath(source):
+        raise fault(errno.ELOOP, target, 'A file cannot be a link to itself')
+    with replacing(target) as temporary:
+        os.symlink(source, temporary)
+
+
+def _move(source: str, target: str) -> None:
+    if os.path.lexists(target) and os.path.realpath(source) == os.path.realpath(target):
+        return
+    is_tree = os.path.isdir(source) and not os.path.islink(source)
+    if is_tree:
+        _refuse_inside(source, target)
+    if is_tree and os.path.isdir(target):
+        _refuse_inside(target, source)
+        _move_by_copy(source, target, is_tree)
+        return
+    try:
+        _rename(source, target, is_tree)
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # another file system
+            raise
+        _move_by_copy(source, target, is_tree)
+
+
+def _rename(source: str, target: str, is_tree: bool) -> None:
+    if is_tree:
+        os.rename(source, target)
+        return
+    _check_replaceable(target)
+    same = os.path.exists(target) and os.path.samefile(source, target)
+    os.replace(source, target)
+    if same:  # two names of one file, of which the system keeps both
+        os.unlink(source)
+
+
+def _move_by_copy(source: str, target: str, is_tree: bool) -> None:
+    if is_tree:
+        import shutil
+
+        _copy(source, target)
+        shutil.rmtree(source)
+        return
+    if os.path.islink(source):
+        _copy_link(source, target)
+    else:
+        _copy(source, target)
+    os.unlink(source)
+
+
+def _refuse_inside(source: str, target: str) -> None:
+    """Raises if the target lies below the directory: the copy would copy itself."""
+    tree, place = os.path.realpath(source), os.path.realpath(target)
+    if place != tree and os.path.commonpath([tree, place]) == tree:
+        raise fault(errno.EINVAL, target, f'The directory {source} cannot be staged into itself')
+
+
+_OPERATIONS: dict[str, Callable[[str, str], None]] = {
+    COPY: _copy, TRANSFER: _copy, TARBALL: _copy, DOWNLOAD: _copy, LINK: _link, MOVE: _move,
+}

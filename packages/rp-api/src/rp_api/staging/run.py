@@ -1,0 +1,48 @@
+"""Carrying out the staging directives of one task or pilot, one after the other, with a trace of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rp_api.errors import DescriptionError, StagingError
+from rp_api.staging.directive import Directive, describe
+from rp_api.staging.files import attempt
+from rp_api.staging.location import Sandboxes, resolve
+from rp_profiling.tracer import Tracer
+
+_ANYWHERE = Sandboxes(client='/', resource='/', session='/', pilot='/', task='/')
+
+
+def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandboxes: Sandboxes, tracer: Tracer,
+        name: str) -> list[str]:
+    """Carry out directives; gives the absolute targets of those that succeeded.
+
+    `bases` are what relative sources and targets are relative to, `name` (`staging_in`, `staging_out`) is the first part
+    of the events' names. Raises `StagingError` for the first directive that fails and is not flagged NON_FATAL.
+    """
+    targets = []
+    for directive in directives:
+        tracer.record(f'{name}_start', uid, msg=directive['uid'])
+        source, target = (resolve(directive[end], base, sandboxes)
+                          for end, base in zip(('source', 'target'), bases, strict=True))
+        try:
+            failed = attempt(directive, source, target)
+        except StagingError:
+            tracer.record(f'{name}_fail', uid, msg=directive['uid'])
+            raise
+        if failed:
+            tracer.record(f'{name}_fail', uid, msg=directive['uid'])
+        else:
+            tracer.record(f'{name}_stop', uid, msg=directive['uid'])
+            targets.append(target)
+    return targets
+
+
+def check_locations(directives: Iterable[Directive]) -> None:
+    """Refuse URLs that lead nowhere, whatever the sandboxes are; raises `DescriptionError` with the directive."""
+    for directive in directives:
+        try:
+            for end in (directive['source'], directive['target']):
+                resolve(end, 'task', _ANYWHERE)
+        except DescriptionError as error:
+            raise DescriptionError(f'staging directive [{describe(directive)}]: {error}') from None

@@ -1,0 +1,95 @@
+"""Many small files in one: what the action TARBALL packs on one side and unpacks on the other."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable
+
+from rp_api.staging.directive import Directive
+from rp_api.staging.files import explained, fault, replacing
+
+
+def pack(tarball: str, members: Iterable[tuple[Directive, str, str]]) -> None:
+    """Writes a tar file, which replaces one that exists.
+
+    `members` are directives, each with the path of its source and the name that it gets: a path relative to
+    the directory where the tar file will be unpacked. Directories are packed with all they hold. Raises a
+    StagingError for the first member that cannot be packed.
+    """
+    with replacing(tarball) as temporary, tarfile.open(temporary, 'w') as tar:
+        for sd, source, name in members:
+            with explained(sd, tarball):
+                _check_name(name)
+                # links below a directory stay links, but the source itself may be one to what is wanted
+                tar.add(os.path.realpath(source, strict=True), name, filter=_accept)
+
+
+def unpack(sd: Directive, tarball: str, directory: str) -> list[str]:
+    """Unpacks a tar file below the directory, and returns the paths of the files and links in it.
+
+    Whatever the file holds, nothing is written outside of the directory. What exists is replaced, and
+    directories are merged. Raises a StagingError.
+    """
+    with explained(sd, directory):
+        try:
+            with tarfile.open(tarball, 'r:') as tar:
+                return _extract_all(tar, directory)
+        except (tarfile.TarError, KeyError) as error:
+            raise fault(errno.EINVAL, tarball, f'Not a sound tar file: {error}') from error
+
+
+def _check_name(name: str) -> None:
+    if os.path.isabs(name) or '..' in name.split('/') or not name.strip('/.'):
+        raise fault(errno.EINVAL, name, 'Not a path inside of the directory to unpack in')
+
+
+def _accept(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        raise fault(errno.EINVAL, member.name, 'Neither a file nor a directory')
+    return member
+
+
+def _extract_all(tar: tarfile.TarFile, directory: str) -> list[str]:
+    found, modes = [], {}
+    for member in tar:
+        _check_name(member.name)
+        _accept(member)
+        path = os.path.join(directory, member.name)
+        _check_parent(path, directory)
+        if not member.isdir():
+            _extract(tar, member, path)
+            found.append(path)
+        elif not os.path.isdir(path):
+            os.makedirs(path)
+            modes[path] = member.mode & 0o777
+    for path, mode in modes.items():  # last, since the mode may forbid writing
+        os.chmod(path, mode)
+    return found
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with replacing(path) as temporary:
+        if member.issym():
+            os.symlink(member.linkname, temporary)
+        else:
+            _write(tar, member, temporary)
+
+
+def _check_parent(path: str, directory: str) -> None:
+    """Raises if links that were unpacked before, or are there, lead out of the directory."""
+    root, parent = os.path.realpath(directory), os.path.realpath(os.path.dirname(path))
+    if os.path.commonpath([root, parent]) != root:
+        raise fault(errno.EINVAL, path, f'Leads out of {directory}')
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
+    content = tar.extractfile(member)
+    if content is None:
+        raise fault(errno.EINVAL, path, 'Has no content')
+    with content, open(path, 'wb') as file:
+        shutil.copyfileobj(content, file)
+        os.fchmod(file.fileno(), member.mode & 0o777)

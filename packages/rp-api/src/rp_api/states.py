@@ -1,0 +1,307 @@
+"""The states of pilots and tasks, and the only rules by which they change.
+
+Rules of this module:
+
+- A pilot and a task each move along one line of states. Every state has a number; a move to a lower or to the same
+  number changes nothing, because the news is old.
+- A move forward may skip states. Each skipped state is announced once, in order, so that every state is seen exactly
+  once by whoever listens. FAILED and CANCELED can be reached from anywhere; on the way to them nothing is filled in.
+- DONE, FAILED and CANCELED are final and share the highest number. A final state never changes, with one exception:
+  news of the real end may arrive after a cancellation was recorded, so CANCELED can be corrected to DONE or FAILED. A
+  FAILED pilot can be corrected to any final state, because the batch system has the last word on it.
+- Whatever changes a state asks `StateModel.progress`. Nothing else in the project compares states by name.
+
+The tables follow the state model in the documentation of RADICAL-Pilot. The value of a state constant is its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rp_api.errors import StateError
+
+NEW: Final = 'NEW'
+DONE: Final = 'DONE'
+FAILED: Final = 'FAILED'
+CANCELED: Final = 'CANCELED'
+
+INITIAL: list[str] = [NEW]
+FINAL: list[str] = [DONE, FAILED, CANCELED]
+
+PMGR_LAUNCHING_PENDING: Final = 'PMGR_LAUNCHING_PENDING'
+PMGR_LAUNCHING: Final = 'PMGR_LAUNCHING'
+PMGR_ACTIVE_PENDING: Final = 'PMGR_ACTIVE_PENDING'
+PMGR_ACTIVE: Final = 'PMGR_ACTIVE'
+
+TMGR_SCHEDULING_PENDING: Final = 'TMGR_SCHEDULING_PENDING'
+TMGR_SCHEDULING: Final = 'TMGR_SCHEDULING'
+TMGR_STAGING_INPUT_PENDING: Final = 'TMGR_STAGING_INPUT_PENDING'
+TMGR_STAGING_INPUT: Final = 'TMGR_STAGING_INPUT'
+AGENT_STAGING_INPUT_PENDING: Final = 'AGENT_STAGING_INPUT_PENDING'
+AGENT_STAGING_INPUT: Final = 'AGENT_STAGING_INPUT'
+AGENT_SCHEDULING_PENDING: Final = 'AGENT_SCHEDULING_PENDING'
+AGENT_SCHEDULING: Final = 'AGENT_SCHEDULING'
+AGENT_EXECUTING_PENDING: Final = 'AGENT_EXECUTING_PENDING'
+AGENT_EXECUTING: Final = 'AGENT_EXECUTING'
+AGENT_STAGING_OUTPUT_PENDING: Final = 'AGENT_STAGING_OUTPUT_PENDING'
+AGENT_STAGING_OUTPUT: Final = 'AGENT_STAGING_OUTPUT'
+TMGR_STAGING_OUTPUT_PENDING: Final = 'TMGR_STAGING_OUTPUT_PENDING'
+TMGR_STAGING_OUTPUT: Final = 'TMGR_STAGING_OUTPUT'
+
+# names from the time when a task manager was called a unit manager
+UMGR_SCHEDULING_PENDING = TMGR_SCHEDULING_PENDING
+UMGR_SCHEDULING = TMGR_SCHEDULING
+UMGR_STAGING_INPUT_PENDING = TMGR_STAGING_INPUT_PENDING
+UMGR_STAGING_INPUT = TMGR_STAGING_INPUT
+UMGR_STAGING_OUTPUT_PENDING = TMGR_STAGING_OUTPUT_PENDING
+UMGR_STAGING_OUTPUT = TMGR_STAGING_OUTPUT
+
+
+class State(NamedTuple):
+    """One row of a state table: the state, its number, who holds the entity meanwhile, and what happens to it."""
+
+    name: str
+    value: int
+    module: str
+    component: str
+    meaning: str
+
+
+PILOT_STATES = (
+    State(NEW, 0, 'pilot manager', 'pilot manager', 'the pilot object has been made'),
+    State(PMGR_LAUNCHING_PENDING, 1, 'pilot manager', 'launcher queue', 'waits to be submitted'),
+    State(PMGR_LAUNCHING, 2, 'pilot manager', 'launcher', 'is being submitted to the batch system'),
+    State(PMGR_ACTIVE_PENDING, 3, 'batch system', 'batch queue', 'waits in the batch queue, or its agent starts up'),
+    State(PMGR_ACTIVE, 4, 'batch system', 'agent', 'holds its resources and runs tasks'),
+    State(DONE, 5, 'pilot manager', 'pilot manager', 'has ended as it should'),
+    State(FAILED, 5, 'pilot manager', 'pilot manager', 'has ended with an error'),
+    State(CANCELED, 5, 'pilot manager', 'pilot manager', 'was ended on request'),
+)
+
+TASK_STATES = (
+    State(NEW, 0, 'task manager', 'task manager', 'the task object has been made'),
+    State(TMGR_SCHEDULING_PENDING, 1, 'task manager', 'scheduler queue', 'waits to be given to a pilot'),
+    State(TMGR_SCHEDULING, 2, 'task manager', 'scheduler', 'is being given to a pilot'),
+    State(TMGR_STAGING_INPUT_PENDING, 3, 'task manager', 'input stager queue', 'waits for its data to be staged'),
+    State(TMGR_STAGING_INPUT, 4, 'task manager', 'input stager', 'its data move to the platform'),
+    State(AGENT_STAGING_INPUT_PENDING, 5, 'agent', 'input stager queue', 'waits for the agent to pick it up'),
+    State(AGENT_STAGING_INPUT, 6, 'agent', 'input stager', 'its data move into its sandbox'),
+    State(AGENT_SCHEDULING_PENDING, 7, 'agent', 'scheduler queue', 'waits for the scheduler of the agent'),
+    State(AGENT_SCHEDULING, 8, 'agent', 'scheduler', 'waits for free cores and GPUs'),
+    State(AGENT_EXECUTING_PENDING, 9, 'agent', 'executor queue', 'has cores and GPUs, waits to be launched'),
+    State(AGENT_EXECUTING, 10, 'agent', 'executor', 'runs on its cores and GPUs'),
+    State(AGENT_STAGING_OUTPUT_PENDING, 11, 'agent', 'output stager queue', 'has run, its output waits'),
+    State(AGENT_STAGING_OUTPUT, 12, 'agent', 'output stager', 'its output moves within the platform'),
+    State(TMGR_STAGING_OUTPUT_PENDING, 13, 'task manager', 'output stager queue', 'waits for the task manager'),
+    State(TMGR_STAGING_OUTPUT, 14, 'task manager', 'output stager', 'its output moves to the client'),
+    State(DONE, 15, 'task manager', 'task manager', 'has ended as it should'),
+    State(FAILED, 15, 'task manager', 'task manager', 'has ended with an error'),
+    State(CANCELED, 15, 'task manager', 'task manager', 'was ended on request'),
+)
+
+# the only moves from one final state to another
+_LATE_END = ((CANCELED, DONE), (CANCELED, FAILED))
+_PILOT_LATE_END = (*_LATE_END, (FAILED, DONE), (FAILED, CANCELED))
+
+
+class StateModel:
+    """One linear model of states: their numbers, and the answer for every move from one state to another.
+
+    All answers are computed when the model is made, so that asking costs one dictionary look-up.
+    """
+
+    __slots__ = ('_steps', 'corrections', 'name', 'rows', 'values')
+
+    def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...]) -> None:
+        self.name = name
+        self.rows = rows
+        self.corrections = corrections
+        self.values: Mapping[str | None, int] = {None: -1, **{row.name: row.value for row in rows}}
+        self._steps = self._all_steps()
+
+    @property
+    def names(self) -> list[str]:
+        """All states of the model, in the order of their numbers."""
+        return [row.name for row in self.rows]
+
+    def value(self, state: str | None) -> int:
+        """The number of `state`; -1 for None, which is the state of an entity of which nothing is known yet."""
+        try:
+            return self.values[state]
+        except (KeyError, TypeError):
+            raise self._unknown(state) from None
+
+    def is_final(self, state: str | None) -> bool:
+        """Whether an entity in `state` has ended."""
+        return self.value(state) == self.rows[-1].value
+
+    def progress(self, current: str | None, target: str) -> tuple[str, list[str]]:
+        """The state that an entity is in after it was told to move to `target`, and the states to announce for that.
+
+        `current` is None for an entity that has no state yet. Old news gives `(current, [])`. Raises `StateError` for
+        an unknown state and for a final state that was told to become another one.
+        """
+        try:
+            new, passed = self._steps[current, target]
+        except (KeyError, TypeError):
+            raise self._refusal(current, target) from None
+        return new, passed.copy()
+
+    def collapse(self, states: Iterable[str | None]) -> str | None:
+        """The one state that stands for several reports on one entity; None if there is no report.
+
+        DONE wins over FAILED, FAILED over CANCELED, and each over any state that is not final; of those the one that is
+        furthest along wins.
+        """
+        seen = set(states)
+        for state in FINAL:
+            if state in seen:
+                return state
+        return max(seen, key=self.value, default=None)
+
+    def check(self) -> None:
+        """Verify the invariants of the model's tables; raises `StateError` on the first that does not hold."""
+        self._check_values()
+        for current in self.values:
+            for target in self.names:
+                self._check_step(current, target)
+
+    def _all_steps(self) -> dict[tuple[str | None, str], tuple[str, list[str]]]:
+        steps = {}
+        for current in self.values:
+            for target in self.names:
+                step = self._step(current, target)
+                if step is not None:
+                    steps[current, target] = step
+        return steps
+
+    def _step(self, current: str | None, target: str) -> tuple[str, list[str]] | None:
+        """The rule behind `progress`; None for an illegal move."""
+        here, there = self.values[current], self.values[target]
+        if current is not None and (there < here or target == current):
+            return current, []
+        if here == there:
+            return (target, [target]) if (current, target) in self.corrections else None
+        if target in (FAILED, CANCELED):
+            return target, [target]
+        return target, [row.name for row in self.rows if here < row.value < there] + [target]
+
+    def _unknown(self, state: object) -> StateError:
+        return StateError(f'[{state}] is not a state of a {self.name}: use one of {", ".join(self.names)}')
+
+    def _refusal(self, current: object, target: object) -> StateError:
+        for state in (current, target):
+            if state not in self.names and not (state is None and state is current):
+                return self._unknown(state)
+        return StateError(f'a {self.name} in the final state {current} cannot become {target}')
+
+    def _check_values(self) -> None:
+        top = self.rows[-1].value
+        line = [row.value for row in self.rows if row.name not in FINAL]
+        self._require(line == list(range(top)), f'the numbers {line} do not count from 0 to {top - 1}')
+        ends = [row.name for row in self.rows if row.value == top]
+        self._require(ends == FINAL, f'{ends} share the highest number, not {FINAL}')
+        self._require(len(set(self.names)) == len(self.rows), 'a state is listed twice')
+
+    def _check_step(self, current: str | None, target: str) -> None:
+        step = self._steps.get((current, target))
+        move = f'{current} -> {target}'
+        if step is None:
+            self._require(self.is_final(current) and self.is_final(target) and current != target, f'{move} is missing')
+            return
+        new, passed = step
+        self._require(new == (passed[-1] if passed else current), f'{move} ends in {new} but announces {passed}')
+        if new == current:
+            old_news = self.values[target] < self.values[current] or target == current
+            self._require(old_news and not passed, f'{move} is ignored')
+            return
+        self._require(new == target, f'{move} ends in {new}')
+        if target in (FAILED, CANCELED) or self.is_final(current):
+            self._require(passed == [target], f'{move} announces {passed}')
+        else:
+            numbers = [self.values[state] for state in passed]
+            wanted = list(range(self.values[current] + 1, self.values[target] + 1))
+            self._require(numbers == wanted, f'{move} announces {passed}')
+
+    def _require(self, holds: bool, complaint: str) -> None:
+        if not holds:
+            raise StateError(f'the state table of a {self.name} is broken: {complaint}')
+
+
+PILOT = StateModel('pilot', PILOT_STATES, _PILOT_LATE_END)
+TASK = StateModel('task', TASK_STATES, _LATE_END)
+
+
+def pilot_value(state: str | None) -> int:
+    """The number of a pilot state: 0 for NEW up to 5 for the final ones, -1 for None."""
+    return PILOT.value(state)
+
+
+def task_value(state: str | None) -> int:
+    """The number of a task state: 0 for NEW up to 15 for the final ones, -1 for None."""
+    return TASK.value(state)
+
+
+def progress(model: StateModel, current: str | None, target: str) -> tuple[str, list[str]]:
+    """The new state and the states to announce when an entity of `model` moves from `current` to `target`."""
+    return model.progress(current, target)
+
+
+# the states of 2015, as the texts found in traces and databases of that time
+CAMEL_CASE_STATES: Mapping[str, str] = {
+    'New': NEW,
+    'Done': DONE,
+    'Canceling': CANCELED,
+    'Canceled': CANCELED,
+    'Failed': FAILED,
+    'Pending': PMGR_LAUNCHING_PENDING,
+    'PendingLaunch': PMGR_LAUNCHING_PENDING,
+    'Launching': PMGR_LAUNCHING,
+    'PendingActive': PMGR_ACTIVE_PENDING,
+    'Active': PMGR_ACTIVE,
+    'Unscheduled': TMGR_SCHEDULING_PENDING,
+    'Scheduling': TMGR_SCHEDULING,
+    'PendingInputStaging': TMGR_STAGING_INPUT_PENDING,
+    'StagingInput': TMGR_STAGING_INPUT,
+    'PendingAgentInputStaging': AGENT_STAGING_INPUT_PENDING,
+    'AgentStagingInputPending': AGENT_STAGING_INPUT_PENDING,
+    'AgentStagingInput': AGENT_STAGING_INPUT,
+    'AllocatingPending': AGENT_SCHEDULING_PENDING,
+    'Allocating': AGENT_SCHEDULING,
+    'PendingExecution': AGENT_EXECUTING_PENDING,
+    'ExecutingPending': AGENT_EXECUTING_PENDING,
+    'Executing': AGENT_EXECUTING,
+    'PendingAgentOutputStaging': AGENT_STAGING_OUTPUT_PENDING,
+    'AgentStagingOutputPending': AGENT_STAGING_OUTPUT_PENDING,
+    'AgentStagingOutput': AGENT_STAGING_OUTPUT,
+    'PendingOutputStaging': TMGR_STAGING_OUTPUT_PENDING,
+    'StagingOutput': TMGR_STAGING_OUTPUT,
+}
+
+# the constants of 2015 that have another name now
+OLD_DEFINES: Mapping[str, str] = {
+    'CANCELING': CANCELED,
+    'PENDING': PMGR_LAUNCHING_PENDING,
+    'PENDING_LAUNCH': PMGR_LAUNCHING_PENDING,
+    'LAUNCHING': PMGR_LAUNCHING,
+    'PENDING_ACTIVE': PMGR_ACTIVE_PENDING,
+    'ACTIVE_PENDING': PMGR_ACTIVE_PENDING,
+    'ACTIVE': PMGR_ACTIVE,
+    'UNSCHEDULED': TMGR_SCHEDULING_PENDING,
+    'SCHEDULING': TMGR_SCHEDULING,
+    'PENDING_INPUT_STAGING': TMGR_STAGING_INPUT_PENDING,
+    'STAGING_INPUT': TMGR_STAGING_INPUT,
+    'ALLOCATING_PENDING': AGENT_SCHEDULING_PENDING,
+    'ALLOCATING': AGENT_SCHEDULING,
+    'PENDING_EXECUTION': AGENT_EXECUTING_PENDING,
+    'EXECUTING_PENDING': AGENT_EXECUTING_PENDING,
+    'EXECUTING': AGENT_EXECUTING,
+    'PENDING_OUTPUT_STAGING': TMGR_STAGING_OUTPUT_PENDING,
+    'STAGING_OUTPUT': TMGR_STAGING_OUTPUT,
+}
+
+# some of these names are common words, so they exist as constants only for applications that ask for them
+if 'RP_ENABLE_OLD_DEFINES' in os.environ:
+    globals().update(OLD_DEFINES)

@@ -1,0 +1,268 @@
+"""Keys stay with their owner, and only those whom the gate knows get in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from zmq.utils import z85
+
+from rp_api.errors import CoordinationError
+from rp_api.mesh import keys
+from rp_api.mesh.loop import Loop
+
+PATIENCE = 20.0
+REFUSALS = (zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+            | zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
+
+
+class Site:
+    """A server of its own context, guarded by a gate, with its loop in a thread; and clients in a context of theirs."""
+
+    def __init__(self, address: str) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.clients: zmq.Context[Any] = zmq.Context()
+        self.loop = Loop()
+        self.gate = keys.Gate(self.context, self.loop)
+        self.keys = keys.generate()
+        self.server = self.context.socket(zmq.ROUTER)
+        keys.make_server(self.server, self.keys)
+        self.server.bind(address)
+        self.address = self.server.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._open: list[zmq.Socket[Any]] = []
+        self.messages: list[bytes] = []
+        self.arrived = threading.Event()
+        self.loop.add_socket(self.server, self._receive)
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def _receive(self) -> None:
+        self.messages.append(self.server.recv_multipart()[-1])
+        self.arrived.set()
+
+    def client(self, own: keys.KeyPair | None, server: bytes) -> zmq.Socket[Any]:
+        """Have a client say 'hello'; gives a socket that tells how its handshake ended."""
+        socket = self.clients.socket(zmq.DEALER)
+        if own:
+            keys.make_client(socket, own, server)
+        monitor = socket.get_monitor_socket(REFUSALS | zmq.Event.HANDSHAKE_SUCCEEDED)
+        socket.connect(self.address)
+        socket.send(b'hello')
+        self._open += [monitor, socket]
+        return monitor
+
+    def close(self) -> None:
+        self.loop.stop()
+        self._thread.join()
+        self.loop.remove_socket(self.server)
+        self.server.close(linger=0)
+        self.gate.close()
+        self.loop.close()
+        self.context.term()
+        for socket in self._open:
+            socket.close(linger=0)
+        self.clients.term()
+
+
+@pytest.fixture(params=['tcp', 'ipc'])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    site = Site('tcp://127.0.0.1:*' if request.param == 'tcp' else f'ipc://{tmp_path}/server')
+    yield site
+    site.close()
+
+
+def outcome(monitor: zmq.Socket[Any]) -> int:
+    """The event that ended a handshake."""
+    assert monitor.poll(int(PATIENCE * 1000)), 'the handshake did not end'
+    return int.from_bytes(monitor.recv_multipart()[0][:2], 'little')
+
+
+@pytest.mark.timeout(60)
+def test_a_key_in_the_gate_gets_in(site: Site) -> None:
+    own = keys.generate()
+    site.gate.allow(own.public)
+    monitor = site.client(own, site.keys.public)
+    assert outcome(monitor) == zmq.Event.HANDSHAKE_SUCCEEDED
+    assert site.arrived.wait(PATIENCE)
+    assert site.messages == [b'hello']
+    assert site.gate.refused == 0
+
+
+@pytest.mark.timeout(60)
+def test_an_unknown_key_is_refused_and_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            monitor = site.client(keys.generate(), site.keys.public)
+            assert outcome(monitor) == zmq.Event.HANDSHAKE_FAILED_AUTH
+    assert site.gate.refused == 3
+    assert len([record for record in caplog.records if 'refused a peer' in record.message]) == 1
+    assert site.messages == []
+
+
+@pytest.mark.timeout(60)
+def test_no_key_is_refused(site: Site) -> None:
+    monitor = site.client(None, b'')
+    assert outcome(monitor) & REFUSALS
+    assert site.messages == []
+
+
+@pytest.mark.timeout(60)
+def test_a_server_with_other_keys_is_refused(site: Site) -> None:
+    own = keys.generate()
+    site.gate.allow(own.public)
+    monitor = site.client(own, keys.generate().public)
+    assert outcome(monitor) & REFUSALS
+    assert site.messages == []
+
+
+@pytest.mark.timeout(60)
+def test_a_key_of_another_domain_and_a_revoked_one_are_refused(site: Site) -> None:
+    other, revoked = keys.generate(), keys.generate()
+    site.gate.allow(other.public, 'elsewhere')
+    site.gate.allow(revoked.public)
+    site.gate.revoke(revoked.public)
+    for own in (other, revoked):
+        monitor = site.client(own, site.keys.public)
+        assert outcome(monitor) == zmq.Event.HANDSHAKE_FAILED_AUTH
+    assert site.messages == []
+
+
+@pytest.mark.timeout(60)
+def test_nobody_gets_in_where_no_gate_stands() -> None:
+    site = Site('tcp://127.0.0.1:*')
+    try:
+        own = keys.generate()
+        site.gate.allow(own.public)
+        closed = threading.Event()
+        site.loop.call_soon(lambda: (site.gate.close(), closed.set()))
+        assert closed.wait(PATIENCE)
+        monitor = site.client(own, site.keys.public)
+        assert outcome(monitor) & REFUSALS
+        assert site.messages == []
+    finally:
+        site.close()
+
+
+class TestGateProtocol:
+    """The gate's answers to requests that ZeroMQ itself would not send like this."""
+
+    @pytest.fixture
+    def gate(self) -> Iterator[keys.Gate]:
+        context: zmq.Context[Any] = zmq.Context()
+        self.loop = Loop()
+        self.own = keys.generate()
+        gate = keys.Gate(context, self.loop)
+        gate.allow(self.own.public)
+        self.asker = context.socket(zmq.DEALER)
+        self.asker.connect('inproc://zeromq.zap.01')
+        yield gate
+        self.asker.close(linger=0)
+        gate.close()
+        self.loop.close()
+        context.term()
+
+    def ask(self, *frames: bytes) -> None:
+        self.asker.send_multipart([b'', *frames])
+
+    def answer(self) -> list[bytes]:
+        self.loop.add_socket(self.asker, self.loop.stop)
+        self.loop.run()
+        return self.asker.recv_multipart()[1:]
+
+    def test_a_known_key_is_admitted_by_name(self, gate: keys.Gate) -> None:
+        self.ask(b'1.0', b'7', b'rp', b'127.0.0.1', b'', b'CURVE', z85.decode(self.own.public))
+        assert self.answer() == [b'1.0', b'7', b'200', b'OK', self.own.public, b'']
+        assert gate.refused == 0
+
+    @pytest.mark.parametrize('frames', [
+        (b'NULL',), (b'PLAIN', b'user', b'password'), (b'CURVE', b'short'), (b'CURVE',), (b'\xff\xfe', b'x' * 32)])
+    def test_everything_else_is_refused(self, gate: keys.Gate, frames: tuple[bytes, ...]) -> None:
+        self.ask(b'1.0', b'7', b'rp', b'127.0.0.1', b'', *frames)
+        assert self.answer()[:3] == [b'1.0', b'7', b'400']
+        assert gate.refused == 1
+
+    def test_malformed_requests_do_no_harm(self, gate: keys.Gate) -> None:
+        self.ask()
+        self.ask(b'1.0', b'7', b'rp')
+        self.ask(b'9.9', b'7', b'rp', b'127.0.0.1', b'', b'CURVE', z85.decode(self.own.public))
+        self.asker.send_multipart([b'no delimiter'] + [b''] * 9)
+        self.ask(b'1.0', b'8', b'\xff', b'127.0.0.1', b'', b'CURVE', z85.decode(self.own.public))
+        assert self.answer()[:3] == [b'1.0', b'8', b'400']
+
+    def test_a_context_has_one_gate(self, gate: keys.Gate) -> None:
+        with pytest.raises(CoordinationError, match='has a gate already'):
+            keys.Gate(gate.context, self.loop)
+
+
+def test_keys_are_saved_for_their_owner_alone_and_loaded_again(tmp_path: Path) -> None:
+    pair = keys.generate()
+    pair.save(tmp_path / 'key')
+    assert stat.S_IMODE(os.stat(tmp_path / 'key').st_mode) == 0o600
+    assert keys.load(tmp_path / 'key') == pair
+    assert hash(keys.load(tmp_path / 'key')) == hash(pair)
+
+
+def test_saving_never_touches_what_stands_there(tmp_path: Path) -> None:
+    pair = keys.generate()
+    (tmp_path / 'file').write_text('mine')
+    (tmp_path / 'link').symlink_to(tmp_path / 'target')
+    for name in ('file', 'link'):
+        with pytest.raises(FileExistsError):
+            pair.save(tmp_path / name)
+    assert (tmp_path / 'file').read_text() == 'mine'
+    assert not (tmp_path / 'target').exists()
+
+
+@pytest.mark.parametrize('mode', [0o640, 0o604, 0o620, 0o601])
+def test_keys_that_others_may_use_are_not_loaded(tmp_path: Path, mode: int) -> None:
+    keys.generate().save(tmp_path / 'key')
+    (tmp_path / 'key').chmod(mode)
+    with pytest.raises(CoordinationError, match=f'others may use it .mode {mode:04o}'):
+        keys.load(tmp_path / 'key')
+
+
+def test_keys_of_somebody_else_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.generate().save(tmp_path / 'key')
+    owner = os.stat(tmp_path / 'key').st_uid
+    monkeypatch.setattr(os, 'geteuid', lambda: owner + 1)
+    with pytest.raises(CoordinationError, match=f'it belongs to user {owner}'):
+        keys.load(tmp_path / 'key')
+
+
+def test_links_directories_pipes_and_absent_files_are_not_loaded(tmp_path: Path) -> None:
+    keys.generate().save(tmp_path / 'key')
+    (tmp_path / 'link').symlink_to(tmp_path / 'key')
+    (tmp_path / 'directory').mkdir(mode=0o700)
+    os.mkfifo(tmp_path / 'pipe', 0o600)
+    for name in ('link', 'directory', 'pipe', 'absent'):
+        with pytest.raises(CoordinationError, match=name):
+            keys.load(tmp_path / name)
+
+
+@pytest.mark.parametrize('content', [b'', b'x\n', b'x\ny\n', b'#' * 40 + b'\n' + b'#' * 40, b'a\nb\nc'])
+def test_files_without_keys_are_not_loaded(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / 'key'
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    with pytest.raises(CoordinationError, match=f'refusing the key file {path}'):
+        keys.load(path)
+
+
+def test_the_secret_does_not_show() -> None:
+    pair = keys.generate()
+    assert pair.secret.decode() not in f'{pair!r} {pair}'
+    assert pair.public.decode() in repr(pair)
+
+
+@pytest.mark.parametrize('key', [b'', b'a' * 39, b'~' * 40, 'a' * 40])
+def test_what_is_no_key_is_refused_at_once(key: Any) -> None:
+    good = keys.generate()
+    with pytest.raises(CoordinationError, match='40 characters of z85'):
+        keys.KeyPair(key, good.secret)

@@ -1,0 +1,287 @@
+"""Platform definitions: shipped ones, users' files, access schemas, and what is said about broken ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError, PlatformError
+from rp_api.platforms import (
+    AccessSchema,
+    RaptorConfig,
+    ResourceConfig,
+    fill,
+    get_platform,
+    get_resource_config,
+    get_resource_configs,
+    get_resource_fs_url,
+    get_resource_job_url,
+    list_platforms,
+    load_config,
+)
+from rp_api.platforms.jsonfile import merge, read_json
+
+MINIMAL = {'resource_manager': 'FORK', 'launch_methods': {'order': ['FORK']}}
+
+
+@pytest.fixture(autouse=True)
+def configs(tmp_path, monkeypatch):
+    """The directory of the user's configuration files."""
+    monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(tmp_path))
+    directory = tmp_path / '.radical' / 'pilot' / 'configs'
+    directory.mkdir(parents=True)
+    return directory
+
+
+def write(configs, site, content):
+    path = configs / f'resource_{site}.json'
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+class TestShipped:
+    def test_labels(self):
+        assert list_platforms() == ['local.localhost', 'local.localhost_test']
+
+    @pytest.mark.parametrize('label', ['local.localhost', 'local.localhost_test'])
+    def test_all_are_complete(self, label):
+        config = get_platform(label)
+        config.verify()
+        assert config.label == label
+        assert config.description
+        assert json.loads(json.dumps(config)) == config.as_dict()
+
+    def test_localhost(self):
+        config = get_platform('local.localhost')
+        assert config.resource_manager == 'FORK'
+        assert config.launch_methods['order'] == ['FORK']
+        assert (config.cores_per_node, config.gpus_per_node) == (0, 0)
+        assert config.fake_resources is True
+        assert config['job_manager_endpoint'] == 'fork://localhost/'
+        assert config['filesystem_endpoint'] == 'file://localhost/'
+        assert config.agent_scheduler == 'CONTINUOUS'
+        assert config.agent_spawner == 'POPEN'
+
+    def test_localhost_test(self):
+        config = get_platform('local.localhost_test')
+        assert config.cores_per_node == 2
+        assert config.fake_resources is False
+
+    def test_helpers_of_applications(self):
+        assert get_resource_configs()['local']['localhost'].resource_manager == 'FORK'
+        assert get_resource_config('local.localhost') == get_platform('local.localhost')
+        assert get_resource_config('local.nowhere') is None
+        assert get_resource_config('nowhere') is None
+        assert get_resource_fs_url('local.localhost') == 'file://localhost/'
+        assert get_resource_job_url('local.localhost', 'local') == 'fork://localhost/'
+
+    def test_definitions_are_not_shared(self):
+        get_platform('local.localhost').schemas.clear()
+        assert get_platform('local.localhost').schemas
+
+
+class TestUnknown:
+    @pytest.mark.parametrize(('label', 'nearest'), [('local.localhots', 'local.localhost'),
+                                                    ('localhost', 'local.localhost')])
+    def test_label_names_the_nearest(self, label, nearest):
+        with pytest.raises(PlatformError, match=f'{label!r} is not known.*did you mean .*{nearest!r}'):
+            get_platform(label)
+
+    def test_label_like_none_lists_the_few(self):
+        with pytest.raises(PlatformError, match=r'known are local\.localhost, local\.localhost_test'):
+            get_platform('xyz.0')
+
+    def test_schema_names_the_allowed(self):
+        with pytest.raises(PlatformError, match=r"'local\.localhost' has no access schema 'ssh', only: local"):
+            get_platform('local.localhost', 'ssh')
+
+
+class TestUserFiles:
+    def test_values_win_key_by_key(self, configs):
+        write(configs, 'local', {'localhost': {'cores_per_node': 16, 'system_architecture': {'smt': 2}}})
+        config = get_platform('local.localhost')
+        assert config.cores_per_node == 16
+        assert config.system_architecture == {'oversubscribe': True, 'smt': 2}
+        assert config.resource_manager == 'FORK'
+
+    def test_new_sites_and_labels(self, configs):
+        write(configs, 'local', {'mine': MINIMAL})
+        write(configs, 'my_lab', {'big.one': MINIMAL})
+        assert list_platforms() == ['local.localhost', 'local.localhost_test', 'local.mine', 'my_lab.big.one']
+        assert get_platform('my_lab.big.one').label == 'my_lab.big.one'
+
+    def test_home_is_the_default_place(self, configs, tmp_path, monkeypatch):
+        monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', '')
+        monkeypatch.setenv('HOME', str(tmp_path))
+        write(configs, 'mine', {'one': MINIMAL})
+        assert 'mine.one' in list_platforms()
+
+    def test_other_files_are_ignored(self, configs):
+        (configs / 'agent_default.json').write_text('no json')
+        (configs / 'resource_x.json.bak').write_text('no json')
+        assert len(list_platforms()) == 2
+
+    def test_comments(self, configs):
+        write(configs, 'mine', """
+            # a comment with a "quote
+            {"one": {"resource_manager": "FORK",   # another
+                     "description": "a # that \\" # stays", #
+                     "launch_methods": {"order": ["FORK"]}}}
+            # last""")
+        assert get_platform('mine.one').description == 'a # that " # stays'
+
+    def test_schemas(self, configs):
+        schemas = {'batch': {'job_manager_endpoint': 'slurm://localhost/'},
+                   'ssh': {'job_manager_endpoint': 'slurm+ssh://host/', 'job_manager_hop': 'ssh://host/'}}
+        write(configs, 'mine', {'one': {**MINIMAL, 'schemas': schemas},
+                                'two': {**MINIMAL, 'schemas': schemas, 'default_schema': 'ssh'},
+                                'none': MINIMAL})
+        assert get_platform('mine.one').job_manager_endpoint == 'slurm://localhost/'
+        assert get_platform('mine.two').job_manager_endpoint == 'slurm+ssh://host/'
+        assert get_platform('mine.two').job_manager_hop == 'ssh://host/'
+        assert get_platform('mine.two', 'batch').job_manager_hop == ''
+        assert get_platform('mine.none').job_manager_endpoint == ''
+        with pytest.raises(PlatformError, match='only: none'):
+            get_platform('mine.none', 'ssh')
+
+
+class TestBrokenFiles:
+    def check(self, configs, content, *words):
+        path = write(configs, 'mine', content)
+        with pytest.raises(PlatformError) as caught:
+            get_platform('mine.one')
+        for word in (str(path), *words):
+            assert word in str(caught.value)
+
+    @pytest.mark.parametrize(('content', 'line'), [
+        ('{"one": {\n"cores_per_node": 2,,\n}}', 'line 2'),
+        ('{"one": \n\n  nothing}', 'line 3'),
+        ('# only a comment\n', 'line 2'),
+        ('[]', 'line 1'),
+    ])
+    def test_json_names_file_line_and_reason(self, configs, content, line):
+        self.check(configs, content, line)
+
+    def test_not_text(self, configs):
+        path = configs / 'resource_mine.json'
+        path.write_bytes(b'{"\xff"}')
+        with pytest.raises(PlatformError, match='not UTF-8'):
+            get_platform('mine.one')
+
+    def test_unreadable_file(self, configs):
+        (configs / 'resource_mine.json').mkdir()
+        with pytest.raises(PlatformError, match=r'resource_mine\.json: Is a directory'):
+            list_platforms()
+
+    def test_unknown_key_names_the_nearest(self, configs):
+        self.check(configs, {'one': {**MINIMAL, 'core_per_node': 2}}, 'mine.one', "'core_per_node'",
+                   "did you mean 'cores_per_node'")
+
+    def test_unknown_nested_keys(self, configs):
+        self.check(configs, {'one': {**MINIMAL, 'raptor': {'hb_dely': 2}}}, 'mine.one', "'hb_dely'", "'hb_delay'")
+        self.check(configs, {'one': {**MINIMAL, 'schemas': {'ssh': {'job_endpoint': ''}}}}, "'job_endpoint'")
+
+    def test_old_key_names_the_new_one(self, configs):
+        self.check(configs, {'one': {'lrms': 'FORK'}}, "'lrms'", "it is now 'resource_manager'")
+
+    def test_bad_type(self, configs):
+        self.check(configs, {'one': {**MINIMAL, 'cores_per_node': 'all'}}, 'mine.one',
+                   "cores_per_node must be an integer that is not negative, not 'all'")
+        self.check(configs, {'one': ['FORK']}, 'mine.one', 'made from a dict')
+
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'resource_manager': None}, 'resource_manager is required'),
+        ({'virtenv_mode': 'locl'}, "virtenv_mode must be one of local, none, private, create, update, use, "
+                                   "recreate, not 'locl'"),
+        ({'python_dist': 'x'}, 'python_dist must be one of default, anaconda'),
+        ({'default_schema': 'ssh'}, 'default_schema'),
+        ({'launch_methods': {'order': None}}, 'launch_methods'),
+        ({'launch_methods': {'MPIRUN': 3}}, 'launch_methods.MPIRUN must be a dict'),
+        ({'n_partitions': 0}, 'n_partitions'),
+    ])
+    def test_senseless_values(self, configs, values, words):
+        self.check(configs, {'one': merge(MINIMAL, values)}, 'mine.one', words)
+
+    def test_the_users_file_is_named_not_ours(self, configs):
+        path = write(configs, 'local', {'localhost': {'coresper_node': 2}})
+        with pytest.raises(PlatformError) as caught:
+            get_platform('local.localhost')
+        assert str(caught.value).startswith(f'{path}, local.localhost:')
+
+
+class TestResourceConfig:
+    def test_defaults(self):
+        config = ResourceConfig()
+        assert config.agent_config == 'default'
+        assert config.raptor == RaptorConfig(hb_delay=5, hb_timeout=500, hb_frequency=1000)
+        assert config.new_session_per_task is True
+        assert config.n_partitions == 1
+        assert config.scattered is True
+        assert config.numa_domain_map == {}
+
+    def test_casts(self):
+        config = ResourceConfig(cores_per_node='8', fake_resources='yes', task_pre_exec='module load x',
+                                agent_config={'a': 1}, task_environment={'A': 1},
+                                numa_domain_map={0: {'cores': [0]}}, schemas={'ssh': {}})
+        assert config.cores_per_node == 8
+        assert config.fake_resources is True
+        assert config.task_pre_exec == ['module load x']
+        assert config.agent_config == {'a': 1}
+        assert config.task_environment == {'A': '1'}
+        assert config.numa_domain_map == {'0': {'cores': [0]}}
+        assert config.schemas['ssh'] == AccessSchema()
+        config.virtenv = 'x'
+        assert config['virtenv'] == 'x'
+
+    @pytest.mark.parametrize('values', [{'agent_config': 3}, {'fake_resources': 'maybe'}, {'schemas': ['ssh']},
+                                        {'launch_methods': ['FORK']}, {'description': []}, {'raptor': 3},
+                                        {'task_environment': {'A': []}}, {'raptor': {'hb_delay': float('inf')}},
+                                        {'raptor': {'hb_delay': 'soon'}}, {'n_partitions': 1.5}])
+    def test_bad_types(self, values):
+        with pytest.raises(AttributeTypeError, match=next(iter(values)) + '|hb_delay'):
+            ResourceConfig(values)
+
+    def test_unknown_field(self):
+        with pytest.raises(AttributeUnknown):
+            ResourceConfig().corespernode = 3
+        with pytest.raises(DescriptionError):
+            ResourceConfig({'zzz': 3})
+
+
+class TestFill:
+    def test_placeholders(self):
+        description = {'project': 'abc_1', 'cores': 0, 'queue': None}
+        assert fill('/scratch/%(pd.project)s/%(pd.PROJECT)s/%(pd.cores)s', description) == '/scratch/abc_1/ABC_1/0'
+        assert fill({'a': ['%(pd.cores)s', 1]}, description) == {'a': ['0', 1]}
+        assert fill('100% (pd.cores)', description) == '100% (pd.cores)'
+
+    @pytest.mark.parametrize('name', ['queue', 'nothing'])
+    def test_missing_attribute(self, name):
+        with pytest.raises(PlatformError, match=rf'%\(pd.{name}\)s .* {name!r}'):
+            fill(f'%(pd.{name})s', {'queue': None})
+
+
+class TestOtherConfigs:
+    def test_without_a_file(self):
+        assert load_config('session') == {}
+        with pytest.raises(PlatformError, match=r'agent_mine\.json: No such file'):
+            load_config('agent', 'mine')
+
+    def test_environment(self, configs, monkeypatch):
+        monkeypatch.setenv('RP_TEST_SET', 'value')
+        monkeypatch.delenv('RP_TEST_UNSET', raising=False)
+        (configs / 'session_default.json').write_text("""{
+            "a": "${RP_TEST_SET:x}/${RP_TEST_UNSET:y}", "b": ["${RP_TEST_UNSET}", 3],
+            "c": {"d": "${RP_TEST_UNSET:$RP_TEST_SET}"}}""")
+        assert load_config('session') == {'a': 'value/y', 'b': ['', 3], 'c': {'d': 'value'}}
+
+    def test_platforms_are_not_expanded(self, configs, monkeypatch):
+        monkeypatch.setenv('RP_TEST_SET', 'value')
+        write(configs, 'mine', {'one': {**MINIMAL, 'virtenv': '${RP_TEST_SET}'}})
+        assert get_platform('mine.one').virtenv == '${RP_TEST_SET}'
+
+    def test_read_json_without_comments(self, tmp_path):
+        path = tmp_path / 'x.json'
+        path.write_text('{"a": [1, "#"]}')
+        assert read_json(str(path)) == {'a': [1, '#']}

@@ -1,0 +1,259 @@
+"""What a task description accepts, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rp_api import constants as c
+from rp_api.description import task as keys
+from rp_api.description.task import TaskDescription
+from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError
+from rp_api.functions import PythonTask
+from rp_api.resources import Slot
+
+DEFAULTS = {
+    'uid': '', 'name': '', 'mode': 'task.executable', 'executable': '', 'arguments': [], 'info_pattern': '', 'code': '',
+    'function': '', 'method': '', 'args': [], 'kwargs': {}, 'command': '', 'sandbox': '', 'environment': {},
+    'named_env': '', 'pre_launch': [], 'post_launch': [], 'pre_exec': [], 'post_exec': [], 'pre_exec_sync': False,
+    'stdout': '', 'stderr': '', 'input_staging': [], 'output_staging': [], 'stage_on_error': False, 'priority': 0,
+    'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
+    'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
+    'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'services': [], 'timeout': 0.0,
+    'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None,
+    'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
+}
+
+ALIASES = [
+    ('cpu_processes', 'ranks', 4, 4), ('cpu_threads', 'cores_per_rank', '8', 8),
+    ('cpu_thread_type', 'threading_type', 'OpenMP', 'OpenMP'), ('gpu_processes', 'gpus_per_rank', 2, 2.0),
+    ('gpu_process_type', 'gpu_type', 'CUDA', 'CUDA'), ('lfs_per_process', 'lfs_per_rank', 10, 10),
+    ('mem_per_process', 'mem_per_rank', 20, 20), ('scheduler', 'raptor_id', 'master.0', 'master.0'),
+    ('worker_class', 'raptor_class', 'MyWorker', 'MyWorker'), ('worker_file', 'raptor_file', '/w.py', '/w.py'),
+]
+
+
+def a_task(**attributes: Any) -> TaskDescription:
+    return TaskDescription({'executable': '/bin/true', **attributes})
+
+
+def verified(**attributes: Any) -> TaskDescription:
+    description = a_task(**attributes)
+    description.verify()
+    return description
+
+
+def test_attributes_and_defaults() -> None:
+    assert TaskDescription().as_dict() == DEFAULTS
+    for name, value in DEFAULTS.items():
+        assert type(TaskDescription()[name]) is type(value)
+
+
+def test_every_attribute_has_a_constant_and_is_documented() -> None:
+    constants = {value: name for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+    for name in [*DEFAULTS, *(alias[0] for alias in ALIASES)]:
+        assert constants[name] == name.upper()
+        assert f'`{name}`' in str(TaskDescription.__doc__)
+    assert keys.RANKS == 'ranks'
+
+
+def test_the_default_of_every_attribute_is_valid() -> None:
+    description = TaskDescription(DEFAULTS | {'executable': '/bin/true'})
+    description.verify()
+    assert description.sparse() == {'executable': '/bin/true'}
+
+
+def test_keys_that_applications_set() -> None:
+    description = TaskDescription()
+    description.executable = '/bin/date'
+    description.arguments.append('-u')
+    description['environment'] = {'TZ': 'UTC', 'N': 1}
+    description.metadata.update({'a': [1]})
+    description.ranks = '2'
+    description.verify()
+    assert description.sparse() == {'executable': '/bin/date', 'arguments': ['-u'], 'ranks': 2,
+                                    'environment': {'TZ': 'UTC', 'N': '1'}, 'metadata': {'a': [1]}}
+
+
+@given(st.fixed_dictionaries({'executable': st.text(min_size=1)}, optional={
+    'name': st.text(), 'arguments': st.lists(st.text()), 'ranks': st.integers(1, 2**40),
+    'environment': st.dictionaries(st.text(), st.text()), 'gpus_per_rank': st.floats(0, 1) | st.integers(2, 64),
+    'timeout': st.floats(0, 1e9), 'metadata': st.dictionaries(st.text(), st.integers(-2**60, 2**60)),
+    'use_mpi': st.none() | st.booleans(), 'slots': st.lists(st.just({'cores': [1]})),
+}))
+def test_what_goes_over_the_wire_comes_back(attributes: dict[str, Any]) -> None:
+    description = TaskDescription(attributes)
+    description.verify()
+    received = TaskDescription.from_sparse(msgpack.unpackb(msgpack.packb(description.sparse())))
+    assert received == description
+    received.verify()
+    assert received == description
+
+
+# modes
+
+@pytest.mark.parametrize(('mode', 'needed'), [
+    (c.TASK_EXECUTABLE, 'executable'), (c.TASK_SERVICE, 'executable'), (c.AGENT_SERVICE, 'executable'),
+    (c.TASK_PROC, 'executable'), (c.TASK_FUNCTION, 'function'), (c.TASK_METHOD, 'method'), (c.TASK_EVAL, 'code'),
+    (c.TASK_EXEC, 'code'), (c.TASK_SHELL, 'command'),
+])
+def test_each_mode_needs_its_attribute(mode: str, needed: str) -> None:
+    with pytest.raises(DescriptionError, match=f"TaskDescription.{needed} is not set, .* mode '{mode}'"):
+        TaskDescription({'mode': mode}).verify()
+    TaskDescription({'mode': mode, needed: 'something'}).verify()
+
+
+@pytest.mark.parametrize('mode', [c.RAPTOR_MASTER, c.RAPTOR_WORKER])
+def test_raptor_tasks_need_nothing(mode: str) -> None:
+    TaskDescription({'mode': mode}).verify()
+
+
+def test_an_empty_description_lacks_an_executable() -> None:
+    with pytest.raises(ValueError, match='executable is not set'):
+        TaskDescription().verify()
+
+
+def test_unknown_modes_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(DescriptionError, match=r"TaskDescription\.mode must be one of 'task.executable'.*'agent"):
+        verified(mode='task.executabel')
+
+
+def test_a_method_may_be_named_as_function() -> None:
+    description = TaskDescription({'mode': c.TASK_METHOD, 'function': 'hello'})
+    description.verify()
+    assert description.method == 'hello'
+
+
+@pytest.mark.parametrize('mode', [c.TASK_FUNCTION, c.TASK_METHOD])
+def test_calls_have_no_environment_of_their_own(mode: str) -> None:
+    with pytest.raises(DescriptionError, match=r"named_env is 'conda'.*leave it unset"):
+        TaskDescription({'mode': mode, 'function': 'f', 'named_env': 'conda'}).verify()
+
+
+@pytest.mark.parametrize('more', [{'args': [1]}, {'kwargs': {'a': 1}}])
+def test_a_python_task_has_its_arguments_already(more: dict[str, Any]) -> None:
+    function = PythonTask(print, (1,))
+    TaskDescription({'mode': c.TASK_FUNCTION, 'function': function}).verify()
+    TaskDescription({'mode': c.TASK_FUNCTION, 'function': 'name', **more}).verify()
+    with pytest.raises(DescriptionError, match='holds its arguments already'):
+        TaskDescription({'mode': c.TASK_FUNCTION, 'function': function, **more}).verify()
+
+
+def test_a_function_itself_is_no_text() -> None:
+    with pytest.raises(AttributeTypeError, match=r'TaskDescription\.function must be a string'):
+        TaskDescription({'mode': c.TASK_FUNCTION, 'function': print}).verify()
+
+
+# values
+
+@pytest.mark.parametrize('uid', ['client', 'resource', 'pilot', 'a/b', '..', '.', 'a b', 'a\n', 'a\tb', '\u00a0'])
+def test_a_uid_is_one_free_word(uid: str) -> None:
+    with pytest.raises(DescriptionError, match=r'TaskDescription.uid is .* but must be'):
+        verified(uid=uid)
+
+
+@pytest.mark.parametrize('uid', ['', 'task.000000', 'pilot.0000', 'é', 'a.b-c_d:1'])
+def test_other_uids_are_taken(uid: str) -> None:
+    assert verified(uid=uid).uid == uid
+
+
+@pytest.mark.parametrize(('name', 'value', 'allowed'), [
+    ('ranks', 0, '1 or more'), ('ranks', -1, '1 or more'), ('cores_per_rank', 0, '1 or more'),
+    ('ranks_per_node', 0, '1 or more'), ('gpus_per_rank', -0.5, 'a share of a GPU'),
+    ('gpus_per_rank', 1.5, 'whole number'), ('lfs_per_rank', -1, '0 or more'), ('mem_per_rank', -1, '0 or more'),
+    ('timeout', -1, '0 or more'), ('startup_timeout', -0.1, '0 or more'), ('partition', -1, '0 or more'),
+])
+def test_values_out_of_range_are_refused(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(DescriptionError, match=f'TaskDescription.{name} is {value}.*, but must be .*{allowed}'):
+        verified(**{name: value})
+
+
+@pytest.mark.parametrize(('name', 'value'), [
+    ('gpus_per_rank', 0.25), ('gpus_per_rank', 1), ('gpus_per_rank', 3), ('priority', -5), ('ranks_per_node', None),
+    ('partition', 0), ('use_mpi', False), ('timeout', 0),
+])
+def test_values_in_range_are_taken(name: str, value: Any) -> None:
+    assert verified(**{name: value})[name] == value
+
+
+@pytest.mark.parametrize(('name', 'given_value', 'kept'), [
+    ('threading_type', 'openmp', 'OpenMP'), ('threading_type', c.POSIX, 'POSIX'), ('threading_type', c.MPI, ''),
+    ('threading_type', '', ''), ('gpu_type', 'rocm', 'ROCm'), ('gpu_type', c.CUDA, 'CUDA'),
+    ('gpu_type', c.GPU_OpenMP, ''), ('gpu_type', c.POSIX, ''), ('gpu_process_type', 'MPI', ''),
+])
+def test_types_of_threads_and_gpus(name: str, given_value: str, kept: str) -> None:
+    assert verified(**{name: given_value})[name] == kept
+
+
+@pytest.mark.parametrize('name', ['threading_type', 'gpu_type'])
+def test_unknown_types_are_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(DescriptionError, match=f"TaskDescription.{name} must be one of '', '.*, not 'quantum'"):
+        verified(**{name: 'quantum'})
+
+
+@pytest.mark.parametrize('name', ['pre_exec', 'post_exec'])
+def test_commands_for_some_ranks(name: str) -> None:
+    assert verified(**{name: ['a', {0: 'b', '1': ['c', 'd']}]})[name] == ['a', {'0': 'b', '1': ['c', 'd']}]
+    assert verified(**{name: {'0': 'b'}})[name] == [{'0': 'b'}]
+    assert verified(**{name: 'a'})[name] == ['a']
+    commands = ['a', {'0': 'b'}]
+    assert verified(**{name: commands})[name] is commands
+    for wrong in ([{'x': 'b'}], [{-1: 'b'}], [3], [None], [{0: None}], [['a']]):
+        with pytest.raises(AttributeTypeError, match=f'TaskDescription.{name} must be a list where each item is'):
+            verified(**{name: wrong})
+
+
+@pytest.mark.parametrize('name', ['input_staging', 'output_staging'])
+def test_staging_directives_stay_as_they_are(name: str) -> None:
+    directives = ['a > b', {'source': 'c', 'action': c.COPY}]
+    assert verified(**{name: directives})[name] is directives
+    assert verified(**{name: 'a'})[name] == ['a']
+    assert verified(**{name: {'source': 'a'}})[name] == [{'source': 'a'}]
+    with pytest.raises(AttributeTypeError, match='each item is a string or a dict'):
+        verified(**{name: [3]})
+
+
+def test_slots_are_plain_on_the_wire() -> None:
+    slots = [Slot(cores=[0, 1], node_index=2)]
+    description = verified(slots=slots)
+    assert description.slots is slots
+    sent = description.sparse()['slots']
+    assert type(sent[0]) is dict
+    assert sent[0]['cores'][1] == {'index': 1, 'occupation': 1.0}
+    with pytest.raises(AttributeTypeError, match=r'TaskDescription\.slots'):
+        verified(slots=[3])
+
+
+# names
+
+@pytest.mark.parametrize(('old', 'new', 'value', 'cast'), ALIASES)
+def test_old_names_are_understood_and_stay_readable(old: str, new: str, value: Any, cast: Any) -> None:
+    description = verified(**{old: value})
+    for read in (description, TaskDescription.from_sparse(description.sparse())):
+        assert read[new] == read[old] == getattr(read, old) == read.get(old) == cast
+        assert old in read
+    assert type(description[new]) is type(cast)
+    assert old not in description.sparse()
+
+
+@pytest.mark.parametrize('name', ['cpu_process_type', 'gpu_threads', 'gpu_thread_type'])
+def test_names_without_effect_are_kept(name: str) -> None:
+    assert verified(**{name: 'MPI'}).sparse() == {'executable': '/bin/true', name: 'MPI'}
+
+
+@pytest.mark.parametrize(('name', 'instead'), [('cores', 'cores_per_rank'), ('mpi', 'use_mpi')])
+def test_names_from_before_2018_are_refused_with_the_new_ones(name: str, instead: str) -> None:
+    with pytest.raises(AttributeUnknown, match=f'has no attribute "{name}": use .*{instead}'):
+        verified(**{name: 2})
+
+
+@pytest.mark.parametrize('name', ['exception', 'shell'])
+def test_other_names_are_set_freely_and_refused_later(name: str) -> None:
+    description = a_task()
+    description[name] = None
+    with pytest.raises(KeyError, match=f'TaskDescription has no attribute "{name}"'):
+        description.verify()
