@@ -1,0 +1,190 @@
+"""The agent: runs the tasks that are bound to one pilot on the pilot's nodes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rp_agent import sandbox
+from rp_agent.pipeline import Pipeline
+from rp_agent.reporter import Reporter
+from rp_agent.resource_manager import fork
+from rp_agent.resource_manager.base import Request
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.coordination.contract import Update
+from rp_api.coordination.embedded import HubAddress, HubAgentConnection
+from rp_api.coordination.orphan import Orphanage
+from rp_api.errors import CoordinationError
+from rp_api.mesh.loop import Loop, Timer
+from rp_profiling.tracer import Tracer
+
+_log = logging.getLogger('radical.pilot.agent')
+
+FLUSH = 1.0
+"""Seconds after which traces are written to their files, if there is anything new."""
+
+PATIENCE = 8.0
+"""Seconds that tasks have to end when the pilot does."""
+
+
+class Agent:
+    """One agent: connection to the hub, components, and the rules by which the pilot ends."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
+        self._config = config
+        self._loop = loop
+        self.pilot: str = config['pilot']
+        self._transfers: ThreadPoolExecutor | None = None
+        self._tasks: dict[str, AgentTask] = {}
+        self._seen: set[str] = set()
+        self._ending: tuple[str, str] | None = None
+        self._orphanage = Orphanage(config['orphan_timeout'])
+        self._orphan_timer: Timer | None = None
+        self._tracer = self._make_tracer('agent_0')
+        self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
+        self._allocation = fork.allocate(
+            Request(config['nodes'], config['cores'], config['gpus']), config['platform'])
+        self._pipeline = Pipeline(config, loop, self._allocation, self._make_tracer, self.transfer, self._left)
+        self._connection = HubAgentConnection(loop, HubAddress(**config['hub']), self.pilot)
+        self._reporter = Reporter(loop, self._connection)
+        self._pipeline.on_advanced = self._reporter.changed
+        self._connect()
+
+    def _connect(self) -> None:
+        connection = self._connection
+        connection.on_tasks = self._on_tasks
+        connection.on_command = self._on_command
+        connection.on_lost = self._hub_lost
+        connection.on_found = self._hub_found
+        connection.on_refused = self._refused
+        connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE,
+                                         {'resource_details': self._allocation.details()})])
+        runtime = self._config['runtime']
+        self._loop.call_later(runtime * 60, self.finish, states.DONE, f'reached its runtime of {runtime} minutes')
+        self._loop.call_later(FLUSH, self._flush_traces)
+
+    def transfer(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        """Run blocking work in a helper thread, and `done(result)` in the loop afterwards."""
+        if self._transfers is None:
+            self._transfers = ThreadPoolExecutor(4, thread_name_prefix='transfer')
+
+        def finished(future: Future[Any]) -> None:
+            if not future.cancelled():
+                self._loop.call_soon(lambda: done(future.result()))
+
+        self._transfers.submit(work).add_done_callback(finished)
+
+    def finish(self, state: str, reason: str) -> None:
+        """End the pilot in that state: its tasks first, then the agent. Asking again changes nothing."""
+        if self._ending:
+            return
+        self._ending = (state, reason)
+        _log.info('the pilot ends as %s: %s', state, reason)
+        for task in self._tasks.values():
+            task.cancelled = True
+        deadline = time.monotonic() + PATIENCE
+        self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
+
+    def close(self) -> None:
+        """Free what the agent holds."""
+        if self._transfers is not None:
+            self._transfers.shutdown(wait=False, cancel_futures=True)
+        self._connection.close()
+        self._pipeline.close()
+        self._tracer.close()
+
+    # what comes from the hub
+
+    def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
+        tasks = []
+        for description in descriptions:
+            uid = description['uid']
+            if uid not in self._seen:   # the hub may deliver again after a restart
+                self._seen.add(uid)
+                tasks.append(AgentTask(uid, description, self.pilot, self._sandbox(uid, description)))
+        self._tasks.update((task.uid, task) for task in tasks)
+        self._reporter.tasks = len(self._tasks)
+        if self._ending:
+            self._pipeline.refuse(tasks, f'{self.pilot} has ended')
+        elif tasks:
+            self._pipeline.put(tasks)
+
+    def _sandbox(self, uid: str, description: Mapping[str, Any]) -> str:
+        return os.path.normpath(os.path.join(self._config['pilot_sandbox'], description.get('sandbox') or uid))
+
+    def _on_command(self, command: dict[str, Any]) -> None:
+        name = command.get('cmd')
+        self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
+        if name == 'cancel_tasks':
+            self._pipeline.cancel([self._tasks[uid] for uid in command['uids'] if uid in self._tasks])
+        elif name == 'cancel_pilot':
+            self.finish(states.CANCELED, command['reason'])
+        else:
+            _log.error('command %r is unknown', name)
+
+    def _refused(self, reason: str) -> None:
+        raise CoordinationError(reason)
+
+    # what the components report
+
+    def _left(self, tasks: Sequence[AgentTask]) -> None:
+        """Tasks have left the last component that deals with them."""
+        for task in tasks:
+            self._tasks.pop(task.uid, None)
+        self._reporter.tasks = len(self._tasks)
+        self._reporter.finished(tasks)
+        if self._orphanage.orphaned and not self._tasks:
+            self._orphan_check()
+
+    # how it ends
+
+    def _hub_lost(self, how: str) -> None:
+        _log.warning('the hub is lost: %s', how)
+        self._orphanage.client_lost()
+        self._orphan_check()
+
+    def _hub_found(self) -> None:
+        _log.info('the hub is back')
+        self._orphanage.client_attached()
+        if self._orphan_timer is not None:
+            self._orphan_timer.cancel()
+
+    def _orphan_check(self) -> None:
+        action, again = self._orphanage.next(time.monotonic(), len(self._tasks), 0)
+        if action == 'end':
+            self.finish(states.CANCELED, 'lost its hub')
+        if again is not None:
+            self._orphan_timer = self._loop.call_at(again, self._orphan_check)
+
+    def _drain(self, deadline: float) -> None:
+        """Wait for what is still in a helper thread, then say goodbye."""
+        if self._tasks and time.monotonic() < deadline:
+            self._loop.call_later(0.05, self._drain, deadline)
+            return
+        assert self._ending is not None
+        state, reason = self._ending
+        self._reporter.flush()
+        sandbox.wrap_up(self._config)
+        self._connection.update_pilots([Update(self.pilot, state, {'reason': f'{self.pilot} {reason}'})])
+        self._loop.call_later(2.0, self._loop.stop)   # without a hub nothing will ever be settled
+        self._connection.on_room = self._settled
+        self._settled()
+
+    def _settled(self) -> None:
+        if self._connection.settled:
+            self._loop.stop()
+
+    def _make_tracer(self, name: str) -> Tracer:
+        path = Path(self._config['pilot_sandbox']) / f'{name}.prof' if self._config['profile'] else None
+        return Tracer(path, name)
+
+    def _flush_traces(self) -> None:
+        self._tracer.flush()
+        self._pipeline.flush_traces()
+        self._loop.call_later(FLUSH, self._flush_traces)

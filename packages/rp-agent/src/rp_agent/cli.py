@@ -1,0 +1,71 @@
+"""The program `rp-agent CONFIG`: runs the agent of a pilot, as a launcher or a bootstrapper starts it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rp_agent.agent import Agent
+from rp_api import parts, states
+from rp_api.errors import PilotError
+from rp_api.mesh.loop import Loop
+from rp_api.processes import become_subreaper
+
+_log = logging.getLogger('radical.pilot.agent')
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until its pilot ends; the exit code. Errors go to standard error, which the client shows."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 1:
+        print('usage: rp-agent CONFIG   (a file that the client has written)', file=sys.stderr)
+        return 2
+    try:
+        with open(arguments[0], encoding='utf-8') as file:
+            config: dict[str, Any] = json.load(file)
+    except (OSError, ValueError) as error:
+        print(f'rp-agent: cannot read {arguments[0]}: {error}', file=sys.stderr)
+        return 2
+    logging.basicConfig(filename=os.path.join(config['pilot_sandbox'], 'agent_0.log'),
+                        format='%(asctime)s %(levelname)s %(name)s %(message)s',
+                        level=os.environ.get('RADICAL_PILOT_LOG_LVL', 'INFO').partition('_')[0])
+    try:
+        parts.check_upstream()
+        _run(config)
+    except PilotError as error:
+        _log.exception('the agent cannot go on')
+        print(f'rp-agent: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(config: dict[str, Any]) -> None:
+    become_subreaper()
+    loop = Loop()
+    agent = Agent(config, loop)
+    _on_signal(loop, lambda: agent.finish(states.CANCELED, 'was told to end by a signal'))
+    try:
+        loop.run()
+    finally:
+        agent.close()
+        loop.close()
+
+
+def _on_signal(loop: Loop, callback: Any) -> None:
+    """Have SIGTERM and SIGINT handled in the loop, where nothing is half done."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+
+    def wake() -> None:
+        received = os.read(reader, 64)
+        if signal.SIGTERM in received or signal.SIGINT in received:
+            callback()
+
+    loop.add_fd(reader, wake)

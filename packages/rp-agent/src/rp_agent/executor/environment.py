@@ -1,0 +1,117 @@
+"""The environment of a task: the user's own, what every task of the pilot is told, what the task is told and asks for.
+
+The user's environment is the one that the pilot was started with, never the one that the agent itself runs in. What
+is the same for all tasks is encoded once; a task pays only for its own dozen variables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rp_agent.task import AgentTask
+
+# variables that tell a rank which GPUs are its own, by `gpu_type`
+_VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
+
+
+@dataclass(frozen=True)
+class PilotContext:
+    """What all tasks of a pilot have in common.
+
+    `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
+    event helpers; `base_env` is the environment that the user's tasks start from.
+    """
+
+    session_id: str
+    pilot_id: str
+    resource: str
+    resource_sandbox: str
+    session_sandbox: str
+    pilot_sandbox: str
+    registry_address: str
+    control_pub_address: str
+    control_sub_address: str
+    gtod: str
+    prof: str
+    profiling: bool
+    base_env: dict[str, str]
+
+    def variables(self) -> dict[str, str]:
+        """The variables that tell a task about its pilot."""
+        return {
+            'RP_PILOT_ID': self.pilot_id,
+            'RP_SESSION_ID': self.session_id,
+            'RP_RESOURCE': self.resource,
+            'RP_RESOURCE_SANDBOX': self.resource_sandbox,
+            'RP_SESSION_SANDBOX': self.session_sandbox,
+            'RP_PILOT_SANDBOX': self.pilot_sandbox,
+            'RP_REGISTRY_ADDRESS': self.registry_address,
+            'RP_CONTROL_PUB_ADDRESS': self.control_pub_address,
+            'RP_CONTROL_SUB_ADDRESS': self.control_sub_address,
+            'RP_GTOD': self.gtod,
+            'RP_PROF': self.prof,
+        }
+
+
+class TaskEnvironment:
+    """Makes the environments of a pilot's tasks."""
+
+    def __init__(self, context: PilotContext) -> None:
+        self.context = context
+        # variables of another pilot in which this one may run would lie, and PWD changes with the task
+        self.base = {key: value for key, value in context.base_env.items()
+                     if not key.startswith('RP_') and key != 'PWD'}
+        self.base.update(context.variables())
+        self._encoded = [_encode(key, value) for key, value in self.base.items()]
+        self._position = {key: index for index, key in enumerate(self.base)}
+
+    def of_task(self, task: AgentTask) -> dict[str, str]:
+        """The variables that tell all ranks of a task about it."""
+        description = task.description
+        cores = description['cores_per_rank']
+        variables = {
+            'RP_TASK_ID': task.uid,
+            'RP_TASK_NAME': description['name'] or task.uid,
+            'RP_TASK_SANDBOX': task.sandbox,
+            'RP_CORES_PER_RANK': str(cores),
+            'RP_GPUS_PER_RANK': _number(description['gpus_per_rank']),
+            'RP_RANKS': str(description['ranks']),
+            'PWD': task.sandbox,
+        }
+        if self.context.profiling:
+            variables['RP_PROF_TGT'] = f'{task.sandbox}/{task.uid}.prof'
+        if description['threading_type'] == 'OpenMP':
+            variables['OMP_NUM_THREADS'] = str(cores)
+        return variables
+
+    def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
+        """The variables that tell one rank about itself."""
+        variables = {'RP_RANK': str(rank)}
+        visible = _VISIBLE_GPUS.get(task.description['gpu_type'])
+        if visible is not None and task.slots is not None and rank < len(task.slots):
+            gpus: list[dict[str, Any]] = task.slots[rank]['gpus']
+            if gpus:
+                variables[visible] = ','.join(str(gpu['index']) for gpu in gpus)
+        return variables
+
+    def encode(self, own: Mapping[str, str]) -> list[bytes]:
+        """The whole environment as b'NAME=value': what all tasks share, and `own`, which takes precedence."""
+        env = self._encoded.copy()
+        for key, value in own.items():
+            index = self._position.get(key)
+            if index is None:
+                env.append(_encode(key, value))
+            else:
+                env[index] = _encode(key, value)
+        return env
+
+
+def _encode(key: str, value: str) -> bytes:
+    return os.fsencode(f'{key}={value}')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f'{value:f}'

@@ -1,0 +1,46 @@
+"""What the end of a task's processes means: exit codes and the sentences that explain them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+_SIGNALLED = 128
+
+
+def exit_code_of_task(codes: Mapping[int, int]) -> int:
+    """The exit code of a task whose ranks ended with these codes: that of the first rank that failed, or 0."""
+    return next((code for _, code in sorted(codes.items()) if code != 0), 0)
+
+
+def explain(codes: Mapping[int, int], shell: bool) -> str:
+    """Why a task failed whose ranks ended with these codes; `shell` tells that they are those of a shell."""
+    failed = sorted((rank, code) for rank, code in codes.items() if code != 0)
+    rank, code = failed[0]
+    text = _explain_code(code, shell)
+    if len(codes) == 1:
+        return text
+    others = f' (so did {len(failed) - 1} more of {len(codes)} ranks)' if len(failed) > 1 else ''
+    return f'{text} of rank {rank}{others}'
+
+
+def _explain_code(code: int, shell: bool) -> str:
+    """A negative code is the number of the signal that ended the process."""
+    if code < 0:
+        return f'killed by signal {-code} ({_signal_name(-code)})'
+    if shell and code == _NOT_FOUND:
+        return f'exit code: {code} (that of a shell that did not find a command)'
+    if shell and code == _NOT_EXECUTABLE:
+        return f'exit code: {code} (that of a shell that could not execute a command)'
+    if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
+        return f'exit code: {code} (that of a shell whose command was killed by {_signal_name(code - _SIGNALLED)})'
+    return f'exit code: {code}'
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f'SIGRTMIN+{number - signal.SIGRTMIN}'

@@ -1,0 +1,167 @@
+"""What has to be run for a task: the decision, without doing any of it.
+
+There are three kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
+are no commands to run before or after it and no text needs a shell to be expanded. `EXEC`: each rank is a shell that
+runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from rp_agent.executor import script
+from rp_agent.executor.environment import TaskEnvironment
+from rp_agent.executor.expand import expand
+from rp_agent.executor.lookup import LaunchRefused, find_program
+from rp_agent.task import AgentTask
+
+DIRECT = 'direct'
+EXEC = 'exec'
+LAUNCH = 'launch'
+
+SHELL = '/bin/sh'
+
+Find = Callable[[str, str, str], str]
+
+
+@dataclass(slots=True)
+class Process:
+    """One process to start: the program's path, its arguments with its name, its environment."""
+
+    path: str
+    argv: list[bytes]
+    env: list[bytes]
+
+
+@dataclass(slots=True)
+class LaunchPlan:
+    """The processes of a task, in the order of the ranks, and what they need.
+
+    `output` are the files that their standard output and error go to. `scripts` maps names in the sandbox to texts.
+    `sync` tells that the ranks wait for each other before the program starts, `signals_start` that they tell when they
+    run.
+    """
+
+    kind: str
+    processes: list[Process]
+    output: tuple[str, str]
+    scripts: dict[str, str] = field(default_factory=dict)
+    sync: bool = False
+    signals_start: bool = False
+
+
+def plan(task: AgentTask, environment: TaskEnvironment, find: Find = find_program) -> LaunchPlan:
+    """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
+    description = task.description
+    _check(task, environment.context.resource)
+    own = environment.of_task(task)
+    if description['pre_launch'] or description['post_launch']:
+        return _launch_script(task, environment, own)
+    if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
+        processes = _programs(task, environment, own, find)
+        if processes is not None:
+            return LaunchPlan(DIRECT, processes, _stdio(task))
+    return _exec_scripts(task, environment, own)
+
+
+def _check(task: AgentTask, platform: str) -> None:
+    description = task.description
+    ranks = description['ranks']
+    if not description['executable']:
+        raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
+                            f'master, set raptor_id')
+    if ranks > 1 and description['use_mpi'] is not False:
+        raise LaunchRefused(f'ranks={ranks} needs an MPI launch method, and platform {platform} has none: '
+                            f'set use_mpi=False to start plain processes')
+    for name, value in description['environment'].items():
+        if not name or '=' in name or '\0' in name:
+            raise LaunchRefused(f'environment has the variable {name!r}: a name is not empty and has no "="')
+        if '\0' in value:
+            raise LaunchRefused(f'environment variable {name} holds a NUL character')
+
+
+def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], find: Find) -> list[Process] | None:
+    """The task's program once per rank, or None if a shell is needed to expand a text."""
+    description = task.description
+    processes = []
+    for rank in range(description['ranks']):
+        variables = {**own, **environment.of_rank(task, rank)}
+        # later assignments see earlier ones
+        scope = ChainMap(variables, environment.base)
+        for name, text in description['environment'].items():
+            value = expand(text, scope)
+            if value is None:
+                return None
+            variables[name] = value
+        words = _words(description['executable'], description['arguments'], scope)
+        if words is None:
+            return None
+        path = find(words[0], scope.get('PATH', os.defpath), task.sandbox)
+        processes.append(Process(path, [_argument(word) for word in words], environment.encode(variables)))
+    return processes
+
+
+def _words(executable: str, arguments: list[str], scope: Mapping[str, str]) -> list[str] | None:
+    words = []
+    for text in (executable, *arguments):
+        word = expand(text, scope)
+        if word is None:
+            return None
+        words.append(word)
+    return words
+
+
+def _argument(word: str) -> bytes:
+    if '\0' in word:
+        raise LaunchRefused(f'argument {word!r} holds a NUL character, which cannot be passed to a program')
+    return os.fsencode(word)
+
+
+def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """A shell with the exec script for each rank."""
+    name = f'{task.uid}.exec.sh'
+    sync = _synchronised(task)
+    processes = [_shell(name, environment, {**own, **environment.of_rank(task, rank)})
+                 for rank in range(task.description['ranks'])]
+    text = script.exec_script(task, _told(environment, own), events=_events(environment), sync=sync)
+    return LaunchPlan(EXEC, processes, _stdio(task), {name: text}, sync)
+
+
+def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """One shell with the launch script, which starts the exec scripts."""
+    launch, execute = f'{task.uid}.launch.sh', f'{task.uid}.exec.sh'
+    ranks = [environment.of_rank(task, rank) for rank in range(task.description['ranks'])]
+    sync = _synchronised(task)
+    starts = task.description['startup_timeout'] > 0
+    told = _told(environment, own)
+    events = _events(environment)
+    scripts = {execute: script.exec_script(task, told, events=events, sync=sync, signals_start=starts),
+               launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
+    output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
+    return LaunchPlan(LAUNCH, [_shell(launch, environment, own)], (output, output), scripts, sync, starts)
+
+
+def _shell(name: str, environment: TaskEnvironment, variables: dict[str, str]) -> Process:
+    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.encode(variables))
+
+
+def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
+    """The variables that a script sets, so that it can also be run by hand."""
+    return {**environment.context.variables(), **{key: own[key] for key in own if key != 'PWD'}}
+
+
+def _events(environment: TaskEnvironment) -> bool:
+    return environment.context.profiling and bool(environment.context.prof)
+
+
+def _synchronised(task: AgentTask) -> bool:
+    return bool(task.description['pre_exec_sync']) and task.description['ranks'] > 1
+
+
+def _stdio(task: AgentTask) -> tuple[str, str]:
+    description = task.description
+    return (os.path.join(task.sandbox, description['stdout'] or f'{task.uid}.out'),
+            os.path.join(task.sandbox, description['stderr'] or f'{task.uid}.err'))

@@ -1,0 +1,1 @@
+"""Resource managers tell which nodes, cores and GPUs an agent may use."""

@@ -1,0 +1,86 @@
+"""What this machine has, as far as this process may use it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def usable_cores(root: Path = Path('/')) -> int:
+    """The number of hardware threads: those of the affinity mask, and no more than the cgroup's CPU limit allows."""
+    mask = len(os.sched_getaffinity(0))
+    quota = cpu_quota(root)
+    return max(1, mask if quota is None else min(mask, math.ceil(quota)))
+
+
+def usable_memory(root: Path = Path('/')) -> int:
+    """The memory in MB: the machine's, and no more than the cgroup's limit allows."""
+    total = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    limits = [int(text) for text in _values(root, ('memory.max', 'memory/memory.limit_in_bytes')) if text.isdigit()]
+    return int(min([total, *limits]) // 2**20)
+
+
+def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
+    """The number of NVIDIA or AMD GPUs, and no more than the visible-devices variables allow."""
+    for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
+        if name in environ:
+            return len([device for device in environ[name].split(',') if device.strip() not in ('', '-1', 'NoDevFiles')])
+    nvidia = [path for path in _listdir(root / 'dev') if re.fullmatch(r'nvidia\d+', path)]
+    return len(nvidia) or _amd_gpus(root)
+
+
+def cpu_quota(root: Path) -> float | None:
+    """The CPU limit of this process' cgroups in cores; None if there is none. The tightest of all levels counts."""
+    quotas = []
+    for text in _values(root, ('cpu.max',)):
+        quota, _, period = text.partition(' ')
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+    for quota, period in zip(_values(root, ('cpu/cpu.cfs_quota_us',)), _values(root, ('cpu/cpu.cfs_period_us',)),
+                             strict=False):
+        if quota.isdigit():
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def _values(root: Path, names: tuple[str, ...]) -> list[str]:
+    """The contents of control files in this process' cgroups, from the outermost to its own.
+
+    Version 2 has one hierarchy; version 1 has one for each controller, whose name is the first part of the file name.
+    """
+    found = []
+    for line in _read(root / 'proc/self/cgroup').splitlines():
+        _, controllers, path = line.split(':', 2)
+        for name in names:
+            controller, _, file = name.rpartition('/')
+            if controller not in controllers.split(','):
+                continue
+            top = root / 'sys/fs/cgroup' / controller
+            own = top / path.strip('/')
+            for directory in [*reversed(own.parents), own]:
+                if directory == top or top in directory.parents:
+                    found.append(_read(directory / file))
+    return [text.strip() for text in found if text.strip()]
+
+
+def _amd_gpus(root: Path) -> int:
+    nodes = root / 'sys/class/kfd/kfd/topology/nodes'
+    return sum(bool(re.search(r'^simd_count [1-9]', _read(nodes / name / 'properties'), re.MULTILINE))
+               for name in _listdir(nodes))
+
+
+def _listdir(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding='ascii', errors='replace')
+    except OSError:
+        return ''

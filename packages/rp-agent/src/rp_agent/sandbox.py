@@ -1,0 +1,52 @@
+"""The files of a pilot that are not a task's: helpers that tasks call, and what is made of the sandbox at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rp_profiling.shell import gtod_script, task_event_script
+
+_log = logging.getLogger('radical.pilot.agent')
+
+
+def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
+    """Write the programs that tasks find as `$RP_GTOD` (clock) and `$RP_PROF` (events); gives their paths."""
+    paths = []
+    for name, text in (('gtod', gtod_script()), ('prof', task_event_script())):
+        path = os.path.join(pilot_sandbox, name)
+        with open(path, 'w', encoding='ascii') as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+def wrap_up(config: Mapping[str, Any]) -> None:
+    """Do at the end of a pilot what its description asks for: pack `output_staging`, or delete everything (`cleanup`).
+
+    The configuration holds keys and goes in any case.
+    """
+    pilot_sandbox = Path(config['pilot_sandbox'])
+    (pilot_sandbox / 'agent_0.cfg').unlink(missing_ok=True)
+    try:
+        if config['output_staging']:
+            _pack(pilot_sandbox, config['output_staging'])
+    except OSError as error:
+        _log.error('output staging of the pilot failed: %s', error)
+    if config['cleanup']:
+        shutil.rmtree(pilot_sandbox, ignore_errors=True)
+
+
+def _pack(pilot_sandbox: Path, names: list[str]) -> None:
+    with tarfile.open(pilot_sandbox / 'staging_output.tgz', 'w:gz') as archive:
+        for name in names:
+            if (pilot_sandbox / name).exists():
+                archive.add(pilot_sandbox / name, arcname=name)
+            else:
+                _log.error('output staging: %s does not exist in %s', name, pilot_sandbox)

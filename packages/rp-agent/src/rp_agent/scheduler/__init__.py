@@ -1,0 +1,1 @@
+"""Schedulers place tasks on the cores and GPUs of a pilot."""

@@ -1,0 +1,108 @@
+"""The component that gives tasks their cores and GPUs: AGENT_SCHEDULING_PENDING in, AGENT_EXECUTING_PENDING out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rp_agent.scheduler.wait_pool import WaitPool
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.component import Component
+from rp_api.errors import ResourceError
+from rp_api.resources import NodeList, RankRequirements
+from rp_profiling.tracer import Tracer
+
+
+class Scheduler(Component):
+    """Places tasks on a node list; tasks wait while there is no room.
+
+    `failed(tasks)` takes those that can never run, or are cancelled while they wait.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, nodes: NodeList, failed: Callable[[list[AgentTask]], None]) -> None:
+        super().__init__(uid, tracer)
+        self._nodes = nodes
+        self._failed = failed
+        self._pool: WaitPool[AgentTask] = WaitPool()
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks to place."""
+        self.advance(tasks, states.AGENT_SCHEDULING)
+        for task in tasks:
+            self._pool.add(task.uid, task, task.description['priority'], _shape(task))
+        self._place()
+
+    def release(self, tasks: Iterable[AgentTask]) -> None:
+        """Take back what finished tasks occupied, and place others there."""
+        done = list(tasks)
+        uids = [task.uid for task in done]
+        self.tracer.record_bulk('unschedule_start', uids)
+        for task in done:
+            if task.slots and not task.description['slots']:
+                self._nodes.release_slots(task.slots)
+        self.tracer.record_bulk('unschedule_stop', uids)
+        self._place()
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """End tasks that wait; others are not concerned."""
+        self._give_up(self._pool.remove(uids))
+
+    def cancel_all(self) -> None:
+        """End all tasks that wait."""
+        self._give_up(self._pool.clear())
+
+    def check(self) -> None:
+        """Verify the invariants of wait pool and nodes."""
+        self._pool.check()
+        self._nodes.check()
+
+    def _give_up(self, tasks: list[AgentTask]) -> None:
+        for task in tasks:
+            task.target_state = states.CANCELED
+            task.exception = 'cancelled while it waited for resources'
+        if tasks:
+            self._failed(tasks)
+
+    def _place(self) -> None:
+        refused: list[AgentTask] = []
+        placed = self._pool.place(lambda task: self._fits(task, refused))
+        ready = [task for task in placed if task.target_state is None]
+        if refused:
+            self._failed(refused)
+        if ready:
+            self.tracer.record_bulk('schedule_ok', [task.uid for task in ready])
+            self.advance(ready, states.AGENT_EXECUTING_PENDING)
+            self.output(ready)
+
+    def _fits(self, task: AgentTask, refused: list[AgentTask]) -> bool:
+        """Whether the task leaves the pool: because it was placed, or because it never can be."""
+        description = task.description
+        if description['slots']:   # the application has placed it
+            task.slots = description['slots']
+            return True
+        try:
+            slots = self._nodes.find_slots(_requirements(description), description['ranks'],
+                                           description['ranks_per_node'])
+        except ResourceError as error:
+            task.fail(f'{task.uid} can never run on {task.pilot}: {error}', 'larger than the pilot')
+            refused.append(task)
+            return True
+        if slots is None:
+            return False
+        task.slots = [dict(slot) for slot in slots]
+        return True
+
+
+def _requirements(description: dict[str, Any]) -> RankRequirements:
+    gpus = description['gpus_per_rank']
+    whole = max(1, int(gpus)) if gpus else 0
+    return RankRequirements(n_cores=description['cores_per_rank'], n_gpus=whole,
+                            gpu_occupation=gpus if 0 < gpus < 1 else 1.0,
+                            lfs=description['lfs_per_rank'], mem=description['mem_per_rank'])
+
+
+def _shape(task: AgentTask) -> tuple[Any, ...]:
+    wanted = task.description
+    return (wanted['ranks'], wanted['ranks_per_node'], wanted['cores_per_rank'], wanted['gpus_per_rank'],
+            wanted['lfs_per_rank'], wanted['mem_per_rank'], bool(wanted['slots']))

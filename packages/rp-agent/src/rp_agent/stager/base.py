@@ -1,0 +1,29 @@
+"""What both stagers of the agent share: which directives are theirs, and how they are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rp_agent.task import AgentTask
+from rp_api.staging.directive import Directive
+from rp_api.staging.location import Sandboxes, acts_on_client
+from rp_api.staging.run import run
+from rp_profiling.tracer import Tracer
+
+Transfer = Callable[[Callable[[], Any], Callable[[Any], object]], None]
+"""Runs blocking work outside of the event loop, and its second argument in the loop with the result."""
+
+
+def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:
+    """Carry out the agent's directives, and record those that are the client's; relative paths are the task's.
+
+    Raises `StagingError` for the first that fails.
+    """
+    mine = []
+    for directive in directives:
+        if acts_on_client(directive['action']):
+            tracer.record(f'{name}_skip', task.uid, msg=directive['uid'])
+        else:
+            mine.append(directive)
+    run(task.uid, mine, ('task', 'task'), sandboxes, tracer, name)

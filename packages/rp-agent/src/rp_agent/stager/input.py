@@ -1,0 +1,76 @@
+"""The component that stages input on the platform: AGENT_STAGING_INPUT_PENDING in, AGENT_SCHEDULING_PENDING out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from rp_agent.stager.base import Transfer, stage
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.component import Component
+from rp_api.constants import TARBALL
+from rp_api.errors import PilotError
+from rp_api.staging.directive import Directive
+from rp_api.staging.location import Sandboxes
+from rp_profiling.tracer import Tracer
+
+
+class StagerInput(Component):
+    """Carries out the agent's staging directives before a task is scheduled; tasks without any pass.
+
+    `failed(tasks)` takes those whose staging failed, or that were cancelled meanwhile.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes], transfer: Transfer,
+                 failed: Callable[[list[AgentTask]], None]) -> None:
+        super().__init__(uid, tracer)
+        self._sandboxes = sandboxes
+        self._transfer = transfer
+        self._failed = failed
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks to stage for."""
+        self.advance(tasks, states.AGENT_STAGING_INPUT)
+        ready = []
+        for task in tasks:
+            if task.description['input_staging']:
+                self._transfer(lambda task=task: self._stage(task), lambda _, task=task: self._staged(task))
+            else:
+                ready.append(task)
+        self._pass_on(ready)
+
+    def _stage(self, task: AgentTask) -> None:
+        directives = task.description['input_staging']
+        try:
+            os.makedirs(task.sandbox, exist_ok=True)
+            packed = [directive for directive in directives if directive['action'] == TARBALL]
+            if packed:
+                self._unpack(task, packed[0])
+            stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
+            task.extra['before'] = set(os.listdir(task.sandbox))
+        except (PilotError, OSError) as error:
+            task.fail(str(error), 'input staging failed')
+
+    @staticmethod
+    def _unpack(task: AgentTask, directive: Directive) -> None:
+        """Unpack the archive that the client has brought, which holds the files of all directives of that kind."""
+        from rp_api.staging.tarball import unpack
+
+        archive = os.path.join(task.sandbox, f'{task.uid}.tar')
+        unpack(directive, archive, task.sandbox)
+        os.unlink(archive)
+
+    def _staged(self, task: AgentTask) -> None:
+        if task.cancelled and task.target_state is None:
+            task.target_state = states.CANCELED
+            task.exception = 'cancelled while its input was staged'
+        if task.target_state is None:
+            self._pass_on([task])
+        else:
+            self._failed([task])
+
+    def _pass_on(self, tasks: list[AgentTask]) -> None:
+        if tasks:
+            self.advance(tasks, states.AGENT_SCHEDULING_PENDING)
+            self.output(tasks)

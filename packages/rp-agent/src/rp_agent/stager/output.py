@@ -1,0 +1,98 @@
+"""The component that looks at what a task leaves: AGENT_STAGING_OUTPUT_PENDING in, TMGR_STAGING_OUTPUT_PENDING out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+from rp_agent.stager.base import Transfer, stage
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.component import Component
+from rp_api.errors import PilotError
+from rp_api.staging.location import Sandboxes, acts_on_client
+from rp_profiling.tracer import Tracer
+
+TAIL = 1024
+"""Characters of standard output and error that travel to the application."""
+
+
+class StagerOutput(Component):
+    """Reads the end of the tasks' outputs, and carries out the agent's output staging directives.
+
+    Staging is done for tasks that succeeded, and for others if they ask for it (`stage_on_error`).
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes],
+                 transfer: Transfer) -> None:
+        super().__init__(uid, tracer)
+        self._sandboxes = sandboxes
+        self._transfer = transfer
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks that have run."""
+        self.advance(tasks, states.AGENT_STAGING_OUTPUT)
+        ready = []
+        for task in tasks:
+            if self._wants_work(task):
+                self._transfer(lambda task=task: self._finish(task), lambda _, task=task: self._pass_on([task]))
+            else:
+                self._collect(task)
+                ready.append(task)
+        self._pass_on(ready)
+
+    def _wants_work(self, task: AgentTask) -> bool:
+        return bool(task.description['output_staging'] or task.description['cleanup'])
+
+    def _finish(self, task: AgentTask) -> None:
+        """What may take long: reading outputs, staging, cleaning up."""
+        directives = task.description['output_staging']
+        self._collect(task)
+        if task.target_state == states.DONE or task.description['stage_on_error']:
+            try:
+                stage(task, directives, self._sandboxes(task), self.tracer, 'staging_out')
+            except (PilotError, OSError) as error:
+                task.fail(str(error), 'output staging failed')
+        if task.description['cleanup'] and not any(acts_on_client(each['action']) for each in directives):
+            shutil.rmtree(task.sandbox, ignore_errors=True)
+
+    def _collect(self, task: AgentTask) -> None:
+        for name in ('stdout', 'stderr'):
+            path = task.extra.get(f'{name}_file')
+            if path:
+                self.tracer.record(f'staging_{name}_start', task.uid)
+                setattr(task, name, tail(path))
+                self.tracer.record(f'staging_{name}_stop', task.uid)
+        task.output_files = _new_files(task)
+
+    def _pass_on(self, tasks: list[AgentTask]) -> None:
+        if tasks:
+            self.advance(tasks, states.TMGR_STAGING_OUTPUT_PENDING)
+            self.output(tasks)
+
+
+def _new_files(task: AgentTask) -> list[str]:
+    """Names of what the task left in its sandbox, besides its standard files and what was staged there before."""
+    try:
+        names = os.listdir(task.sandbox)
+    except OSError:
+        return []
+    own, before = f'{task.uid}.', task.extra.get('before', ())
+    return sorted(name for name in names if not name.startswith(own) and name not in before)
+
+
+def tail(path: str, limit: int = TAIL) -> str:
+    """The end of a text file, marked as shortened if that is not all of it; empty if the file cannot be read."""
+    try:
+        size = os.stat(path).st_size
+        if not size:
+            return ''
+        with open(path, 'rb') as file:
+            file.seek(max(0, size - 4 * limit))   # a character has at most four bytes
+            text = file.read().decode(errors='replace')
+    except OSError:
+        return ''
+    if len(text) <= limit and size <= 4 * limit:
+        return text
+    return f'[... CONTENT SHORTENED ...]\n{text[-limit:]}'

@@ -1,0 +1,537 @@
+"""The executor with real processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executor_support import Harness, sh
+
+from rp_agent.executor import component, launchloop, starter
+from rp_api import processes, states
+from rp_api.processes import pidfd_open, read_process
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+    made: list[Harness] = []
+
+    def harness(**arguments: Any) -> Harness:
+        made.append(Harness(tmp_path, **arguments))
+        return made[-1]
+
+    before = sorted(os.listdir('/proc/self/fd'))
+    yield harness
+    for each in made:
+        each.close()
+    assert sorted(os.listdir('/proc/self/fd')) == before, 'the executor has left descriptors open'
+    with pytest.raises(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+
+
+@pytest.fixture
+def harness(make: Callable[..., Harness]) -> Harness:
+    return make()
+
+
+def is_gone(pid: int) -> bool:
+    process = read_process(pid)
+    return process is None or not process.alive
+
+
+def wait_for_end(pid: int) -> None:
+    """A process that was sent SIGKILL ends when it is scheduled next."""
+    pidfd = pidfd_open(pid)
+    if pidfd is not None:
+        assert select.select([pidfd], [], [], 30)[0], f'process {pid} still runs'
+        os.close(pidfd)
+
+
+def text(task: Any, name: str) -> str:
+    return (Path(task.sandbox) / name).read_text()
+
+
+# what a task is
+
+
+def test_a_task_is_done(harness: Harness) -> None:
+    task = harness.run_one(**sh('echo out; echo err >&2'))
+    assert (task.target_state, task.exit_code, task.exception, task.exception_detail) == (states.DONE, 0, None, None)
+    assert text(task, 'task.000000.out') == 'out\n'
+    assert text(task, 'task.000000.err') == 'err\n'
+    assert harness.states == [('AGENT_EXECUTING', ['task.000000']), ('AGENT_STAGING_OUTPUT_PENDING', ['task.000000'])]
+    assert task.slots, 'the slots are its own until it is out'
+
+
+def test_a_plain_task_leaves_two_files(harness: Harness) -> None:
+    task = harness.run_one()
+    assert sorted(os.listdir(task.sandbox)) == ['task.000000.err', 'task.000000.out']
+
+
+@pytest.mark.parametrize(('command', 'code', 'detail'), [
+    ('exit 3', 3, 'exit code: 3'),
+    ('kill -KILL $$', -9, 'killed by signal 9 (SIGKILL)'),
+    ('kill -34 $$', -34, 'killed by signal 34 (SIGRTMIN'),
+    ('kill -SEGV $$', -11, 'killed by signal 11 (SIGSEGV)'),
+])
+def test_failures(harness: Harness, command: str, code: int, detail: str) -> None:
+    task = harness.run_one(**sh(r'ulimit -c 0; ' + command.replace('$', r'\$')))
+    assert (task.target_state, task.exit_code) == (states.FAILED, code)
+    assert task.exception == "RuntimeError('task failed')"
+    assert task.exception_detail is not None
+    assert task.exception_detail.startswith(detail)
+
+
+def test_the_environment_that_a_task_sees(harness: Harness) -> None:
+    task = harness.run_one(executable='env', arguments=['-0'], environment={'MINE': 'two\nlines ü $HOME'})
+    seen = dict(entry.split('=', 1) for entry in text(task, 'task.000000.out').split('\0') if entry)
+    assert seen['MINE'] == 'two\nlines ü /nowhere'
+    assert seen['RP_TASK_ID'] == 'task.000000'
+    assert seen['RP_PILOT_SANDBOX'] == harness.context.pilot_sandbox
+    assert seen['PWD'] == task.sandbox
+    assert set(seen) - {name for name in seen if name.startswith('RP_')} == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE'}
+
+
+def test_scripts_and_programs_see_the_same_environment(harness: Harness) -> None:
+    plain = harness.task(executable='/usr/bin/env', environment={'A': '$HOME'})
+    scripted = harness.task(executable='/usr/bin/env', environment={'A': '$HOME'}, pre_exec=['true'], stdout='scripted')
+    scripted.sandbox = plain.sandbox
+    scripted.uid = 'task.000001'
+    harness.run(plain, scripted)
+    differs = ('RP_TASK_ID=', 'RP_TASK_NAME=', 'RP_EXEC_PID=', 'OLDPWD=', '_=')
+
+    def seen(name: str) -> list[str]:
+        return sorted(line for line in text(plain, name).splitlines() if not line.startswith(differs))
+
+    assert seen('scripted') == seen('task.000000.out')
+
+
+def test_working_directory_and_standard_input(harness: Harness) -> None:
+    task = harness.run_one(**sh('pwd; readlink /proc/self/fd/0; cat; ls /proc/self/fd'))
+    assert text(task, 'task.000000.out').split() == [task.sandbox, '/dev/null', '0', '1', '2', '3']
+
+
+def test_arguments_arrive_unchanged(harness: Harness) -> None:
+    words = ['', 'two words', 'new\nline', '"quo\'tes"', 'ünïcödé \U0001f680', '*', r'a\b', r'\$HOME', '~', '-n']
+    task = harness.run_one(executable='printf', arguments=['%s\\0', *words])
+    assert text(task, 'task.000000.out').split('\0')[:-1] == [word.replace(r'\$', '$') for word in words]
+
+
+def test_both_outputs_in_one_file(harness: Harness) -> None:
+    task = harness.run_one(**sh('echo 1; echo 2 >&2; echo 3'), stdout='log', stderr='log')
+    assert text(task, 'log') == '1\n2\n3\n'
+
+
+def test_output_replaces_what_an_earlier_run_has_left(harness: Harness) -> None:
+    Path(harness.path / 'task.000000').mkdir()
+    (harness.path / 'task.000000/task.000000.out').write_text('old, and longer than the new one')
+    assert text(harness.run_one(executable='echo', arguments=['new']), 'task.000000.out') == 'new\n'
+
+
+def test_ranks_are_plain_processes(harness: Harness) -> None:
+    task = harness.run_one(**sh(r'echo \$RP_RANK/\$RP_RANKS; exit \$RP_RANK'), ranks=3,
+                           use_mpi=False)
+    assert sorted(text(task, 'task.000000.out').split()) == ['0/3', '1/3', '2/3']
+    assert (task.target_state, task.exit_code) == (states.FAILED, 1)
+    assert task.exception_detail == 'exit code: 1 of rank 1 (so did 1 more of 3 ranks)'
+
+
+def test_script_without_interpreter_line(harness: Harness) -> None:
+    sandbox = harness.path / 'task.000000'
+    sandbox.mkdir()
+    (sandbox / 'run').write_text('echo ran\n')
+    (sandbox / 'run').chmod(0o755)
+    assert text(harness.run_one(executable='./run'), 'task.000000.out') == 'ran\n'
+
+
+def test_what_a_task_leaves_in_its_group_ends_with_it(harness: Harness) -> None:
+    task = harness.run_one(**sh(r'sleep 1000 & echo \$!'))
+    assert task.target_state == states.DONE
+    wait_for_end(int(text(task, 'task.000000.out')))
+
+
+# pre, post and launch commands
+
+
+def test_commands_before_and_after(harness: Harness) -> None:
+    task = harness.run_one(pre_launch=['echo pre_launch >>log'], pre_exec=['echo pre_exec >>log', 'export A=1'],
+                           **sh('echo "run $A" >>log'), post_exec=['echo post_exec >>log'],
+                           post_launch=['echo post_launch >>log; echo said'])
+    assert task.target_state == states.DONE, (task.exception_detail, text(task, 'task.000000.launch.out'))
+    # the text of the argument is expanded in the script, where pre_exec has set the variable
+    assert text(task, 'log').splitlines() == ['pre_launch', 'pre_exec', 'run 1', 'post_exec', 'post_launch']
+    assert text(task, 'task.000000.launch.out') == 'said\n'
+
+
+def test_commands_of_single_ranks(harness: Harness) -> None:
+    task = harness.run_one(pre_exec=[{'0': 'A=zero', '1': ['A=one']}], executable='echo', arguments=['$A'], ranks=3,
+                           use_mpi=False)
+    assert sorted(text(task, 'task.000000.out').splitlines()) == ['', 'one', 'zero']
+
+
+def test_failing_pre_exec(harness: Harness) -> None:
+    task = harness.run_one(pre_exec=['false'], executable='touch', arguments=['ran'])
+    assert (task.target_state, task.exit_code, task.exception_detail) == (states.FAILED, 1, 'exit code: 1')
+    assert 'pre_exec failed with exit code 1: false' in text(task, 'task.000000.err')
+    assert not Path(task.sandbox, 'ran').exists()
+
+
+def test_failing_pre_launch_names_the_file_to_look_at(harness: Harness) -> None:
+    task = harness.run_one(pre_launch=['false'])
+    assert task.target_state == states.FAILED
+    assert task.exception_detail == f'exit code: 1, see {task.sandbox}/task.000000.launch.out'
+
+
+@pytest.mark.parametrize(('script', 'detail'), [
+    ('no-such-program', 'exit code: 127 (that of a shell that did not find a command)'),
+    ('/etc/passwd', 'exit code: 126 (that of a shell that could not execute a command)'),
+    ('./die', 'exit code: 139 (that of a shell whose command was killed by SIGSEGV)'),
+])
+def test_codes_of_a_shell_are_explained(harness: Harness, script: str, detail: str) -> None:
+    task = harness.run_one(pre_exec=["ulimit -c 0; printf 'kill -SEGV $$' >die; chmod +x die"], executable=script)
+    assert (task.target_state, task.exception_detail) == (states.FAILED, detail)
+
+
+@pytest.mark.parametrize('launch', [[], ['true']])
+def test_barrier(harness: Harness, launch: list[str]) -> None:
+    """No rank starts before all have passed pre_exec; that of rank 1 waits for a sign of the test."""
+    sandbox = harness.path / 'task.000000'
+    task = harness.task(pre_launch=launch, pre_exec=[{'1': 'mkfifo go; echo 1 >ready; read x <go'}, 'echo ready >>log'],
+                        **sh('echo run >>log'), ranks=3, use_mpi=False,
+                        pre_exec_sync=True)
+
+    def others_wait() -> None:
+        if text(task, 'log') == 'ready\nready\n':
+            (sandbox / 'go').write_text('\n')
+        else:
+            harness.loop.call_later(0.005, others_wait)
+
+    (harness.path / 'task.000000').mkdir()
+    (sandbox / 'log').touch()
+    harness.when_file(sandbox / 'ready', others_wait)
+    harness.run(task)
+    assert task.target_state == states.DONE
+    assert text(task, 'log').splitlines() == ['ready'] * 3 + ['run'] * 3
+
+
+def test_a_rank_that_fails_before_the_barrier_does_not_hold_up_the_others(harness: Harness) -> None:
+    task = harness.run_one(pre_exec=[{'0': 'false'}], executable='echo', arguments=['ran'], ranks=2, use_mpi=False,
+                           pre_exec_sync=True)
+    assert task.exception_detail == 'exit code: 1 of rank 0'
+    assert text(task, 'task.000000.out') == 'ran\n'
+
+
+# what cannot be started
+
+
+@pytest.mark.parametrize(('description', 'exception', 'detail'), [
+    ({'executable': 'foo'}, 'LaunchRefused', 'executable not found: foo (searched PATH /usr/bin:/bin)'),
+    ({'executable': '/etc/passwd'}, 'LaunchRefused', 'not executable: /etc/passwd'),
+    ({'ranks': 2}, 'LaunchRefused', 'ranks=2 needs an MPI launch method'),
+    ({'stdout': 'no/such/dir/out'}, 'FileNotFoundError', 'cannot open {sandbox}/no/such/dir/out: No such file'),
+    ({'stderr': '.'}, 'IsADirectoryError', 'cannot open {sandbox}/.: Is a directory'),
+    ({'arguments': ['x' * 3_000_000]}, 'OSError', 'cannot execute: Argument list too long (/bin/true): arguments and'),
+])
+def test_what_cannot_be_started_fails(harness: Harness, description: dict[str, Any], exception: str,
+                                      detail: str) -> None:
+    good = harness.task('good')
+    bad = harness.task('bad', **description)
+    harness.run(bad, good)
+    assert (good.target_state, bad.target_state, bad.exit_code) == (states.DONE, states.FAILED, None)
+    assert bad.exception is not None
+    assert bad.exception.startswith(exception)
+    assert bad.exception_detail is not None
+    assert bad.exception_detail.startswith(detail.format(sandbox=bad.sandbox))
+
+
+def test_missing_interpreter(harness: Harness) -> None:
+    script = harness.path / 'script'
+    script.write_text('#!/no/such/interpreter\n')
+    script.chmod(0o755)
+    task = harness.run_one(executable=str(script))
+    assert task.exception_detail == (f'cannot execute: No such file or directory ({script}): the interpreter that its '
+                                     f'first line names, or its loader, does not exist')
+
+
+def test_sandbox_that_cannot_be_made(harness: Harness) -> None:
+    (harness.path / 'file').touch()
+    in_the_way = harness.task('a')
+    in_the_way.sandbox = str(harness.path / 'file')
+    below = harness.task('b')
+    below.sandbox = str(harness.path / 'file' / 'sub' / 'sub')
+    harness.run(in_the_way, below)
+    assert in_the_way.exception_detail == f'cannot create the task sandbox {harness.path}/file: File exists'
+    assert below.exception_detail == f'cannot create the task sandbox {below.sandbox}: Not a directory'
+
+
+def test_parents_of_the_sandbox_are_made(harness: Harness) -> None:
+    task = harness.task()
+    task.sandbox = str(harness.path / 'x' / 'y' / 'z')
+    harness.run(task)
+    assert task.target_state == states.DONE
+
+
+def test_no_process_can_be_created(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rank cannot be started: the first one ends, and the task fails with the reason."""
+    started: list[int] = []
+    spawn = launchloop.spawn
+
+    def one_only(*arguments: Any) -> tuple[int, int]:
+        if started:
+            raise BlockingIOError(11, 'cannot create a process: Resource temporarily unavailable')
+        pid, pidfd = spawn(*arguments)
+        started.append(pid)
+        return pid, pidfd
+
+    monkeypatch.setattr(starter, 'spawn', one_only)
+    task = harness.run_one(executable='sleep', arguments=['1000'], ranks=2, use_mpi=False)
+    assert task.target_state == states.FAILED
+    assert task.exception_detail == 'cannot create a process: Resource temporarily unavailable'
+    assert is_gone(started[0])
+
+
+def test_processes_that_cannot_be_watched_are_ended(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_fd = harness.loop.add_fd
+
+    def second_fails(fd: int, callback: Callable[[], object]) -> None:
+        monkeypatch.setattr(harness.loop, 'add_fd', full)
+        add_fd(fd, callback)
+
+    def full(fd: int, callback: Callable[[], object]) -> None:
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(harness.loop, 'add_fd', second_fails)
+    task = harness.run_one(executable='sleep', arguments=['1000'], ranks=2, use_mpi=False)
+    assert task.exception_detail == 'cannot watch the processes of the task: No space left on device'
+
+
+# bulks
+
+
+def test_tasks_that_end_together_come_out_together(harness: Harness) -> None:
+    harness.run(*(harness.task(f'task.{index}', executable='no-such-program') for index in range(5)))
+    assert [len(bulk) for bulk in harness.bulks] == [5]
+
+
+def test_many_tasks_few_at_a_time(harness: Harness) -> None:
+    tasks = [harness.task(f'task.{index:06d}', **sh(f'exit {index % 3}'))
+             for index in range(200)]
+    waiting = iter(tasks[8:])
+    harness.on_output = lambda ended: harness.executor.put(
+        [task for task in (next(waiting, None) for _ in ended) if task is not None])
+    harness.wanted = 200
+    harness.executor.put(tasks[:8])
+    harness.wait()
+    assert [task.exit_code for task in tasks] == [index % 3 for index in range(200)]
+
+
+def test_a_large_bulk_is_started_in_several_turns(harness: Harness) -> None:
+    count = 3 * component._STARTS_PER_TURN + 1
+    turns: list[int] = []
+
+    def count_turns() -> None:
+        turns.append(len(harness.executor._running))
+        if len(harness.out) < count:
+            harness.loop.call_soon(count_turns)
+
+    harness.loop.call_soon(count_turns)
+    harness.run(*(harness.task(f'task.{index}') for index in range(count)))
+    assert len(harness.out) == count
+    assert turns[0] <= component._STARTS_PER_TURN
+
+
+# ending before the time
+
+
+def test_cancel(harness: Harness) -> None:
+    task = harness.task(executable='sleep', arguments=['1000'])
+    harness.loop.call_soon(harness.executor.cancel, ['no.such.task', task.uid])
+    harness.run(task)
+    assert (task.target_state, task.exit_code, task.exception) == (states.CANCELED, -signal.SIGTERM, None)
+
+
+def test_cancel_twice(harness: Harness) -> None:
+    task = harness.task(executable='sleep', arguments=['1000'])
+    harness.loop.call_soon(harness.executor.cancel, [task.uid])
+    harness.loop.call_soon(harness.executor.cancel, [task.uid])
+    harness.run(task)
+    assert len(harness.out) == 1
+
+
+def test_cancelled_before_it_was_started(harness: Harness) -> None:
+    early, queued, good = harness.task('early'), harness.task('queued'), harness.task('good')
+    many = [harness.task(f'task.{index}') for index in range(component._STARTS_PER_TURN)]
+    early.cancelled = True
+    harness.wanted = len(many) + 3
+    harness.executor.put([early, *many, queued, good])
+    harness.executor.cancel(['queued'])
+    harness.wait()
+    assert [task.target_state for task in (early, queued, good)] == [states.CANCELED, states.CANCELED, states.DONE]
+    assert not Path(early.sandbox).exists()
+    assert not Path(queued.sandbox).exists()
+
+
+DAEMON = '''
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open('pids', 'a') as stream:
+            stream.write(f'{os.getpid()}\\n')
+        with open('ready', 'w') as stream:
+            stream.write('yes\\n')
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)
+'''
+
+
+def test_cancel_reaches_children_and_daemons(harness: Harness) -> None:
+    """A grandchild in the same session, and a daemon with a session of its own that has lost its parents."""
+    program = harness.path / 'daemon.py'
+    program.write_text(DAEMON)
+    task = harness.task(executable='/bin/sh', arguments=[
+        '-c', rf'sleep 1000 & echo \$! >>pids; (sleep 1000 & echo \$! >>pids); {sys.executable} {program}; true'])
+    harness.when_file(Path(task.sandbox, 'ready'), lambda: harness.executor.cancel([task.uid]))
+    harness.run(task)
+    pids = [int(line) for line in text(task, 'pids').split()]
+    assert len(pids) == 3
+    for pid in pids:
+        wait_for_end(pid)
+
+
+def test_a_task_that_ignores_sigterm_is_killed(make: Callable[..., Harness]) -> None:
+    harness = make(grace=0.05)
+    task = harness.task(**sh("trap '' TERM; echo x >ready; while :; do sleep 1000; done"))
+    harness.when_file(Path(task.sandbox, 'ready'), lambda: harness.executor.cancel([task.uid]))
+    harness.run(task)
+    assert (task.target_state, task.exit_code) == (states.CANCELED, -signal.SIGKILL)
+
+
+def test_what_a_shell_started_may_use_its_grace_period(harness: Harness) -> None:
+    """SIGTERM ends the shell at once, but not its child, which has something to save."""
+    child = "trap 'echo saved >saved; exit' TERM; echo x >ready; while :; do sleep 1000 & wait; done"
+    task = harness.task(pre_exec=['true'], **sh(child.replace('$', r'\$')))
+    harness.when_file(Path(task.sandbox, 'ready'), lambda: harness.executor.cancel([task.uid]))
+    harness.run(task)
+    assert task.target_state == states.CANCELED
+    assert text(task, 'saved') == 'saved\n'
+
+
+def test_processes_that_do_not_die_do_not_hold_up_the_task(make: Callable[..., Harness],
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the task's processes waited for a dead file server: no signal has any effect."""
+    harness = make(grace=0.02)
+    monkeypatch.setattr(processes, 'kill_tree', lambda roots, sig: [])
+    monkeypatch.setattr(processes, 'sweep', lambda match, sig: [])
+    task = harness.task(executable='sleep', arguments=['1000'])
+    pids: list[int] = []
+    harness.loop.call_soon(lambda: pids.extend(harness.executor._running[task.uid].pids))
+    harness.loop.call_soon(harness.executor.cancel, [task.uid])
+    harness.run(task)
+    assert task.target_state == states.CANCELED
+    assert task.exception_detail == (f'the task was ended, but processes of it cannot be killed and may still run '
+                                     f'(sessions {pids})')
+    os.killpg(pids[0], signal.SIGKILL)
+    os.waitpid(pids[0], 0)
+
+
+def test_timeout(harness: Harness) -> None:
+    task = harness.run_one(executable='sleep', arguments=['1000'], timeout=0.02)
+    assert task.target_state == states.CANCELED
+    assert task.exception == "TimeoutError('timeout: the task ran longer than 0.02 s')"
+    assert task.exception_detail == 'timeout: the task ran longer than 0.02 s'
+
+
+def test_startup_timeout(harness: Harness) -> None:
+    task = harness.run_one(pre_launch=['sleep 1000'], startup_timeout=0.02, timeout=1000.0)
+    assert task.target_state == states.CANCELED
+    assert task.exception_detail == 'startup_timeout: the task did not start to execute within 0.02 s'
+
+
+def test_the_timeout_counts_from_the_start_of_execution(harness: Harness) -> None:
+    task = harness.run_one(pre_launch=['true'], executable='sleep', arguments=['1000'], startup_timeout=1000.0,
+                           timeout=0.02)
+    assert task.exception_detail == 'timeout: the task ran longer than 0.02 s'
+
+
+def test_a_task_that_has_started_in_time(harness: Harness) -> None:
+    task = harness.run_one(pre_launch=['true'], startup_timeout=1000.0, timeout=1000.0)
+    assert task.target_state == states.DONE
+
+
+def test_stop_ends_all(harness: Harness) -> None:
+    tasks = [harness.task(f'task.{index:02d}', executable='sleep', arguments=['1000'])
+             for index in range(component._STARTS_PER_TURN + 2)]
+    late = harness.task('late')
+    ended: list[int] = []
+
+    def empty() -> None:
+        ended.append(len(harness.out))
+        harness.loop.stop()
+
+    def stop() -> None:
+        harness.executor.stop(empty, 'the pilot was cancelled')
+        harness.executor.put([late])
+
+    harness.wanted = 1000
+    harness.executor.put(tasks)
+    harness.loop.call_soon(stop)
+    harness.wait()
+    assert ended == [len(tasks) + 1]
+    assert {task.target_state for task in harness.out} == {states.CANCELED}
+    assert {task.exception_detail for task in harness.out} == {'the pilot was cancelled'}
+
+
+def test_stop_with_nothing_to_do(harness: Harness) -> None:
+    harness.executor.stop(harness.loop.stop, 'the pilot was cancelled')
+    harness.wait()
+    assert harness.out == []
+
+
+# traces
+
+
+def recorded(harness: Harness, profile: Path) -> list[str]:
+    """The events of tasks, in the order in which they were recorded."""
+    harness.tracer.flush()
+    rows = [line.split(',') for line in profile.read_text().splitlines() if ',task.' in line]
+    return [row[1] for row in rows if row[1] != 'advance']
+
+
+def test_events_of_a_plain_task(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make(profile=tmp_path / 'x.prof')
+    harness.run_one()
+    assert recorded(harness, tmp_path / 'x.prof') == [
+        'task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start', 'launch_pre',
+        'launch_submit', 'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop',
+        'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
+
+
+def test_events_of_a_task_with_scripts(make: Callable[..., Harness], tmp_path: Path) -> None:
+    prof = tmp_path / 'prof'
+    prof.write_text('#!/bin/sh\nprintf "%s\\n" "$1" >>"$RP_PROF_TGT"\n')
+    prof.chmod(0o755)
+    harness = make(profile=tmp_path / 'x.prof', profiling=True, prof=str(prof))
+    with_exec, with_launch = harness.task('task.0', pre_exec=['true']), harness.task('task.1', pre_launch=['true'])
+    harness.run(with_exec, with_launch)
+    ours = ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'task_run_stop']
+    launch = ['launch_start', 'launch_pre', 'launch_submit', 'launch_collect', 'launch_post', 'launch_stop']
+    execute = ['exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop']
+    assert sorted(recorded(harness, tmp_path / 'x.prof')) == sorted(ours + ours + launch)
+    assert text(with_exec, 'task.0.prof').split() == execute
+    assert text(with_launch, 'task.1.prof').split() == launch[:3] + execute + launch[3:]
+
+
+def test_events_of_a_cancelled_task(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make(profile=tmp_path / 'x.prof')
+    harness.run_one(executable='sleep', arguments=['1000'], timeout=0.01)
+    events = recorded(harness, tmp_path / 'x.prof')
+    assert [event for event in events if event.startswith('task_')][-4:] == [
+        'task_timeout', 'task_run_cancel_start', 'task_run_stop', 'task_run_cancel_stop']

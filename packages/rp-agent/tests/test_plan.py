@@ -1,0 +1,170 @@
+"""What is to be run for a task, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executor_support import BASE_ENV, a_context, a_slot, a_task
+
+from rp_agent.executor.environment import TaskEnvironment
+from rp_agent.executor.lookup import LaunchRefused, find_program
+from rp_agent.executor.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
+from rp_agent.task import AgentTask
+
+
+def find(name: str, search_path: str, sandbox: str) -> str:
+    """A file system in which everything is found where it is looked for first."""
+    return name if name.startswith('/') else f'{search_path.split(":")[0]}/{name}'
+
+
+def planned(task: AgentTask, **context: Any) -> LaunchPlan:
+    return plan(task, TaskEnvironment(a_context(**context)), find)
+
+
+def env_of(launch_plan: LaunchPlan, rank: int = 0) -> dict[str, str]:
+    entries = [entry.decode().partition('=') for entry in launch_plan.processes[rank].env]
+    env = {name: value for name, _, value in entries}
+    assert len(env) == len(entries), 'a variable is there twice'
+    return env
+
+
+def test_a_plain_task_runs_without_a_shell() -> None:
+    launch_plan = planned(a_task(executable='prog', arguments=['a b', '', '$HOME', r'\$x']))
+    assert launch_plan.kind == DIRECT
+    assert launch_plan.scripts == {}
+    assert [process.path for process in launch_plan.processes] == ['/usr/bin/prog']
+    assert launch_plan.processes[0].argv == [b'prog', b'a b', b'', b'/nowhere', b'$x']
+    assert launch_plan.output == ('/sandbox/task.000000.out', '/sandbox/task.000000.err')
+
+
+def test_output_files() -> None:
+    assert planned(a_task(stdout='log', stderr='/abs/err')).output == ('/sandbox/log', '/abs/err')
+
+
+def test_environment_of_a_task() -> None:
+    told = env_of(planned(a_task(name='my name', cores_per_rank=4, gpus_per_rank=0.5), profiling=True, prof='/prof'))
+    base = {name: value for name, value in BASE_ENV.items() if name in ('PATH', 'HOME', 'LANG')}
+    context = a_context()
+    assert told == base | {
+        'RP_TASK_ID': 'task.000000', 'RP_TASK_NAME': 'my name', 'RP_PILOT_ID': 'pilot.0000',
+        'RP_SESSION_ID': context.session_id, 'RP_RESOURCE': 'local.localhost', 'RP_RESOURCE_SANDBOX': '/base',
+        'RP_SESSION_SANDBOX': '/base/session', 'RP_PILOT_SANDBOX': '/base/session/pilot.0000',
+        'RP_TASK_SANDBOX': '/sandbox', 'PWD': '/sandbox', 'RP_REGISTRY_ADDRESS': 'tcp://127.0.0.1:1',
+        'RP_CONTROL_PUB_ADDRESS': 'tcp://127.0.0.1:2', 'RP_CONTROL_SUB_ADDRESS': 'tcp://127.0.0.1:3',
+        'RP_CORES_PER_RANK': '4', 'RP_GPUS_PER_RANK': '0.500000', 'RP_GTOD': '/base/gtod', 'RP_PROF': '/prof',
+        'RP_PROF_TGT': '/sandbox/task.000000.prof', 'RP_RANKS': '1', 'RP_RANK': '0'}
+
+
+def test_environment_without_name_profile_and_gpus() -> None:
+    told = env_of(planned(a_task(gpus_per_rank=2.0)))
+    assert told['RP_TASK_NAME'] == 'task.000000'
+    assert told['RP_GPUS_PER_RANK'] == '2'
+    assert 'RP_PROF_TGT' not in told
+    assert 'OMP_NUM_THREADS' not in told
+    assert 'CUDA_VISIBLE_DEVICES' not in told
+
+
+@pytest.mark.parametrize(('gpu_type', 'name'), [('CUDA', 'CUDA_VISIBLE_DEVICES'), ('ROCm', 'ROCR_VISIBLE_DEVICES')])
+def test_each_rank_sees_the_gpus_of_its_slot(gpu_type: str, name: str) -> None:
+    task = a_task(ranks=2, use_mpi=False, gpus_per_rank=2.0, gpu_type=gpu_type)
+    task.slots = [a_slot(0, 1), a_slot(4, 7)]
+    launch_plan = planned(task, **{name: 'all'})
+    assert [env_of(launch_plan, rank)[name] for rank in (0, 1)] == ['0,1', '4,7']
+    assert [env_of(launch_plan, rank)['RP_RANK'] for rank in (0, 1)] == ['0', '1']
+
+
+def test_threads() -> None:
+    assert env_of(planned(a_task(threading_type='OpenMP', cores_per_rank=6)))['OMP_NUM_THREADS'] == '6'
+
+
+def test_the_own_environment_takes_precedence_and_sees_what_stands_before_it() -> None:
+    task = a_task(executable='$TOOL/run', arguments=['$B', '$RP_RANK'], ranks=2, use_mpi=False, environment={
+        'PATH': '/mine:$PATH', 'A': 'x$HOME', 'B': '${A}y', 'LANG': '', 'TOOL': '/opt', 'RP_TASK_NAME': 'other'})
+    launch_plan = planned(task)
+    told = env_of(launch_plan)
+    assert told['PATH'] == '/mine:/usr/bin:/bin'
+    assert (told['A'], told['B'], told['LANG'], told['RP_TASK_NAME']) == ('x/nowhere', 'x/nowherey', '', 'other')
+    assert [process.argv for process in launch_plan.processes] == [[b'/opt/run', b'x/nowherey', b'0'],
+                                                                   [b'/opt/run', b'x/nowherey', b'1']]
+
+
+def test_the_program_is_looked_for_on_the_path_of_the_task() -> None:
+    assert planned(a_task(executable='prog', environment={'PATH': '/mine'})).processes[0].path == '/mine/prog'
+
+
+@pytest.mark.parametrize('description', [
+    {'arguments': ['$(hostname)']}, {'arguments': ['`hostname`']}, {'executable': '${TOOL:-/bin/true}'},
+    {'environment': {'A': '$(hostname)'}}, {'pre_exec': ['true']}, {'post_exec': ['true']}, {'named_env': 'mine'},
+])
+def test_what_needs_a_shell_gets_an_exec_script(description: dict[str, Any]) -> None:
+    launch_plan = planned(a_task(ranks=2, use_mpi=False, **description))
+    assert launch_plan.kind == EXEC
+    assert list(launch_plan.scripts) == ['task.000000.exec.sh']
+    assert [process.argv for process in launch_plan.processes] == [[b'/bin/sh', b'./task.000000.exec.sh']] * 2
+    assert [env_of(launch_plan, rank)['RP_RANK'] for rank in (0, 1)] == ['0', '1']
+
+
+@pytest.mark.parametrize('attribute', ['pre_launch', 'post_launch'])
+def test_launch_commands_get_a_launch_script(attribute: str) -> None:
+    commands: dict[str, Any] = {attribute: ['true']}
+    launch_plan = planned(a_task(**commands, startup_timeout=3.0))
+    assert launch_plan.kind == LAUNCH
+    assert sorted(launch_plan.scripts) == ['task.000000.exec.sh', 'task.000000.launch.sh']
+    assert len(launch_plan.processes) == 1
+    assert launch_plan.output == ('/sandbox/task.000000.launch.out', '/sandbox/task.000000.launch.out')
+    assert launch_plan.signals_start
+
+
+def test_a_barrier_needs_several_ranks() -> None:
+    assert not planned(a_task(pre_exec=['true'], pre_exec_sync=True)).sync
+    assert planned(a_task(pre_exec=['true'], pre_exec_sync=True, ranks=2, use_mpi=False)).sync
+
+
+@pytest.mark.parametrize(('description', 'text'), [
+    ({'ranks': 4}, 'ranks=4 needs an MPI launch method, and platform local.localhost has none: set use_mpi=False'),
+    ({'ranks': 4, 'use_mpi': True}, 'ranks=4 needs an MPI launch method'),
+    ({'executable': '', 'mode': 'task.function'}, 'mode task.function are run by a RAPTOR master, set raptor_id'),
+    ({'arguments': ['a\0b']}, 'NUL character'),
+    ({'environment': {'A=B': 'x'}}, "variable 'A=B'"),
+    ({'environment': {'A': '\0'}}, 'environment variable A holds a NUL character'),
+    ({'environment': {'a.b': 'x'}, 'pre_exec': ['true']}, "'a.b' cannot be set by a shell"),
+    ({'pre_exec': ['a\0b']}, 'NUL character cannot stand in a shell script'),
+])
+def test_what_cannot_be_run_is_refused(description: dict[str, Any], text: str) -> None:
+    with pytest.raises(LaunchRefused, match=text):
+        planned(a_task(**description))
+
+
+def program(path: Path, mode: int = 0o755) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('#!/bin/sh\n')
+    path.chmod(mode)
+    return path
+
+
+def test_find_program(tmp_path: Path) -> None:
+    one, two = program(tmp_path / 'one/prog'), program(tmp_path / 'two/prog')
+    program(tmp_path / 'zero/prog', 0o644)
+    (tmp_path / 'minus/prog').mkdir(parents=True)
+    search_path = ':'.join(str(tmp_path / name) for name in ('minus', 'zero', 'one', 'two'))
+    assert find_program('prog', search_path, '/sandbox') == str(one)
+    assert find_program(str(two), search_path, '/sandbox') == str(two)
+    assert find_program('./two/prog', search_path, str(tmp_path)) == f'{tmp_path}/./two/prog'
+    assert find_program('prog', 'two', str(tmp_path)) == str(two)
+
+
+def test_find_program_says_why_there_is_none(tmp_path: Path) -> None:
+    program(tmp_path / 'data', 0o644)
+    (tmp_path / 'dir').mkdir()
+    (tmp_path / 'link').symlink_to('gone')
+    for name, search_path, text in (
+            ('foo', '/usr/bin:/bin', r'executable not found: foo \(searched PATH /usr/bin:/bin\)'),
+            ('./foo', '', 'executable not found: .*/./foo$'),
+            ('data', str(tmp_path), r'not executable: .*/data \(permission'),
+            ('./data', '', r'not executable: .*/data \(permission'),
+            ('./dir', '', 'not executable: .*/dir is a directory'),
+            ('./link', '', 'link is a symbolic link to gone, which does not exist')):
+        with pytest.raises(LaunchRefused, match=text):
+            find_program(name, search_path, str(tmp_path))
