@@ -1,0 +1,103 @@
+"""Callbacks of the application: who wants to know what, and the thread that tells them.
+
+Callbacks run one after the other, in the order of the events, in a thread of their own: they may call back into the
+API, and may wait there, without holding up the event loop. An exception in one is logged and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_log = logging.getLogger('radical.pilot.callbacks')
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def bulk_callbacks() -> bool:
+    """Whether the application has asked for one call per bulk instead of one per entity (RADICAL_PILOT_BULK_CB)."""
+    return os.environ.get('RADICAL_PILOT_BULK_CB', '').lower() in ('true', 'yes', '1')
+
+
+class Dispatcher:
+    """Runs callbacks in order in one thread, which starts with the first callback."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Have `callback(*args)` called after all that was asked for before; only from one thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put((callback, args))
+
+    def close(self, timeout: float) -> None:
+        """Let what is queued run, at most `timeout` seconds long, and end the thread."""
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (call := self._queue.get()) is not None:
+            callback, args = call
+            try:
+                callback(*args)
+            except Exception:
+                _log.exception('callback %s failed', getattr(callback, '__qualname__', callback))
+
+
+class Registry:
+    """The callbacks of one manager or entity, by metric."""
+
+    __slots__ = ('_entries', '_metrics')
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        self._metrics = tuple(metrics)
+        self._entries: list[tuple[str, Callable[..., Any], Any, str | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def check(self, metric: str) -> None:
+        """Refuse a metric that does not exist here."""
+        if metric not in self._metrics:
+            raise ValueError(f'metric {metric!r} is unknown, allowed are: {", ".join(self._metrics)}')
+
+    def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> None:
+        """Remember a callback, for all entities or for one uid."""
+        if not callable(callback):
+            raise ValueError(f'callback {callback!r} cannot be called')
+        self.check(metric)
+        # replaced, not changed in place: the event loop may be reading the list
+        self._entries = [*self._entries, (metric, callback, data, uid)]
+
+    def remove(self, callback: Callable[..., Any] | None, metrics: Sequence[str], uid: str | None = None) -> None:
+        """Forget a callback (None: all) for these metrics; `ValueError` if there was no such callback."""
+        for metric in metrics:
+            self.check(metric)
+
+        def matches(entry: tuple[str, Callable[..., Any], Any, str | None]) -> bool:
+            return (entry[0] in metrics and callback in (None, entry[1]) and uid in (None, entry[3]))
+
+        kept = [entry for entry in self._entries if not matches(entry)]
+        if callback is not None and len(kept) == len(self._entries):
+            raise ValueError(f'callback {callback!r} is not registered')
+        self._entries = kept
+
+    def select(self, metric: str) -> list[tuple[Callable[..., Any], Any, str | None]]:
+        """The callbacks for a metric: (callback, data, uid)."""
+        return [entry[1:] for entry in self._entries if entry[0] == metric]
+
+
+def arguments(*args: Any, data: Any) -> tuple[Any, ...]:
+    """The arguments of a call: the data that came with the registration is passed only if there is any."""
+    return args if data is None else (*args, data)

@@ -1,0 +1,47 @@
+"""Unique ids of sessions."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+
+
+def session_uid() -> str:
+    """A new session id: `rp.session.<host>.<user>.<day>.<number of the day>`.
+
+    Days count from 1970. The number comes from a file below `$RADICAL_BASE` (default: the home directory), so that ids
+    stay unique over all sessions of a user; where no file can be written, a random id takes the place of the numbers.
+    `RADICAL_PILOT_SID_BASE` replaces all but the number.
+    """
+    base = os.environ.get('RADICAL_PILOT_SID_BASE')
+    prefix = base or f'rp.session.{socket.gethostname().partition(".")[0]}.{_user()}.{int(time.time() // 86400):06d}'
+    try:
+        return f'{prefix}.{_count(prefix):04d}'
+    except OSError:
+        return f'{prefix}.{uuid.uuid4()}'
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())   # a user without an entry in the user database, as in containers
+
+
+def _count(prefix: str) -> int:
+    """The next number for a prefix."""
+    import fcntl
+
+    directory = Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'counters'
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / prefix.replace('/', '_'), 'a+', encoding='ascii') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or 0)
+        file.truncate(0)
+        file.write(str(number + 1))
+    return number

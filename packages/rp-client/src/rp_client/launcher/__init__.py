@@ -1,0 +1,1 @@
+"""Launchers start the agents of pilots, watch them and end them."""

@@ -1,0 +1,218 @@
+"""The application's handle of a pilot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.constants import PILOT_STATE
+from rp_api.description.pilot import PilotDescription
+from rp_client.callbacks import Registry
+from rp_client.launcher.sandbox import PilotSandboxes
+
+if TYPE_CHECKING:
+    from rp_api.description.task import TaskDescription
+    from rp_api.resources import NodeList
+    from rp_client.pilot_manager import PilotManager
+    from rp_client.session import Session
+    from rp_client.task import Task
+    from rp_client.task_manager import TaskManager
+
+
+class Pilot:
+    """A submitted pilot; made by `PilotManager.submit_pilots`, never by the application."""
+
+    def __init__(self, pmgr: PilotManager, uid: str, description: PilotDescription, sandboxes: PilotSandboxes) -> None:
+        self._pmgr = pmgr
+        self._uid = uid
+        self._description = description
+        self.sandboxes = sandboxes
+        self._state = states.NEW
+        self._tmgr: TaskManager | None = None
+        self._resource_details: dict[str, Any] | None = None
+        self._nodelist: NodeList | None = None
+        self._log: list[str] = []
+        self._stdout = ''
+        self._stderr = ''
+        self._exception: str | None = None
+        self._exception_detail: str | None = None
+        self.callbacks = Registry([PILOT_STATE])
+
+    def __repr__(self) -> str:
+        return f'<Pilot {self._uid} {self._state}>'
+
+    def __str__(self) -> str:
+        return str([self._uid, self.resource, self._state])
+
+    @property
+    def uid(self) -> str:
+        """The pilot's unique id."""
+        return self._uid
+
+    @property
+    def state(self) -> str:
+        """The state that the pilot is known to be in, see `radical.pilot.states`."""
+        return self._state
+
+    @property
+    def pmgr(self) -> PilotManager:
+        """The pilot manager that the pilot was submitted to."""
+        return self._pmgr
+
+    @property
+    def session(self) -> Session:
+        """The session that the pilot belongs to."""
+        return self._pmgr.session
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """A copy of the pilot's description, as plain data."""
+        return self._description.as_dict()
+
+    @property
+    def resource(self) -> str:
+        """The label of the platform that the pilot is for, such as `local.localhost`."""
+        return str(self._description.resource)
+
+    @property
+    def resources(self) -> dict[str, Any] | None:
+        """How many cores (`cpu`) and GPUs (`gpu`) the pilot has; None before it is active."""
+        details = self._resource_details
+        return None if details is None else {'cpu': details['cores'], 'gpu': details['gpus']}
+
+    @property
+    def resource_details(self) -> dict[str, Any] | None:
+        """What the agent found: `node_list`, `cores_per_node`, `gpus_per_node` ...; None before the pilot is active."""
+        return self._resource_details
+
+    @property
+    def nodelist(self) -> NodeList | None:
+        """The pilot's nodes, for applications that place their tasks themselves; None before the pilot is active."""
+        if self._nodelist is None and self._resource_details is not None:
+            from rp_api.resources import NodeList
+
+            self._nodelist = NodeList(nodes=self._resource_details['node_list'])
+        return self._nodelist
+
+    @property
+    def log(self) -> list[str]:
+        """What happened to the pilot, in sentences."""
+        return list(self._log)
+
+    @property
+    def stdout(self) -> str:
+        """The last lines that the agent wrote to standard output, once it has ended."""
+        return self._stdout
+
+    @property
+    def stderr(self) -> str:
+        """The last lines that the agent wrote to standard error, once it has ended."""
+        return self._stderr
+
+    @property
+    def exception(self) -> str | None:
+        """What went wrong, in one sentence; None if nothing did."""
+        return self._exception
+
+    @property
+    def exception_detail(self) -> str | None:
+        """More about what went wrong: the files to look at, and their last lines."""
+        return self._exception_detail
+
+    @property
+    def pilot_sandbox(self) -> str:
+        """The pilot's directory on the platform."""
+        return self.sandboxes.pilot
+
+    @property
+    def session_sandbox(self) -> str:
+        """The session's directory on the platform."""
+        return self.sandboxes.session
+
+    @property
+    def resource_sandbox(self) -> str:
+        """The directory of all sessions on the platform."""
+        return self.sandboxes.resource
+
+    @property
+    def client_sandbox(self) -> str:
+        """The directory that relative paths on the client refer to."""
+        return self.sandboxes.client
+
+    @property
+    def endpoint_fs(self) -> str:
+        """The root of the platform's file system."""
+        return '/'
+
+    def as_dict(self) -> dict[str, Any]:
+        """The pilot as plain data."""
+        names = ('uid', 'state', 'log', 'stdout', 'stderr', 'exception', 'exception_detail', 'resource', 'resources',
+                 'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox', 'client_sandbox',
+                 'description', 'resource_details')
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        nodes = self._resource_details['node_list'] if self._resource_details else None
+        return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
+
+    def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
+        """The pilot's state, once it has reached a state (default: any final one), or `timeout` seconds are over."""
+        self._pmgr.wait_pilots(self._uid, state, timeout)
+        return self._state
+
+    def cancel(self) -> None:
+        """End the pilot; returns when it has ended."""
+        self._pmgr.cancel_pilots(self._uid)
+
+    def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
+        """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given."""
+        self.callbacks.add(cb, metric, cb_data)
+
+    def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
+        """Do not call `cb` any more (None: none of those registered on this pilot)."""
+        self.callbacks.remove(cb, [metric])
+
+    def attach_tmgr(self, tmgr: TaskManager) -> None:
+        """Tie the pilot to a task manager; `RuntimeError` if it is tied to one already."""
+        if self._tmgr is not None:
+            raise RuntimeError(f'{self._uid} is attached to {self._tmgr.uid} already')
+        self._tmgr = tmgr
+
+    def detach_tmgr(self) -> None:
+        """Undo `attach_tmgr`."""
+        self._tmgr = None
+
+    def submit_tasks(self, tds: Sequence[TaskDescription]) -> list[Task]:
+        """Submit tasks to this very pilot, through the task manager that it is attached to."""
+        if self._tmgr is None:
+            raise RuntimeError(f'{self._uid} is not attached to a task manager: call TaskManager.add_pilots first')
+        for description in tds:
+            description.pilot = self._uid
+        tasks = self._tmgr.submit_tasks(list(tds))
+        assert isinstance(tasks, list)
+        return tasks
+
+    def stage_in(self, sds: Any) -> list[str]:
+        """Bring files from the client to the pilot's sandbox; gives where they went. Blocks until they are there.
+
+        `sds` is a staging directive or a list of them. Relative targets are relative to the pilot's sandbox. Raises
+        `StagingError`.
+        """
+        return self._pmgr.stage(self, sds, inwards=True)
+
+    def stage_out(self, sds: Any = None) -> list[str]:
+        """Bring files from the pilot's sandbox to the client; gives where they went. Blocks until they are there.
+
+        Relative sources are relative to the pilot's sandbox. The default is the archive of the files which the
+        description names as `output_staging`. Raises `StagingError`.
+        """
+        return self._pmgr.stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
+
+    def _learn(self, info: dict[str, Any]) -> None:
+        """Take over what became known about the pilot."""
+        self._resource_details = info.get('resource_details', self._resource_details)
+        self._stdout = info.get('stdout', self._stdout)
+        self._stderr = info.get('stderr', self._stderr)
+        self._exception = info.get('exception', self._exception)
+        self._exception_detail = info.get('exception_detail', self._exception_detail)
+        if 'exception' in info or 'reason' in info:
+            self._log.append(info.get('exception') or info['reason'])

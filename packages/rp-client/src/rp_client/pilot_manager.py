@@ -1,0 +1,251 @@
+"""The pilot manager: submits pilots, follows their states, ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.constants import PILOT_STATE, PMGR_METRICS
+from rp_api.coordination.contract import Update
+from rp_api.description.pilot import PilotDescription
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.callbacks import Registry
+from rp_client.launcher.base import End
+from rp_client.launcher.component import Launch, PilotLaunching
+from rp_client.launcher.local import LocalLauncher
+from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
+from rp_client.pilot import Pilot
+from rp_client.tracker import Change, Tracker
+
+if TYPE_CHECKING:
+    from rp_client.session import Session
+
+_LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
+          'app_comm': 'application channels', 'backup_nodes': 'backup nodes', 'reconfig_src': 'reconfiguration'}
+"""Attributes that this version does not act upon, and what they ask for: refused instead of ignored."""
+
+_Prepared = tuple[PilotDescription, ResourceConfig, PilotSandboxes]
+
+GRACE = 10.0
+"""Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
+
+
+class PilotManager:
+    """Submits pilots to platforms.
+
+    Callbacks are called as `cb(pilot, state)`, for every state in order, in a thread of the session.
+    """
+
+    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default') -> None:
+        self._session = session
+        self._engine = session.engine
+        self.uid = session.register_pmgr(self)
+        self._pilots: dict[str, Pilot] = {}
+        self._callbacks = Registry(PMGR_METRICS)
+        self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
+        self._board = self._tracker.board
+        self._closed = False
+        self._tracer = session.tracer(self.uid)
+        self._launcher = LocalLauncher(self._engine.loop, session.uid, self._agent_ended)
+        self._launching = self._make_launching()
+        self._engine.on_broken.append(self._board.broke)
+        self._tracer.record('setup_done', uid=self.uid)
+
+    @property
+    def session(self) -> Session:
+        """The session that the manager belongs to."""
+        return self._session
+
+    def submit_pilots(self, descriptions: PilotDescription | Sequence[PilotDescription]) -> Any:
+        """Submit pilots; gives a `Pilot` for one description, a list for a list. Returns at once.
+
+        Raises `ValueError` (or a sub-class) for a description that cannot work.
+        """
+        self._check_open()
+        single = isinstance(descriptions, Mapping)
+        wanted = [descriptions] if single else list(descriptions)
+        if not wanted:
+            raise ValueError('submit_pilots needs at least one pilot description')
+        launches = self._register([self._prepare(description) for description in wanted])
+        self._engine.call(self._launch, launches)
+        return launches[0].pilot if single else [launch.pilot for launch in launches]
+
+    def list_pilots(self) -> list[str]:
+        """The uids of all pilots."""
+        return list(self._pilots)
+
+    def get_pilots(self, uids: str | Iterable[str] | None = None) -> Any:
+        """The pilot with that uid, or a list of pilots (None: all); `ValueError` for an unknown uid."""
+        if isinstance(uids, str):
+            return self._get(uids)
+        return [self._get(uid) for uid in (self._pilots if uids is None else uids)]
+
+    def wait_pilots(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
+                    timeout: float | None = None) -> Any:
+        """The states of pilots (None: all), once each has reached a state, or `timeout` seconds are over.
+
+        The default is any final state. A state that was passed counts as reached, and a final state ends the wait.
+        """
+        pilots = self.get_pilots(uids)
+        self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout)
+        return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
+
+    def cancel_pilots(self, uids: str | Iterable[str] | None = None, _timeout: float | None = None) -> None:
+        """End pilots (None: all); returns when they have ended, after `GRACE` seconds at the very most."""
+        pilots = self._list(uids)
+        self._engine.call(self._cancel, pilots)
+        if not self._board.wait(pilots, None, GRACE if _timeout is None else _timeout):
+            self.kill_pilots([pilot.uid for pilot in pilots])
+
+    def kill_pilots(self, uids: str | Iterable[str] | None = None) -> None:
+        """End pilots (None: all) without giving them time; returns when they have ended."""
+        pilots = self._list(uids)
+        self._engine.call(self._kill, pilots)
+        self._board.wait(pilots, None, GRACE)
+
+    def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
+        """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given."""
+        self._callbacks.add(cb, metric, cb_data)
+
+    def unregister_callback(self, cb: Callable[..., Any] | None = None, metric: str = PILOT_STATE) -> None:
+        """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        self._callbacks.remove(cb, [metric])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The manager and its pilots as plain data."""
+        return {'type': 'pmgr', 'uid': self.uid, 'cfg': {},
+                'pilots': [pilot.as_dict() for pilot in self._pilots.values()]}
+
+    def dump(self, name: str | None = None) -> None:
+        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory."""
+        self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
+
+    def close(self, terminate: bool = True) -> None:
+        """End all pilots (unless `terminate` is False) and the manager; harmless when it is closed already."""
+        if self._closed:
+            return
+        self._closed = True
+        live = [pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL]
+        if terminate and live and not self._engine.broken:
+            self.cancel_pilots([pilot.uid for pilot in live])
+        self._launcher.close(0.0 if self._engine.broken else 3.0)
+        self._launching.close()
+        self._tracer.close()
+
+    def stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
+        """Carry out staging directives between the client and a pilot's sandbox; gives the targets."""
+        from rp_client.stager.pilot import stage
+
+        return stage(pilot, sds, self._session.tracer(self._session.uid), inwards=inwards)
+
+    def apply(self, updates: Iterable[Update]) -> None:
+        """Take over what agents have reported; called in the loop, for pilots of any manager."""
+        changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
+        self._changed(self._tracker.apply(changes))
+
+    # what submission does in the application's thread: everything that can be refused is refused here
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f'{self.uid} is closed')
+
+    def _prepare(self, description: PilotDescription) -> _Prepared:
+        copy = PilotDescription(description)
+        copy.verify()
+        for name, what in _LATER.items():
+            if copy[name]:
+                raise ValueError(f'PilotDescription.{name} is {copy[name]!r}, but {what} are not supported: '
+                                 'leave it unset')
+        platform = self._session.get_resource_config(copy.resource, copy.access_schema)
+        missing = [name for name in platform.mandatory_args or [] if not copy.get(name)]
+        if missing:
+            raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
+        if platform.resource_manager != 'FORK':
+            raise ValueError(f'{copy.resource} is run by {platform.resource_manager}, and only FORK (the local '
+                             'machine) is supported: use local.localhost')
+        uid = copy.uid or self._session.new_uid('pilot')
+        copy.uid = uid
+        sandboxes = pilot_sandboxes(self._session.client_sandbox, self._session.uid, uid, copy, platform)
+        return copy, platform, sandboxes
+
+    def _register(self, prepared: list[_Prepared]) -> list[Launch]:
+        self._session.claim_pilots([description.uid for description, _, _ in prepared])
+        launches = []
+        for description, platform, sandboxes in prepared:
+            pilot = Pilot(self, description.uid, description, sandboxes)
+            self._pilots[pilot.uid] = pilot
+            launches.append(Launch(pilot, platform))
+        return launches
+
+    def _get(self, uid: str) -> Pilot:
+        try:
+            return self._pilots[uid]
+        except KeyError:
+            known = ', '.join(self._pilots) or 'none'
+            raise ValueError(f'pilot {uid} is not known to {self.uid}, known are: {known}') from None
+
+    def _list(self, uids: str | Iterable[str] | None) -> list[Pilot]:
+        return self.get_pilots([uids] if isinstance(uids, str) else uids)   # type: ignore[no-any-return]
+
+    # what happens in the loop
+
+    def _make_launching(self) -> PilotLaunching:
+        index = self.uid.rpartition('.')[2]
+        launching = PilotLaunching(index, self._session.tracer(f'pmgr_launching.{index}'), self._launcher,
+                                   self._session.agent_config(), self._engine.transfer, self._fail)
+        launching.advanced = lambda pilots, state: self._advance(pilots, state)
+        return launching
+
+    def _launch(self, launches: list[Launch]) -> None:
+        pilots = [launch.pilot for launch in launches]
+        self._engine.connection.insert_pilots({pilot.uid: pilot.description for pilot in pilots})
+        self._tracer.record_bulk('advance', [pilot.uid for pilot in pilots], states.PMGR_LAUNCHING_PENDING)
+        self._advance(pilots, states.PMGR_LAUNCHING_PENDING)
+        self._launching.put(launches)
+
+    def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
+        """A step that the client itself takes."""
+        changes = self._tracker.apply([Change(pilot, state, info) for pilot in pilots])
+        self._engine.connection.update_pilots([Update(pilot.uid, state, info) for pilot, _, _ in changes])
+        self._changed(changes)
+
+    def _changed(self, changes: Iterable[Change]) -> None:
+        final = [pilot for pilot, _, _ in changes if pilot.state in states.FINAL]
+        for pilot in final:
+            self._session.pilot_ended(pilot)
+
+    def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
+        last = end.stderr or end.stdout if end else ''
+        detail = f'see {where}' + (f'; its last lines:\n{last}' if last else '')
+        self._advance([pilot], states.FAILED, {
+            'exception': sentence, 'exception_detail': detail,
+            'stdout': end.stdout if end else '', 'stderr': end.stderr if end else ''})
+
+    def _agent_ended(self, end: End) -> None:
+        pilot = self._pilots[end.uid]
+        if end.reason is None and pilot.state not in states.FINAL:
+            # the agent's own last word may still be on its way through the hub
+            self._engine.loop.call_later(1.0, self._agent_silent, pilot, end)
+        elif pilot.state not in states.FINAL:
+            self._fail(pilot, end.reason or '', f'{pilot.pilot_sandbox}/agent_0.err', end)
+
+    def _agent_silent(self, pilot: Pilot, end: End) -> None:
+        if pilot.state not in states.FINAL:
+            self._fail(pilot, f'the agent of {pilot.uid} ended without a word', f'{pilot.pilot_sandbox}/agent_0.log',
+                       end)
+
+    def _cancel(self, pilots: list[Pilot]) -> None:
+        for pilot in pilots:
+            if pilot.state in states.FINAL:
+                continue
+            if states.PILOT.value(pilot.state) < states.PILOT.value(states.PMGR_ACTIVE_PENDING):
+                self._advance([pilot], states.CANCELED, {'reason': 'cancelled before it was launched'})
+            else:
+                self._engine.connection.command(pilot.uid, {'cmd': 'cancel_pilot', 'reason': 'cancelled'})
+
+    def _kill(self, pilots: list[Pilot]) -> None:
+        for pilot in pilots:
+            if pilot.state not in states.FINAL:
+                self._advance([pilot], states.CANCELED, {'reason': 'killed'})
+            self._launcher.kill(pilot.uid)

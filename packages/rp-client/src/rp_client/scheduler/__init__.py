@@ -1,0 +1,1 @@
+"""Task schedulers bind tasks to pilots."""

@@ -1,0 +1,59 @@
+"""What a task scheduler is: it decides to which pilot each task goes. No I/O, no clock: values in, values out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """A task that is to be bound: its uid and the pilot it asks for (empty: any)."""
+
+    uid: str
+    pilot: str
+
+
+class Binding(NamedTuple):
+    """A task and the pilot that it goes to."""
+
+    uid: str
+    pilot: str
+
+
+class TaskScheduler(ABC):
+    """Binds tasks to the pilots that were added; what cannot be bound yet waits here."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Request] = {}
+
+    @property
+    def waiting(self) -> Collection[Request]:
+        """The tasks that wait for a pilot, in the order in which they came."""
+        return self._waiting.values()
+
+    def submit(self, requests: Iterable[Request]) -> list[Binding]:
+        """Take tasks in; gives those that could be bound now."""
+        self._waiting.update((request.uid, request) for request in requests)
+        return self._bind()
+
+    def add_pilots(self, pilots: Iterable[str]) -> list[Binding]:
+        """Use these pilots from now on; gives the tasks that could be bound because of them."""
+        self._add(pilots)
+        return self._bind()
+
+    def forget(self, uids: Iterable[str]) -> list[str]:
+        """Drop waiting tasks; gives those that were waiting."""
+        return [uid for uid in uids if self._waiting.pop(uid, None) is not None]
+
+    @abstractmethod
+    def remove_pilots(self, pilots: Iterable[str]) -> None:
+        """Do not bind tasks to these pilots any more."""
+
+    @abstractmethod
+    def _add(self, pilots: Iterable[str]) -> None:
+        """Remember new pilots."""
+
+    @abstractmethod
+    def _bind(self) -> list[Binding]:
+        """Bind what can be bound of the waiting tasks, and take it out of them."""

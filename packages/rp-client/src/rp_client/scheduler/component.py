@@ -1,0 +1,69 @@
+"""The component that binds tasks to pilots: TMGR_SCHEDULING_PENDING in, TMGR_STAGING_INPUT_PENDING out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rp_api import states
+from rp_api.constants import TMGR_SCHEDULING_COMPONENT
+from rp_client.component import ClientComponent
+from rp_client.pilot import Pilot
+from rp_client.scheduler.base import Binding, Request, TaskScheduler
+from rp_client.task import Task
+from rp_profiling.tracer import Tracer
+
+
+class TaskScheduling(ClientComponent):
+    """Runs a task scheduler; `on_waiting` is told how many tasks wait for a pilot whenever that changes."""
+
+    def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, Task],
+                 on_waiting: Callable[[int], None]) -> None:
+        super().__init__(f'{TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
+        self._scheduler = scheduler
+        self._tasks = tasks
+        self._pilots: dict[str, Pilot] = {}
+        self._on_waiting = on_waiting
+        self._waiting = 0
+
+    def put(self, tasks: list[Task]) -> None:
+        """Take tasks to bind."""
+        self.advance(tasks, states.TMGR_SCHEDULING)
+        wanted = [Request(task.uid, task.wanted_pilot) for task in tasks]
+        self._bound(self._scheduler.submit(wanted))
+
+    def add_pilots(self, pilots: Iterable[Pilot]) -> None:
+        """Bind tasks to these pilots, too."""
+        added = {pilot.uid: pilot for pilot in pilots}
+        self._pilots.update(added)
+        self._bound(self._scheduler.add_pilots(added))
+
+    def remove_pilots(self, uids: Iterable[str]) -> None:
+        """Bind no more tasks to these pilots."""
+        self._scheduler.remove_pilots(uids)
+
+    def waiting(self) -> list[Task]:
+        """The tasks that wait for a pilot."""
+        return [self._tasks[request.uid] for request in self._scheduler.waiting]
+
+    def forget(self, uids: Iterable[str]) -> list[Task]:
+        """Drop waiting tasks; gives those that were waiting."""
+        forgotten = [self._tasks[uid] for uid in self._scheduler.forget(uids)]
+        self._count()
+        return forgotten
+
+    def _bound(self, bindings: list[Binding]) -> None:
+        tasks = []
+        for uid, pilot in bindings:
+            task = self._tasks[uid]
+            task.bind(self._pilots[pilot])
+            tasks.append(task)
+        self.advance(tasks, states.TMGR_STAGING_INPUT_PENDING)
+        self._count()
+        if tasks:
+            self.output(tasks)
+
+    def _count(self) -> None:
+        waiting = len(self._scheduler.waiting)
+        if waiting != self._waiting:
+            self._waiting = waiting
+            self._on_waiting(waiting)

@@ -1,0 +1,1 @@
+"""The client's part of file staging: between the client's file system and the sandboxes of pilots and tasks."""

@@ -1,0 +1,96 @@
+"""The component that brings input files of tasks to the platform: TMGR_STAGING_INPUT_PENDING in,
+AGENT_STAGING_INPUT_PENDING out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rp_api import states
+from rp_api.constants import TARBALL, TMGR_STAGING_INPUT_COMPONENT
+from rp_api.errors import PilotError
+from rp_api.staging.directive import Directive
+from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.run import run
+from rp_client.component import ClientComponent
+from rp_client.stager.base import INWARDS, Transfer, client_directives, task_sandboxes
+from rp_client.task import Task
+from rp_profiling.tracer import Tracer
+
+class TaskStagingInput(ClientComponent):
+    """Makes sandboxes and brings files there for the tasks that ask for it; the others pass.
+
+    Files are moved by `transfer`, outside of the event loop. `failed(task, state, info)` is called for tasks that end.
+    """
+
+    def __init__(self, index: str, tracer: Tracer, transfer: Transfer) -> None:
+        super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
+        self._transfer = transfer
+        self._busy: set[str] = set()
+        self._cancelled: set[str] = set()
+        self.failed: Callable[[Task, str, dict[str, Any]], None]
+
+    def put(self, tasks: list[Task]) -> None:
+        """Take bound tasks."""
+        self.advance(tasks, states.TMGR_STAGING_INPUT)
+        ready = []
+        for task in tasks:
+            directives = client_directives(task.sparse().get('input_staging', ()))
+            if directives:
+                self._start(task, directives)
+            else:
+                ready.append(task)
+        self._pass_on(ready)
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """Cancel those of the tasks whose files are being moved, as soon as that is over."""
+        self._cancelled.update(self._busy.intersection(uids))
+
+    def _start(self, task: Task, directives: list[Directive]) -> None:
+        self._busy.add(task.uid)
+        self._transfer(lambda: self._stage(task, directives), lambda error: self._staged(task, error))
+
+    def _stage(self, task: Task, directives: list[Directive]) -> PilotError | OSError | None:
+        """What may take long; gives what went wrong."""
+        sandboxes = task_sandboxes(task)
+        try:
+            self.tracer.record('create_sandbox_start', task.uid)
+            os.makedirs(sandboxes.task, exist_ok=True)
+            self.tracer.record('create_sandbox_stop', task.uid)
+            packed = [directive for directive in directives if directive['action'] == TARBALL]
+            if packed:
+                self._pack(task, packed, sandboxes)
+            run(task.uid, [directive for directive in directives if directive['action'] != TARBALL], INWARDS,
+                sandboxes, self.tracer, 'staging_in')
+        except (PilotError, OSError) as error:
+            return error
+        return None
+
+    def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
+        """Put all files that are to travel together into one archive, which the agent unpacks."""
+        from rp_api.staging.tarball import pack
+
+        self.tracer.record('staging_in_tar_start', task.uid)
+        pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), [
+            (directive, resolve(directive['source'], 'client', sandboxes),
+             os.path.relpath(resolve(directive['target'], 'task', sandboxes), sandboxes.task))
+            for directive in directives])
+        self.tracer.record('staging_in_tar_stop', task.uid)
+
+    def _staged(self, task: Task, error: PilotError | OSError | None) -> None:
+        self._busy.discard(task.uid)
+        if task.uid in self._cancelled:
+            self._cancelled.discard(task.uid)
+            self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
+        elif error is not None:
+            self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})
+        else:
+            self._pass_on([task])
+
+    def _pass_on(self, tasks: list[Task]) -> None:
+        tasks = [task for task in tasks if task.state not in states.FINAL]
+        if tasks:
+            self.advance(tasks, states.AGENT_STAGING_INPUT_PENDING)
+            self.output(tasks)

@@ -1,0 +1,69 @@
+"""The component that brings results of tasks back: TMGR_STAGING_OUTPUT_PENDING in, a final state out."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, NamedTuple
+
+from rp_api import states
+from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
+from rp_api.errors import PilotError
+from rp_api.staging.directive import Directive
+from rp_api.staging.run import run
+from rp_client.component import ClientComponent
+from rp_client.stager.base import OUTWARDS, Transfer, client_directives, task_sandboxes
+from rp_client.task import Task
+from rp_profiling.tracer import Tracer
+
+
+class Finished(NamedTuple):
+    """A task, the final state that it goes to, and what is known about it."""
+
+    task: Task
+    state: str
+    info: dict[str, Any]
+
+
+class TaskStagingOutput(ClientComponent):
+    """Brings files to the client for the tasks that ask for it; files are moved outside of the event loop."""
+
+    def __init__(self, index: str, tracer: Tracer, transfer: Transfer) -> None:
+        super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
+        self._transfer = transfer
+
+    def put(self, tasks: list[Finished]) -> None:
+        """Take finished tasks."""
+        self.advance([finished.task for finished in tasks], states.TMGR_STAGING_OUTPUT)
+        ready = []
+        for finished in tasks:
+            sparse = finished.task.sparse()
+            directives = client_directives(sparse.get('output_staging', ()))
+            if directives and (finished.state == states.DONE or sparse.get('stage_on_error')):
+                self._start(finished, directives, cleanup=bool(sparse.get('cleanup')))
+            elif directives and sparse.get('cleanup'):
+                self._start(finished, [], cleanup=True)
+            else:
+                ready.append(finished)
+        if ready:
+            self.output(ready)
+
+    def _start(self, finished: Finished, directives: list[Directive], *, cleanup: bool) -> None:
+        self._transfer(lambda: self._stage(finished.task, directives, cleanup),
+                       lambda error: self._staged(finished, error))
+
+    def _stage(self, task: Task, directives: list[Directive], cleanup: bool) -> PilotError | OSError | None:
+        sandboxes = task_sandboxes(task)
+        try:
+            run(task.uid, directives, OUTWARDS, sandboxes, self.tracer, 'staging_out')
+        except (PilotError, OSError) as error:
+            return error
+        finally:
+            if cleanup:   # the agent leaves it to the one who needs the sandbox last
+                shutil.rmtree(sandboxes.task, ignore_errors=True)
+        return None
+
+    def _staged(self, finished: Finished, error: PilotError | OSError | None) -> None:
+        if error is not None and finished.state == states.DONE:
+            finished = finished._replace(state=states.FAILED, info=finished.info | {
+                'exception': str(error), 'exception_detail': 'output staging failed'})
+        self.output([finished])

@@ -1,0 +1,242 @@
+"""The application's handle of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.constants import TASK_STATE
+from rp_api.description.task import TaskDescription
+from rp_api.mesh import codec
+
+if TYPE_CHECKING:
+    from rp_client.pilot import Pilot
+    from rp_client.session import Session
+    from rp_client.task_manager import TaskManager
+
+_RARE = ('slots', 'output_files', 'return_value', 'info', 'partition')
+
+
+class Task:
+    """A submitted task; made by `TaskManager.submit_tasks`, never by the application.
+
+    A session may hold hundreds of thousands of these: what is looked at rarely is kept packed.
+    """
+
+    __slots__ = ('__weakref__', '_description', '_exception', '_exception_detail', '_exit_code', '_pilot', '_rare',
+                 '_state', '_stderr', '_stdout', '_tmgr', '_uid')
+
+    def __init__(self, tmgr: TaskManager, uid: str, description: bytes) -> None:
+        self._tmgr = tmgr
+        self._uid = uid
+        self._description = description
+        self._state = states.NEW
+        self._pilot: Pilot | None = None
+        self._exit_code: int | None = None
+        self._stdout = ''
+        self._stderr = ''
+        self._exception: str | None = None
+        self._exception_detail: str | None = None
+        self._rare: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f'<Task {self._uid} {self._state}>'
+
+    def __str__(self) -> str:
+        return str([self._uid, self.pilot, self._state])
+
+    @property
+    def uid(self) -> str:
+        """The task's unique id."""
+        return self._uid
+
+    @property
+    def state(self) -> str:
+        """The state that the task is known to be in, see `radical.pilot.states`."""
+        return self._state
+
+    @property
+    def tmgr(self) -> TaskManager:
+        """The task manager that the task was submitted to."""
+        return self._tmgr
+
+    @property
+    def session(self) -> Session:
+        """The session that the task belongs to."""
+        return self._tmgr.session
+
+    @property
+    def origin(self) -> str:
+        """Where the task was submitted: `client`."""
+        return 'client'
+
+    @property
+    def description(self) -> TaskDescription:
+        """A copy of the task's description, with all attributes."""
+        description = TaskDescription.from_sparse(self.sparse())
+        description.uid = self._uid
+        return description
+
+    @property
+    def name(self) -> str:
+        """The name that the description gives, unchanged."""
+        return str(self.sparse().get('name', ''))
+
+    @property
+    def mode(self) -> str:
+        """The task's mode, such as `task.executable`."""
+        return str(self.description.mode)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The user data of the description."""
+        return dict(self.description.metadata)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the executable, -N if signal N ended it; None as long as there is none."""
+        return self._exit_code
+
+    @property
+    def stdout(self) -> str:
+        """The end of what the task wrote to standard output (1024 characters at most)."""
+        return self._stdout
+
+    @property
+    def stderr(self) -> str:
+        """The end of what the task wrote to standard error (1024 characters at most)."""
+        return self._stderr
+
+    @property
+    def exception(self) -> str | None:
+        """What went wrong, in one sentence; None if nothing did."""
+        return self._exception
+
+    @property
+    def exception_detail(self) -> str | None:
+        """More about what went wrong: an exit code, a file, the last lines of an output, a trace."""
+        return self._exception_detail
+
+    @property
+    def return_value(self) -> Any:
+        """What a function task returned."""
+        return self._get('return_value')
+
+    @property
+    def slots(self) -> list[Any] | None:
+        """The cores and GPUs that the task was given, one `Slot` per rank; None before it was placed."""
+        from rp_api.resources import Slot
+
+        found = self._get('slots')
+        return None if found is None else [Slot(slot) for slot in found]
+
+    @property
+    def output_files(self) -> list[str]:
+        """Names of the files that the task left in its sandbox, besides its own standard files."""
+        return list(self._get('output_files') or [])
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the pilot that the task ran on, if there are several."""
+        return self.description.partition
+
+    @property
+    def info(self) -> Any:
+        """What a service task announced about itself."""
+        return self._get('info')
+
+    @property
+    def pilot(self) -> str | None:
+        """The uid of the pilot that the task is bound to; None before it is bound."""
+        return self._pilot.uid if self._pilot else None
+
+    @property
+    def sandbox(self) -> str | None:
+        """The directory that the task runs in, on the platform; None before the task is bound to a pilot."""
+        if self._pilot is None:
+            return None
+        return self._pilot.sandboxes.task(self._uid, self.sparse().get('sandbox', ''))
+
+    task_sandbox = sandbox
+
+    @property
+    def pilot_sandbox(self) -> str | None:
+        """The directory of the task's pilot; None before the task is bound to one."""
+        return self._pilot.pilot_sandbox if self._pilot else None
+
+    @property
+    def session_sandbox(self) -> str | None:
+        """The directory of the session on the platform; None before the task is bound to a pilot."""
+        return self._pilot.session_sandbox if self._pilot else None
+
+    @property
+    def resource_sandbox(self) -> str | None:
+        """The directory of all sessions on the platform; None before the task is bound to a pilot."""
+        return self._pilot.resource_sandbox if self._pilot else None
+
+    @property
+    def endpoint_fs(self) -> str | None:
+        """The root of the platform's file system; None before the task is bound to a pilot."""
+        return self._pilot.endpoint_fs if self._pilot else None
+
+    @property
+    def client_sandbox(self) -> str:
+        """The directory that relative paths on the client refer to."""
+        return self._tmgr.session.client_sandbox
+
+    def as_dict(self) -> dict[str, Any]:
+        """The task as plain data."""
+        names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
+                 'exception_detail', 'pilot', 'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox',
+                 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files')
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        slots = self._get('slots')
+        return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
+                        'description': self.description.as_dict()}
+
+    def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
+        """The task's state, once it has reached a state (default: any final one), or `timeout` seconds are over."""
+        self._tmgr.wait_tasks(self._uid, state, timeout)
+        return self._state
+
+    def cancel(self) -> None:
+        """Ask for the task to be cancelled; returns at once."""
+        self._tmgr.cancel_tasks(self._uid)
+
+    def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
+        """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given."""
+        self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
+
+    @property
+    def wanted_pilot(self) -> str:
+        """The uid of the pilot that the description asks for; empty if any will do."""
+        return str(self.sparse().get('pilot', ''))
+
+    def sparse(self) -> dict[str, Any]:
+        """What the description sets beyond the defaults, as plain data."""
+        found: dict[str, Any] = codec.unpack(self._description)
+        return found
+
+    @property
+    def bound(self) -> Pilot | None:
+        """The pilot that the task is bound to."""
+        return self._pilot
+
+    def bind(self, pilot: Pilot) -> None:
+        """Tie the task to the pilot that it will run on."""
+        self._pilot = pilot
+
+    def _get(self, name: str) -> Any:
+        return codec.unpack(self._rare).get(name) if self._rare else None
+
+    def _learn(self, info: dict[str, Any]) -> None:
+        """Take over what became known about the task."""
+        self._exit_code = info.get('exit_code', self._exit_code)
+        self._stdout = info.get('stdout', self._stdout)
+        self._stderr = info.get('stderr', self._stderr)
+        self._exception = info.get('exception', self._exception)
+        self._exception_detail = info.get('exception_detail', self._exception_detail)
+        rare = {name: info[name] for name in _RARE if name in info}
+        if rare:
+            self._rare = codec.pack(rare)

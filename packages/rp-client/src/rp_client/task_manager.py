@@ -1,0 +1,272 @@
+"""The task manager: takes tasks, binds them to pilots, follows their states, brings their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from rp_api import constants, states
+from rp_api.constants import TASK_STATE, TMGR_METRICS, WAIT_QUEUE_SIZE
+from rp_api.coordination.contract import Update
+from rp_api.description.task import TaskDescription
+from rp_api.errors import DescriptionError, PilotError
+from rp_api.mesh import codec
+from rp_api.staging.directive import expand
+from rp_api.staging.run import check_locations
+from rp_client.callbacks import Registry, arguments
+from rp_client.pilot import Pilot
+from rp_client.scheduler.component import TaskScheduling
+from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.stager.input import TaskStagingInput
+from rp_client.stager.output import TaskStagingOutput
+from rp_client.task import Task
+from rp_client.task_flow import TaskFlow
+from rp_client.tracker import Tracker
+
+if TYPE_CHECKING:
+    from rp_client.session import Session
+
+_SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
+
+
+class TaskManager:
+    """Runs tasks on pilots.
+
+    Callbacks are called as `cb(task, state)`, for every state in order, in a thread of the session.
+    """
+
+    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
+                 scheduler: str | None = None) -> None:
+        self.scheduler = scheduler or constants.SCHEDULER_DEFAULT
+        if self.scheduler not in _SCHEDULERS:
+            raise ValueError(f'scheduler {self.scheduler!r} is unknown, allowed are: {", ".join(_SCHEDULERS)}')
+        self._session = session
+        self._engine = session.engine
+        self.uid = session.register_tmgr(self)
+        self._pilots: dict[str, Pilot] = {}
+        self._tasks: dict[str, Task] = {}
+        self._callbacks = Registry(TMGR_METRICS)
+        self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher)
+        self._board = self._tracker.board
+        self._closed = False
+        self._tracer = session.tracer(self.uid)
+        self._flow = self._make_flow()
+        self._engine.on_broken.append(self._board.broke)
+        self._tracer.record('setup_done', uid=self.uid)
+
+    @property
+    def session(self) -> Session:
+        """The session that the manager belongs to."""
+        return self._session
+
+    def add_pilots(self, pilots: Any) -> None:
+        """Use pilots (one or a list of `Pilot`, or of their `as_dict()`) for the tasks of this manager.
+
+        Raises `ValueError` for no pilot, an unknown one, or one that was added already, and `RuntimeError` for one
+        that is attached to another task manager.
+        """
+        wanted = [self._pilot(pilot) for pilot in (pilots if isinstance(pilots, (list, tuple)) else [pilots])]
+        if not wanted:
+            raise ValueError('add_pilots needs at least one pilot')
+        for pilot in wanted:
+            if pilot.uid in self._pilots:
+                raise ValueError(f'{pilot.uid} was added to {self.uid} already')
+        for pilot in wanted:
+            pilot.attach_tmgr(self)
+            self._pilots[pilot.uid] = pilot
+        self._engine.call(self._add_pilots, wanted)
+
+    def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
+        """Give no more tasks to these pilots; tasks that are bound to them already stay with them.
+
+        Raises `ValueError` for a pilot that was not added, and `RuntimeError` for `drain`, which is not supported.
+        """
+        if drain:
+            raise RuntimeError('drain=True is not supported: wait for the tasks of the pilot, then remove it')
+        uids = [pilot_ids] if isinstance(pilot_ids, str) else list(pilot_ids)
+        for uid in uids:
+            if uid not in self._pilots:
+                raise ValueError(f'pilot {uid} was not added to {self.uid}')
+        for uid in uids:
+            self._pilots.pop(uid).detach_tmgr()
+        self._engine.call(self._flow.remove_pilots, uids)
+
+    def list_pilots(self) -> list[str]:
+        """The uids of the pilots in use."""
+        return list(self._pilots)
+
+    def get_pilots(self) -> list[Pilot]:
+        """The pilots in use."""
+        return list(self._pilots.values())
+
+    def list_tasks(self) -> list[str]:
+        """The uids of all tasks."""
+        return list(self._tasks)
+
+    @overload
+    def submit_tasks(self, descriptions: TaskDescription) -> Task: ...
+
+    @overload
+    def submit_tasks(self, descriptions: Sequence[TaskDescription]) -> list[Task]: ...
+
+    def submit_tasks(self, descriptions: TaskDescription | Sequence[TaskDescription]) -> Task | list[Task]:
+        """Submit tasks; gives a `Task` for one description, a list for a list. Returns at once.
+
+        Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a description that cannot work; no
+        task is submitted then.
+        """
+        if self._closed:
+            raise RuntimeError(f'{self.uid} is closed')
+        single = isinstance(descriptions, Mapping)
+        wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
+        uids = self._session.task_uids([description.get('uid') for description in wanted])
+        tasks = [Task(self, uid, self._pack(uid, description))
+                 for uid, description in zip(uids, wanted, strict=True)]
+        self._session.claim_tasks(tasks)
+        self._tasks.update(zip(uids, tasks, strict=True))
+        if tasks:
+            self._engine.call(self._flow.submit, tasks)
+        return tasks[0] if single else tasks
+
+    def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
+        """The task with that uid, or a list of tasks (None: all); `ValueError` for an unknown uid."""
+        if isinstance(uids, str):
+            return self._get(uids)
+        return list(self._tasks.values()) if uids is None else [self._get(uid) for uid in uids]
+
+    def wait_tasks(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
+                   timeout: float | None = None) -> Any:
+        """The states of tasks (None: all), once each has reached a state, or `timeout` seconds are over.
+
+        The default is any final state. Of several states, the earliest counts. A state that was passed counts as
+        reached, and a final state ends the wait.
+        """
+        tasks = self.get_tasks(uids)
+        self._board.wait([tasks] if isinstance(uids, str) else tasks, state, timeout)
+        return tasks.state if isinstance(uids, str) else [task.state for task in tasks]
+
+    def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
+        """Ask for tasks (None: all) to be cancelled; returns at once. Final tasks stay as they are."""
+        tasks = [self._get(uids)] if isinstance(uids, str) else self.get_tasks(uids)
+        self._engine.call(self._flow.cancel, tasks)
+
+    def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
+                          metric: str | Sequence[str] | None = None, uid: str | None = None) -> None:
+        """Have `cb(task, state)` called for each state of each task (or of the one with that uid).
+
+        With `cb_data` as third argument if given. Metric `WAIT_QUEUE_SIZE` calls `cb(task_manager, size)` whenever the
+        number of tasks that wait for a pilot changes.
+        """
+        if uid is not None:
+            self._get(uid)
+        for name in _metrics(metric):
+            self._callbacks.add(cb, name, cb_data, uid)
+
+    def unregister_callback(self, cb: Callable[..., Any] | None = None,
+                            metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
+        """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        self._callbacks.remove(cb, _metrics(metrics), uid)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The manager and its tasks as plain data."""
+        return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
+                'tasks': {uid: task.as_dict() for uid, task in list(self._tasks.items())}}
+
+    def dump(self, name: str | None = None) -> None:
+        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory."""
+        self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
+
+    def close(self) -> None:
+        """Cancel what is not final and end the manager; harmless when it is closed already."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._engine.broken:
+            self._engine.run(self._close)
+
+    def update(self, updates: Iterable[Update]) -> None:
+        """Take over what agents have reported; called in the loop, for tasks of any manager."""
+        mine = [(self._tasks[update.uid], update) for update in updates if update.uid in self._tasks]
+        if mine:
+            self._flow.update(mine)
+
+    def pilot_ended(self, pilot: Pilot) -> None:
+        """End what a final pilot leaves behind; called in the loop."""
+        if pilot.uid not in self._pilots:
+            return
+        self._flow.pilot_ended(pilot, list(self._tasks.values()), dead_end=self._dead_end(pilot))
+
+    # what submission does in the application's thread: everything that can be refused is refused here
+
+    def _pack(self, uid: str, description: TaskDescription) -> bytes:
+        """The verified description of a task, ready to be sent."""
+        copy = description if isinstance(description, TaskDescription) else TaskDescription(description)
+        copy.verify()
+        if copy.mode != constants.TASK_EXECUTABLE:
+            raise DescriptionError(f'mode {copy.mode!r} of {uid} needs RAPTOR, which is not supported: '
+                                   f'allowed is {constants.TASK_EXECUTABLE!r}')
+        for name in ('raptor_id', 'named_env', 'services'):
+            if copy.get(name):
+                raise DescriptionError(f'TaskDescription.{name} of {uid} is {copy[name]!r}, but is not supported: '
+                                       'leave it unset')
+        sparse = copy.sparse()
+        for name in ('input_staging', 'output_staging'):
+            if sparse.get(name):
+                sparse[name] = expand(sparse[name])
+                check_locations(sparse[name])
+        sparse.pop('uid', None)
+        try:
+            return codec.pack(sparse)
+        except (TypeError, ValueError, OverflowError, PilotError) as error:
+            raise DescriptionError(f'the description of {uid} holds something that is not plain data: {error}') from None
+
+    def _pilot(self, pilot: Any) -> Pilot:
+        if isinstance(pilot, Pilot):
+            return pilot
+        uid = pilot['uid'] if isinstance(pilot, Mapping) else pilot
+        return self._session.find_pilot(uid)
+
+    def _get(self, uid: str) -> Task:
+        try:
+            return self._tasks[uid]
+        except KeyError:
+            raise ValueError(f'task {uid} is not known to {self.uid}') from None
+
+    # what happens in the loop
+
+    def _make_flow(self) -> TaskFlow:
+        session, index = self._session, self.uid.rpartition('.')[2]
+        scheduling = TaskScheduling(index, session.tracer(f'tmgr_scheduling.{index}'), _SCHEDULERS[self.scheduler](),
+                                    self._tasks, self._wait_queue_changed)
+        staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.transfer)
+        staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
+                                           self._engine.transfer)
+        return TaskFlow(self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output)
+
+    def _add_pilots(self, pilots: list[Pilot]) -> None:
+        self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])
+        for pilot in pilots:
+            if pilot.state in states.FINAL:
+                self.pilot_ended(pilot)
+
+    def _dead_end(self, pilot: Pilot) -> str | None:
+        """Why waiting tasks can never run, if the pilot that ended was the last one and is not to be replaced."""
+        others = any(other.state not in states.FINAL for other in self._pilots.values())
+        if others or not pilot.description['exit_on_error'] or pilot.state != states.FAILED:
+            return None
+        return f'no pilot is left: {pilot.uid} {pilot.state}: {pilot.exception}'
+
+    def _wait_queue_changed(self, size: int) -> None:
+        for callback, data, _ in self._callbacks.select(WAIT_QUEUE_SIZE):
+            self._engine.dispatcher.call(callback, *arguments(self, size, data=data))
+
+    def _close(self) -> None:
+        self._flow.end_all(self._tasks.values())
+        self._flow.close()
+        self._tracer.close()
+
+
+def _metrics(metric: str | Sequence[str] | None) -> list[str]:
+    if metric is None:
+        return [TASK_STATE]
+    return [metric] if isinstance(metric, str) else list(metric)

@@ -1,0 +1,105 @@
+"""How a manager follows the states of its entities: one rule for pilots and tasks.
+
+Runs in the thread of the engine. Every transition goes through the state model; states that were skipped are announced
+once, in order; what an update tells about an entity can be read before its new state can be seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rp_api import states
+from rp_api.errors import StateError
+from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
+from rp_client.waiting import Board
+
+_log = logging.getLogger('radical.pilot.states')
+
+
+class Entity(Protocol):
+    """A pilot or a task."""
+
+    _state: str
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    def _learn(self, info: dict[str, Any]) -> None: ...
+
+
+class Change(NamedTuple):
+    """A state that an entity is said to have reached, and what became known with it."""
+
+    entity: Any
+    state: str
+    info: dict[str, Any] | None = None
+
+
+class Tracker:
+    """Applies state changes, wakes those who wait and calls those who asked to be called."""
+
+    def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher) -> None:
+        self.board = Board(model)
+        self._model = model
+        self._metric = metric
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._bulk = bulk_callbacks()
+
+    def apply(self, changes: Iterable[Change]) -> list[Change]:
+        """Move entities forward; gives the changes that were real, in order."""
+        real = []
+        announced: list[tuple[Any, Sequence[str]]] = []
+        with self.board.lock:
+            for change in changes:
+                passed = self._move(change)
+                if passed:
+                    real.append(change)
+                    announced.append((change.entity, passed))
+            self.board.changed([change.entity for change in real])
+        if announced:
+            self._announce(announced)
+        return real
+
+    def _move(self, change: Change) -> Sequence[str]:
+        entity, state, info = change
+        passed: list[str] = []
+        try:
+            reached = info.get('reached') if info else None
+            if reached:   # a failure is announced alone: the states that were really passed before come first
+                entity._state, passed = self._model.progress(entity.state, reached)
+            target, more = self._model.progress(entity.state, state)
+        except StateError as error:
+            _log.info('update of %s refused: %s', entity.uid, error)
+            return passed
+        if info and (more or entity.state == state):
+            entity._learn(info)
+        entity._state = target
+        return [*passed, *more] if passed else more
+
+    def _announce(self, announced: list[tuple[Any, Sequence[str]]]) -> None:
+        callbacks = self._registry.select(self._metric)
+        for callback, data, uid in callbacks:
+            if self._bulk:
+                self._announce_bulk(callback, data, uid, announced)
+                continue
+            for entity, passed in announced:
+                if uid is None or uid == entity.uid:
+                    for state in passed:
+                        self._dispatcher.call(callback, *arguments(entity, state, data=data))
+        for entity, passed in announced:
+            own = getattr(entity, 'callbacks', None)
+            for callback, data, _ in own.select(self._metric) if own else ():
+                for state in passed:
+                    self._dispatcher.call(callback, *arguments(entity, state, data=data))
+
+    def _announce_bulk(self, callback: Any, data: Any, uid: str | None,
+                       announced: list[tuple[Any, Sequence[str]]]) -> None:
+        entities = [entity for entity, _ in announced if uid in (None, entity.uid)]
+        if entities:
+            self._dispatcher.call(callback, *arguments(entities, data=data))
