@@ -1,0 +1,223 @@
+"""What is in the wheels and the sdists, and what works after each way of installing them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from envs import NEEDS, ROOT, Dist, Env, call
+
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
+
+NOT_IN_A_CHECKOUT = shutil.ignore_patterns('build', 'dist', '*.egg-info', '*.so', '__pycache__', '.*_cache')
+RUNTIME = {'.py', '.pyi', '.pxd', '.json', '.sh', '.typed'}
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + '.'):
+        if not module.name.endswith('.__main__'):
+            importlib.import_module(module.name)
+"""
+
+SAY_WHAT_IS_MISSING = """
+import radical.pilot as rp
+for name in 'Session', 'TaskManager':
+    try:
+        getattr(rp, name)
+    except AttributeError as error:
+        print(error)
+print(rp.TaskDescription(executable='date').executable, rp.DONE, hasattr(rp, 'Session'))
+"""
+
+SIDE_BY_SIDE = """
+import radical.pilot as rp, radical.utils, radical.saga
+import os
+assert os.path.dirname(radical.utils.__file__) != os.path.dirname(rp.__file__)
+print(rp.Session.__module__, radical.saga.__name__, radical.utils.__name__)
+"""
+
+START = """
+import radical.pilot as rp
+try:
+    rp.Session()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+CHECK_UPSTREAM = 'from rp_api.parts import check_upstream; check_upstream(); print("accepted")'
+ORIGINAL = 'radical.pilot==1.103.2'
+
+Make = Callable[[], Env]
+Dists = dict[str, Dist]
+
+
+@pytest.fixture(scope='session')
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of packages/ as a fresh checkout has it."""
+    target = tmp_path_factory.mktemp('sources') / 'packages'
+    shutil.copytree(ROOT / 'packages', target, ignore=NOT_IN_A_CHECKOUT)
+    return target
+
+
+@pytest.fixture(scope='session')
+def dists(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Dists:
+    """Each distribution by name, its wheel built from its sdist in isolation."""
+    target = tmp_path_factory.mktemp('dists')
+
+    def build(name: str) -> Dist:
+        out = target / name
+        call([sys.executable, '-m', 'build', '--outdir', str(out), str(sources / name)], target)
+        (sdist,), (wheel,) = out.glob('*.tar.gz'), out.glob('*.whl')
+        return Dist(name, sources / name, sdist, wheel)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(NEEDS, pool.map(build, NEEDS), strict=True))
+
+
+@pytest.fixture(scope='session')
+def new_env(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes an empty virtual environment."""
+    return lambda: Env(tmp_path_factory.mktemp('env'))
+
+
+@pytest.fixture(scope='session')
+def full_env(dists: Dists, new_env: Make) -> Env:
+    """An environment with the wheels of all distributions."""
+    env = new_env()
+    env.install(*(dist.wheel for dist in dists.values()))
+    return env
+
+
+def files(top: Path) -> set[str]:
+    return {str(path.relative_to(top)) for path in top.rglob('*') if path.is_file()}
+
+
+@pytest.fixture(params=NEEDS)
+def dist(request: pytest.FixtureRequest, dists: Dists) -> Dist:
+    return dists[request.param]
+
+
+def test_wheel_holds_the_modules_and_their_data_and_nothing_else(dist: Dist) -> None:
+    names = {name for name in zipfile.ZipFile(dist.wheel).namelist() if '.dist-info/' not in name}
+    source = dist.source / 'src'
+    expected = {name for name in files(source) if Path(name).suffix in RUNTIME}
+    compiled = {name for name in names if name.endswith('.so')}
+    assert names - compiled == expected
+    assert {name.split('.')[0] + '.pyx' for name in compiled} == {n for n in files(source) if n.endswith('.pyx')}
+
+
+def test_extensions_are_typed(dists: Dists) -> None:
+    names = zipfile.ZipFile(dists['rp-agent'].wheel).namelist()
+    compiled = {name.split('.')[0] for name in names if name.endswith('.so')}
+    assert compiled
+    assert compiled <= {name.removesuffix('.pyi') for name in names}
+
+
+def test_wheel_is_typed_licensed_and_described(dist: Dist) -> None:
+    with zipfile.ZipFile(dist.wheel) as wheel:
+        names = wheel.namelist()
+        (metadata,) = (name for name in names if name.endswith('.dist-info/METADATA'))
+        text = wheel.read(metadata).decode()
+    assert f'{dist.module}/py.typed' in names
+    assert any(name.endswith('/licenses/LICENSE') for name in names)
+    assert 'License-Expression: MIT' in text
+    assert 'Requires-Python: >=3.10' in text
+    assert f'pip install {dist.name}' in text
+
+
+def test_radical_stays_a_namespace(dists: Dists) -> None:
+    names = zipfile.ZipFile(dists['rp-api'].wheel).namelist()
+    assert 'radical/pilot/__init__.py' in names
+    assert 'radical/pilot/py.typed' in names
+    assert 'radical/__init__.py' not in names
+
+
+def test_sdist_is_complete(dist: Dist) -> None:
+    with tarfile.open(dist.sdist) as archive:
+        names = {name.partition('/')[2] for name in archive.getnames()}
+    # the editable tests install from the same copy, which leaves what they build in it
+    wanted = {name for name in files(dist.source) if not name.startswith('build/') and '.egg-info/' not in name}
+    wanted = {name for name in wanted if not name.endswith('.so')}
+    assert wanted - names == set()
+    assert not any(name.startswith('build/') or name.endswith('.so') for name in names)
+
+
+@pytest.fixture(scope='module', params=NEEDS)
+def alone(request: pytest.FixtureRequest, dists: Dists, new_env: Make) -> tuple[str, Env]:
+    """An environment with one distribution and what it needs."""
+    env = new_env()
+    env.install(*(dists[name].wheel for name in (request.param, *NEEDS[request.param])))
+    return request.param, env
+
+
+def test_every_module_can_be_imported_alone(alone: tuple[str, Env], dists: Dists) -> None:
+    name, env = alone
+    env.run('-c', IMPORT_ALL, dists[name].module)
+
+
+def test_alone_it_says_what_is_missing(alone: tuple[str, Env]) -> None:
+    name, env = alone
+    if name == 'rp-profiling':  # the face belongs to rp-api
+        assert env.run('-c', 'import importlib.util; print(importlib.util.find_spec("radical"))') == 'None\n'
+        return
+    *missing, works = env.run('-c', SAY_WHAT_IS_MISSING).splitlines()
+    if name == 'rp-client':
+        assert missing == []
+        assert works == 'date DONE True'
+    else:
+        assert works == 'date DONE False'
+        assert [line.partition(':')[0] for line in missing] == ['radical.pilot.Session', 'radical.pilot.TaskManager']
+        assert all(line.endswith('pip install rp-client') for line in missing)
+
+
+def test_all_together(full_env: Env, dists: Dists) -> None:
+    full_env.run('-c', IMPORT_ALL, *(dist.module for dist in dists.values()), 'radical.pilot')
+
+
+def test_beside_radical_utils_and_saga(full_env: Env) -> None:
+    full_env.install('radical.utils', 'radical.saga')
+    out = full_env.run('-W', 'ignore', '-c', SIDE_BY_SIDE)
+    assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'
+
+
+def test_editable_beside_radical_utils_and_saga(dists: Dists, new_env: Make) -> None:
+    env = new_env()
+    editables = [argument for dist in dists.values() for argument in ('--editable', dist.source)]
+    env.install(*editables, 'radical.utils', 'radical.saga')
+    env.run('-c', IMPORT_ALL, *(dist.module for dist in dists.values()), 'radical.pilot')
+    out = env.run('-W', 'ignore', '-c', SIDE_BY_SIDE)
+    assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'
+
+
+def test_refuses_to_start_beside_the_original(dists: Dists, new_env: Make) -> None:
+    env = new_env()
+    env.install('--no-deps', ORIGINAL)
+    env.install(*(dists[name].wheel for name in ('rp-client', *NEEDS['rp-client'])))
+    out = env.run('-c', START)
+    assert out.startswith('PilotError radical.pilot 1.103.2 is installed')
+    assert 'pip uninstall radical.pilot' in out
+
+
+def test_refuses_to_start_below_the_original(dists: Dists, new_env: Make) -> None:
+    env = new_env()
+    env.install(*(dists[name].wheel for name in ('rp-api', 'rp-profiling')))
+    env.install('--no-deps', ORIGINAL)
+    with pytest.raises(AssertionError, match=r'radical\.pilot 1\.103\.2 is installed'):
+        env.run('-c', CHECK_UPSTREAM)
+
+
+def test_starts_beside_the_shim(dists: Dists, new_env: Make, tmp_path: Path) -> None:
+    env = new_env()
+    shim = shutil.copytree(ROOT / 'tests/compat/shim', tmp_path / 'shim')  # pip builds where the source is
+    env.install(*(dists[name].wheel for name in ('rp-api', 'rp-profiling')), shim)
+    assert env.run('-c', CHECK_UPSTREAM) == 'accepted\n'
+    version = 'import importlib.metadata; print(importlib.metadata.version("radical.pilot"))'
+    assert env.run('-c', version) == '1.103.2+local\n'

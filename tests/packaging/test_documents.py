@@ -1,0 +1,40 @@
+"""What the documents say about the tree is so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from envs import NEEDS, ROOT
+
+DOCUMENTS = ['README.md', 'CONTRIBUTING.md', *(f'packages/{name}/README.md' for name in NEEDS)]
+
+
+def test_first_example_is_the_one_in_the_readme() -> None:
+    (block,) = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
+    example = (ROOT / 'examples/first_tasks.py').read_text()
+    assert example.partition('\n\n')[2] == block
+
+
+@pytest.mark.parametrize('document', DOCUMENTS)
+def test_python_in_documents_compiles(document: str) -> None:
+    for block in re.findall(r'```python\n(.*?)```', (ROOT / document).read_text(), re.DOTALL):
+        assert compile(block, document, 'exec')
+
+
+@pytest.mark.parametrize('document', DOCUMENTS)
+def test_links_in_documents_lead_somewhere(document: str) -> None:
+    folder = (ROOT / document).parent
+    links = re.findall(r'\]\(([^)#]+)', (ROOT / document).read_text())
+    assert [link for link in links if not link.startswith('http') and not (folder / link).exists()] == []
+
+
+@pytest.mark.parametrize('name', NEEDS)
+def test_copies_of_the_licence_are_equal(name: str) -> None:
+    assert (ROOT / 'packages' / name / 'LICENSE').read_text() == (ROOT / 'LICENSE').read_text()
+
+
+def test_sessions_that_documents_name_exist() -> None:
+    sessions = set(re.findall(r'^@nox\.session\n(?:@.*\n)?def (\w+)', (ROOT / 'noxfile.py').read_text(), re.MULTILINE))
+    named = {name for document in DOCUMENTS for name in re.findall(r'nox -s (\w+)', (ROOT / document).read_text())}
+    assert {'tests', 'quickstart'} <= named <= sessions
