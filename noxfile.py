@@ -79,7 +79,7 @@ def run_types(session: nox.Session) -> None:
     session.run('mypy')
     source = ROOT / 'packages/rp-agent/src'
     extensions = ['.'.join(path.relative_to(source).with_suffix('').parts) for path in sorted(source.rglob('*.pyx'))]
-    session.run('stubtest', 'radical.pilot', *extensions)
+    session.run('stubtest', *extensions)
 
 
 @nox.session

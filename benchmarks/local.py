@@ -97,7 +97,7 @@ def c_loop(work: str, count: int) -> float:
 
 def processes(work: str) -> Figures:
     """Processes that live besides the application and its tasks."""
-    with session(work) as (opened, pilot, tmgr):
+    with session(work) as (_, _, tmgr):
         run_tasks(tmgr, 1)
         return {'processes': len(others())}
 

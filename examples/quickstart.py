@@ -32,7 +32,7 @@ def main() -> int:
         started = time.monotonic()
         pilot, tasks = run(session, sources, Path(work) / 'results', options)
         elapsed = time.monotonic() - started
-        wrong = [problem for task, source in zip(tasks, sources) if (problem := check(task, source))]
+        wrong = [problem for task, source in zip(tasks, sources, strict=True) if (problem := check(task, source))]
         session.close()
         if not options.quiet and not wrong:
             show_table(tasks, sources, measure(pilot), elapsed)
@@ -108,7 +108,7 @@ def show_table(tasks: list[rp.Task], sources: list[Path], durations: dict[str, f
     from rich.table import Table
 
     rows: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
-    for task, source in zip(tasks, sources):
+    for task, source in zip(tasks, sources, strict=True):
         if task.state != rp.DONE:
             continue
         slot = task.slots[0]

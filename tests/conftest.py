@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,18 @@ class Run(NamedTuple):
 
 def pilot_description(base: Path, **values: Any) -> rp.PilotDescription:
     """A pilot on the local machine whose sandbox is below `base`."""
-    return rp.PilotDescription({'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': str(base)} | values)
+    known = {'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': str(base)}
+    return rp.PilotDescription(known | values)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Temporary files go to a directory of this run, so that what others do here is not taken for our leftovers."""
+    tmp_path_factory.getbasetemp()   # which is not to be in it: it is kept
+    with tempfile.TemporaryDirectory(prefix='rptests.') as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv('TMPDIR', directory)
+        patch.setattr(tempfile, 'tempdir', directory)
+        yield
 
 
 @pytest.fixture
@@ -53,9 +65,26 @@ def session(base: Path) -> Iterator[rp.Session]:
 @pytest.fixture
 def run(session: rp.Session, base: Path) -> Run:
     """A session with an active pilot and a task manager."""
+    return _started(session, base)
+
+
+@pytest.fixture(scope='module')
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """What `run` gives, with two GPUs (faked) besides, for all tests of a module that leave it as they found it."""
+    base = tmp_path_factory.mktemp('shared')
+    with pytest.MonkeyPatch.context() as patch, _nothing_left(base):
+        patch.setenv('RADICAL_BASE', str(base))
+        patch.chdir(base)
+        with rp.Session(cfg={'base': str(base)}) as opened:
+            _SHARED[opened.uid] = base
+            yield _started(opened, base, gpus=2)
+            del _SHARED[opened.uid]
+
+
+def _started(session: rp.Session, base: Path, **values: Any) -> Run:
     pmgr = rp.PilotManager(session=session)
     tmgr = rp.TaskManager(session=session)
-    pilot = pmgr.submit_pilots(pilot_description(base))
+    pilot = pmgr.submit_pilots(pilot_description(base, **values))
     tmgr.add_pilots(pilot)
     pilot.wait(rp.PMGR_ACTIVE, timeout=20)
     assert pilot.state == rp.PMGR_ACTIVE, (pilot.exception, pilot.stderr)
@@ -97,13 +126,34 @@ def _runtime_directories() -> set[str]:
     return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith('rp.')}
 
 
+_SHARED: dict[str, Path] = {}
+"""The sessions that several tests use, and their directories."""
+
+
+def _threads() -> set[threading.Thread]:
+    """All threads, but those that a shared session starts when it first needs them."""
+    known = (*(f'{uid}.' for uid in _SHARED), *(['transfer'] if _SHARED else []))
+    return {thread for thread in threading.enumerate() if not (known and thread.name.startswith(known))}
+
+
+@contextmanager
+def _nothing_left(directory: Path) -> Iterator[None]:
+    """Fail if something is left that was not there before: a child process, a thread, a runtime directory, a process
+    that knows `directory` or belongs to a shared session.
+    """
+    def processes() -> set[int]:
+        return {pid for known in (directory, *_SHARED.values()) for pid in processes_with(str(known))}
+
+    threads, children, directories, before = _threads(), _children(), _runtime_directories(), processes()
+    yield
+    wait_until(lambda: not _threads() - threads, 5, 'end of all threads')
+    wait_until(lambda: _children() <= children, 5, 'end of all children')
+    wait_until(lambda: processes() <= before, 5, f'end of {processes() - before} in {processes_with(str(directory))}')
+    wait_until(lambda: _runtime_directories() <= directories, 5, 'removal of runtime directories')
+
+
 @pytest.fixture(autouse=True)
 def no_leftovers(tmp_path: Path) -> Iterator[None]:
-    """Fail a test that leaves a child process, a thread, a process that knows its directory, or a runtime directory."""
-    threads, children, directories = set(threading.enumerate()), _children(), _runtime_directories()
-    yield
-    wait_until(lambda: not {thread for thread in threading.enumerate() if thread.is_alive()} - threads,
-               5, 'end of all threads')
-    wait_until(lambda: _children() <= children, 5, 'end of all children')
-    wait_until(lambda: not processes_with(str(tmp_path)), 5, f'end of {processes_with(str(tmp_path))}')
-    wait_until(lambda: _runtime_directories() <= directories, 5, 'removal of runtime directories')
+    """Fail a test that leaves something running, or a runtime directory."""
+    with _nothing_left(tmp_path):
+        yield

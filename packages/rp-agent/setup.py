@@ -20,6 +20,7 @@ DIRECTIVES = {
     'nonecheck': DEBUG,
     'cdivision': not DEBUG,
     'embedsignature': True,
+    'autotestdict': False,
 }
 FLAGS = ['-std=c11', '-Wall', *(['-O0', '-g', '-UNDEBUG'] if DEBUG else ['-O2'])]
 

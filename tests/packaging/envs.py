@@ -21,11 +21,11 @@ NEEDS = {
 }
 
 
-def call(command: list[str], cwd: Path) -> str:
-    """What the command wrote; an error that shows it if the command failed."""
+def call(command: list[str], cwd: Path, **variables: str) -> str:
+    """What the command wrote; an error that shows it if the command failed. `variables` go to its environment."""
     # neither the source tree nor packages of this user may stand in for what is installed
     environ = {key: value for key, value in os.environ.items() if not key.startswith(('PYTHON', 'RP_'))}
-    done = subprocess.run(command, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run(command, cwd=cwd, env=environ | variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, f'{" ".join(command)} ended with {done.returncode}:\n{done.stdout}'
     return done.stdout
@@ -58,5 +58,6 @@ class Env:
         call([sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet', *map(str, arguments)], self.path)
 
     def run(self, *arguments: str) -> str:
-        """What `python ARGUMENTS` writes in this environment; warnings are errors."""
-        return call([str(self.path / 'bin' / 'python'), '-I', '-W', 'error', *arguments], self.path)
+        """What `python ARGUMENTS` writes in this environment, which is its home as well; warnings are errors."""
+        python = str(self.path / 'bin' / 'python')
+        return call([python, '-I', '-W', 'error', *arguments], self.path, HOME=str(self.path))

@@ -34,7 +34,16 @@ for name in 'Session', 'TaskManager':
         getattr(rp, name)
     except AttributeError as error:
         print(error)
-print(rp.TaskDescription(executable='date').executable, rp.DONE, hasattr(rp, 'Session'))
+print(rp.TaskDescription({'executable': 'date'}).executable, rp.DONE, hasattr(rp, 'Session'))
+"""
+
+PILOT_WITHOUT_AGENT = """
+import radical.pilot as rp
+with rp.Session() as session:
+    pilot = rp.PilotManager(session).submit_pilots(
+        rp.PilotDescription({'resource': 'local.localhost', 'cores': 1, 'runtime': 5}))
+    pilot.wait()
+    print(pilot.state, pilot.exception)
 """
 
 SIDE_BY_SIDE = """
@@ -178,8 +187,20 @@ def test_alone_it_says_what_is_missing(alone: tuple[str, Env]) -> None:
         assert all(line.endswith('pip install rp-client') for line in missing)
 
 
+@pytest.mark.parametrize('alone', ['rp-client'], indirect=True)
+def test_client_without_agent_says_so_on_the_pilot(alone: tuple[str, Env]) -> None:
+    (line,) = [line for line in alone[1].run('-c', PILOT_WITHOUT_AGENT).splitlines() if line.startswith('FAILED')]
+    assert line.endswith('pip install rp-agent')
+
+
 def test_all_together(full_env: Env, dists: Dists) -> None:
     full_env.run('-c', IMPORT_ALL, *(dist.module for dist in dists.values()), 'radical.pilot')
+
+
+def test_first_example(full_env: Env) -> None:
+    lines = full_env.run(str(ROOT / 'examples/first_tasks.py')).splitlines()
+    assert [line for line in lines if line.startswith('task.')] == [
+        f'task.{number:06d} DONE hello from number {number}' for number in range(8)]
 
 
 def test_beside_radical_utils_and_saga(full_env: Env) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,9 +57,6 @@ def wait_for_end(pid: int) -> None:
 
 def text(task: Any, name: str) -> str:
     return (Path(task.sandbox) / name).read_text()
-
-
-# what a task is
 
 
 def test_a_task_is_done(harness: Harness) -> None:
@@ -156,9 +155,6 @@ def test_what_a_task_leaves_in_its_group_ends_with_it(harness: Harness) -> None:
     wait_for_end(int(text(task, 'task.000000.out')))
 
 
-# pre, post and launch commands
-
-
 def test_commands_before_and_after(harness: Harness) -> None:
     task = harness.run_one(pre_launch=['echo pre_launch >>log'], pre_exec=['echo pre_exec >>log', 'export A=1'],
                            **sh('echo "run $A" >>log'), post_exec=['echo post_exec >>log'],
@@ -225,9 +221,6 @@ def test_a_rank_that_fails_before_the_barrier_does_not_hold_up_the_others(harnes
                            pre_exec_sync=True)
     assert task.exception_detail == 'exit code: 1 of rank 0'
     assert text(task, 'task.000000.out') == 'ran\n'
-
-
-# what cannot be started
 
 
 @pytest.mark.parametrize(('description', 'exception', 'detail'), [
@@ -311,9 +304,6 @@ def test_processes_that_cannot_be_watched_are_ended(harness: Harness, monkeypatc
     assert task.exception_detail == 'cannot watch the processes of the task: No space left on device'
 
 
-# bulks
-
-
 def test_tasks_that_end_together_come_out_together(harness: Harness) -> None:
     harness.run(*(harness.task(f'task.{index}', executable='no-such-program') for index in range(5)))
     assert [len(bulk) for bulk in harness.bulks] == [5]
@@ -336,7 +326,7 @@ def test_a_large_bulk_is_started_in_several_turns(harness: Harness) -> None:
     turns: list[int] = []
 
     def count_turns() -> None:
-        turns.append(len(harness.executor._running))
+        turns.append(len(harness.executor._reaper.running))
         if len(harness.out) < count:
             harness.loop.call_soon(count_turns)
 
@@ -344,9 +334,6 @@ def test_a_large_bulk_is_started_in_several_turns(harness: Harness) -> None:
     harness.run(*(harness.task(f'task.{index}') for index in range(count)))
     assert len(harness.out) == count
     assert turns[0] <= component._STARTS_PER_TURN
-
-
-# ending before the time
 
 
 def test_cancel(harness: Harness) -> None:
@@ -424,6 +411,19 @@ def test_what_a_shell_started_may_use_its_grace_period(harness: Harness) -> None
     assert text(task, 'saved') == 'saved\n'
 
 
+def test_cancel_without_descriptors_left(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptors(*_: Any) -> list[int]:
+        raise OSError(errno.EMFILE, 'Too many open files')
+
+    monkeypatch.setattr(processes, 'kill_tree', no_descriptors)
+    monkeypatch.setattr(processes, 'sweep', no_descriptors)
+    monkeypatch.setattr(processes, 'process_table', no_descriptors)
+    task = harness.task(**sh('sleep 1000; true'))
+    harness.loop.call_soon(harness.executor.cancel, [task.uid])
+    harness.run(task)
+    assert (task.target_state, task.exit_code) == (states.CANCELED, -signal.SIGTERM)
+
+
 def test_processes_that_do_not_die_do_not_hold_up_the_task(make: Callable[..., Harness],
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the task's processes waited for a dead file server: no signal has any effect."""
@@ -432,7 +432,7 @@ def test_processes_that_do_not_die_do_not_hold_up_the_task(make: Callable[..., H
     monkeypatch.setattr(processes, 'sweep', lambda match, sig: [])
     task = harness.task(executable='sleep', arguments=['1000'])
     pids: list[int] = []
-    harness.loop.call_soon(lambda: pids.extend(harness.executor._running[task.uid].pids))
+    harness.loop.call_soon(lambda: pids.extend(harness.executor._reaper.running[task.uid].pids))
     harness.loop.call_soon(harness.executor.cancel, [task.uid])
     harness.run(task)
     assert task.target_state == states.CANCELED
@@ -495,14 +495,40 @@ def test_stop_with_nothing_to_do(harness: Harness) -> None:
     assert harness.out == []
 
 
-# traces
-
-
 def recorded(harness: Harness, profile: Path) -> list[str]:
     """The events of tasks, in the order in which they were recorded."""
     harness.tracer.flush()
     rows = [line.split(',') for line in profile.read_text().splitlines() if ',task.' in line]
     return [row[1] for row in rows if row[1] != 'advance']
+
+
+def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
+    """One task leaves a daemon, and the next one runs until that has ended."""
+    (tmp_path / 'leave').write_text('mkfifo ../go\nsetsid sh -c \'echo $$ >../pid; read x <../go\' &\n'
+                                    'until test -s ../pid; do :; done\n')
+    (tmp_path / 'wait').write_text('echo >../go\nuntil grep -q "State:.Z" /proc/$(cat ../pid)/status; do :; done\n')
+    program = f'''if True:
+        import os
+        from pathlib import Path
+        from executor_support import Harness
+        from rp_api.processes import become_subreaper
+        become_subreaper()
+        path = Path({str(tmp_path)!r})
+        harness = Harness(path)
+        leave = harness.task('0', executable='/bin/sh', arguments=['../leave'])
+        wait = harness.task('1', executable='/bin/sh', arguments=['../wait'])
+        harness.on_output = lambda tasks: harness.executor.put([wait] if tasks == [leave] else [])
+        harness.wanted = 2
+        harness.executor.put([leave])
+        harness.wait()
+        try:
+            print(os.waitid(os.P_ALL, 0, os.WEXITED))
+        except ChildProcessError:
+            print('no child', wait.target_state)
+    '''
+    ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=30, check=False,
+                         env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+    assert ran.stdout == 'no child DONE\n', ran.stderr
 
 
 def test_events_of_a_plain_task(make: Callable[..., Harness], tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def by_shell(quoted: str) -> str:
     return ran.stdout.decode()[:-1]
 
 
-@pytest.mark.parametrize('text', ['', 'a b', '$A ${B_2}', r'\$A', r'\`', '"', '\\', '\\\\', r'\"', '!', "it's", 'a\\\nb',
-                                  '$', '$ ', r'\\$A', r'\\\$A', '*', '~', '#', '-n', '$EMPTY', 'a\n'])
+@pytest.mark.parametrize('text', ['', 'a b', '$A ${B_2}', r'\$A', r'\`', '"', '\\', '\\\\', r'\"', '!', "it's",
+                                  'a\\\nb', '$', '$ ', r'\\$A', r'\\\$A', '*', '~', '#', '-n', '$EMPTY', 'a\n'])
 def test_the_shell_gives_a_quoted_text_the_same_meaning(text: str) -> None:
     assert by_shell(shell_quote(text)) == expand(text, ENV)
 

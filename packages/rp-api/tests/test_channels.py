@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from rp_api.errors import CoordinationError
 from rp_api.mesh import flow
 from rp_api.mesh.channel import Getter, InprocPubSub, InprocQueue, Putter
+from rp_api.mesh.codec import pack
 from rp_api.mesh.flow import Backlog, Inflow, Outflow, deal
 from rp_api.mesh.loop import Loop
 
@@ -64,7 +66,7 @@ class TestBacklog:
 
 
 class LossyLink:
-    """A sender and a receiver joined by a connection that may break at any message, as endpoints and bridges are."""
+    """A sender and a receiver joined by a connection that may break at any message."""
 
     def __init__(self, credit: int) -> None:
         self.outflow, self.backlog = Outflow(), Backlog()
@@ -113,7 +115,10 @@ class LossyLink:
         assert self.outflow.done <= self.inflow.done <= self.inflow.received <= self.outflow.sent
 
 
-@given(st.integers(1, 6), st.lists(st.sampled_from(['put', 'send', 'deliver', 'hear', 'finish', 'break_off'])))
+STEPS = ['put', 'send', 'deliver', 'hear', 'finish', 'break_off']
+
+
+@given(st.integers(1, 6), st.lists(st.sampled_from(STEPS)))
 def test_a_link_that_breaks_loses_and_doubles_nothing(credit: int, steps: list[str]) -> None:
     link, count = LossyLink(credit), 0
     for step in steps:
@@ -141,6 +146,11 @@ def test_a_receiver_cannot_have_done_what_was_not_sent() -> None:
         outflow.grant(3, 9)
 
 
+def in_turn(*actions: Callable[[], object]) -> None:
+    for act in actions:
+        act()
+
+
 class Room:
     def __init__(self, free: int) -> None:
         self.free = free
@@ -149,32 +159,31 @@ class Room:
 
 def test_items_are_dealt_in_even_shares_and_in_turns() -> None:
     takers = {'a': Room(100), 'b': Room(2), 'c': Room(100)}
-    waiting = 0
+
+    waiting = list(range(30))
 
     def give(_: str, taker: Room, count: int) -> None:
-        nonlocal waiting
-        waiting -= count
+        del waiting[:count]
         taker.free -= count
         taker.got += count
 
-    waiting = 30
-    deal(takers, lambda: waiting, give)
-    assert waiting == 0
+    deal(takers, waiting.__len__, give)
+    assert not waiting
     assert takers['b'].got == 2
     assert min(takers['a'].got, takers['c'].got) == 10
     before = {name: taker.got for name, taker in takers.items()}
     for _ in range(4):
-        waiting = 1
-        deal(takers, lambda: waiting, give)
+        waiting.append(1)
+        deal(takers, waiting.__len__, give)
     assert {name: taker.got - before[name] for name, taker in takers.items()} == {'a': 2, 'b': 0, 'c': 2}
 
 
 @pytest.mark.parametrize('message', [
-    ['items', 0, b'', [b'x', 'y']], ['items', 0, b'', []], ['items', -1, b'', [b'x']], ['items', True, b'', [b'x']],
-    ['grant', 1], ['unknown'], [], [1, 2], 'grant', {'grant': 1}])
+    ['items', 0, b'', [b'x', 'y']], ['items', 0, b'', []], ['items', -1, b'', [b'x']],
+    ['items', True, b'', [b'x']],    ['grant', 1], ['unknown'], [], [1, 2], 'grant', {'grant': 1}])
 def test_messages_of_another_form_are_refused(message: Any) -> None:
     with pytest.raises(CoordinationError, match='malformed message'):
-        flow.decode(flow.pack(message))
+        flow.decode(pack(message))
 
 
 class Site:
@@ -275,7 +284,7 @@ class TestInprocQueue:
         leaver = site.call(queue.getter, first.extend, 3)
         queue.put([1, 2, 3, 4])
         site.settle()
-        site.call(lambda: (leaver.done(1), leaver.close(), leaver.close()))
+        site.call(in_turn, partial(leaver.done, 1), leaver.close, leaver.close)
         site.call(queue.getter, second.extend, 9)
         site.settle()
         assert first == [1, 2, 3]
@@ -289,8 +298,7 @@ class TestInprocQueue:
             getter.close()
 
         getter = site.call(queue.getter, receive, 5)
-        queue.put([1])
-        queue.put([2])
+        site.call(in_turn, partial(queue.put, [1]), partial(queue.put, [2]))
         site.settle()
         queue.put([3])
         site.settle()
@@ -337,7 +345,8 @@ class TestInprocPubSub:
     def test_each_subscriber_hears_its_topics(self, site: Site) -> None:
         channel, heard = InprocPubSub(site.loop), list[Any]()
         live = threading.Event()
-        site.call(channel.subscribe, ['state', 'other'], lambda *said: heard.append(('first', *said)), live.set)
+        site.call(channel.subscribe, ['state', 'other'], lambda *said: heard.append(('first', *said)),
+                  live.set)
         site.call(channel.subscribe, ['state'], lambda *said: heard.append(('second', *said)))
         assert live.wait(PATIENCE)
         channel.publish('state', 1)
@@ -349,7 +358,12 @@ class TestInprocPubSub:
 
     def test_who_has_left_hears_nothing(self, site: Site) -> None:
         channel, heard = InprocPubSub(site.loop), list[Any]()
-        leaver = site.call(channel.subscribe, ['a', 'b'], lambda *said: (heard.append(said), leaver.close()))
+
+        def hear_and_leave(*said: Any) -> None:
+            heard.append(said)
+            leaver.close()
+
+        leaver = site.call(channel.subscribe, ['a', 'b'], hear_and_leave)
         channel.publish('a', 1)
         channel.publish('b', 2)
         site.settle()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,21 @@ from rp_api.mesh import codec
 scalars = (st.none() | st.booleans() | st.integers(-2**63, 2**64 - 1) | st.floats(allow_nan=False)
            | st.text(st.characters(codec='utf-8')) | st.binary())
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4)
-                      | st.dictionaries(st.text('abc', max_size=2) | st.integers(-9, 9), inner, max_size=4), max_leaves=8)
+                      | st.dictionaries(st.text('abc', max_size=2) | st.integers(-9, 9), inner, max_size=4),
+                      max_leaves=8)
 # few keys and few values, so that items do share some
-items = st.lists(st.dictionaries(st.sampled_from('uvwxyz'), values | st.sampled_from([0, 1, True, 1.0, 0.0, -0.0, [1]])),
-                 max_size=6)
+alike = st.sampled_from([0, 1, True, 1.0, 0.0, -0.0, [1]])
+items = st.lists(st.dictionaries(st.sampled_from('uvwxyz'), values | alike), max_size=6)
+
+
+@contextmanager
+def suppress_malformed() -> Iterator[None]:
+    """Let pass the one error that broken messages may cause, if its text says so."""
+    try:
+        yield
+    except CoordinationError as error:
+        if not str(error).startswith('malformed message: '):
+            raise
 
 
 def exactly(value: Any) -> Any:
@@ -44,22 +57,18 @@ def test_bulks_survive_the_round_trip(bulk: list[dict[str, Any]]) -> None:
 
 @given(st.binary(max_size=64))
 def test_any_bytes_give_a_value_or_the_error(data: bytes) -> None:
-    try:
+    with suppress_malformed():
         codec.unpack(data)
-    except CoordinationError as error:
-        assert str(error).startswith('malformed message: ')
 
 
 @given(st.binary(max_size=32), st.lists(st.binary(max_size=32), max_size=3))
 def test_any_bytes_give_a_bulk_or_the_error(shared: bytes, bodies: list[bytes]) -> None:
-    try:
+    with suppress_malformed():
         assert len(codec.unpack_bulk(shared, bodies)) == len(bodies)
-    except CoordinationError as error:
-        assert str(error).startswith('malformed message: ')
 
 
 def test_the_shared_part_travels_once() -> None:
-    bulk = [{'uid': f'task.{number:06d}', 'executable': 'x' * 1000, 'arguments': ['-a']} for number in range(10)]
+    bulk = [{'uid': f'task.{number}', 'executable': 'x' * 1000, 'arguments': ['-a']} for number in range(10)]
     shared, bodies = codec.pack_bulk(bulk)
     assert codec.unpack(shared) == {'executable': 'x' * 1000, 'arguments': ['-a']}
     assert [codec.unpack(body) for body in bodies] == [{'uid': item['uid']} for item in bulk]
@@ -102,7 +111,7 @@ def test_dict_subclasses_and_odd_keys_are_maps() -> None:
     class Special(dict[Any, Any]):
         pass
 
-    value = {1: 'a', 2.5: 'b', None: 'c', b'd': 'd', True: 'a'}
+    value = {1: 'a', 2.5: 'b', None: 'c', b'd': 'd', False: 'e'}
     assert codec.unpack(codec.pack(Special(value))) == value
 
 
@@ -113,7 +122,7 @@ def test_file_names_that_are_not_utf8_survive() -> None:
 
 @pytest.mark.parametrize('value', [object(), {1, 2}, 1j, [lambda: 0]])
 def test_what_is_not_plain_data_is_refused_by_type(value: Any) -> None:
-    with pytest.raises(TypeError, match=r'a value of type (object|set|complex|.*<lambda>|function) cannot be sent'):
+    with pytest.raises(TypeError, match=r'a value of type (object|set|complex|function) cannot be sent'):
         codec.pack(value)
     with pytest.raises(TypeError, match='cannot be sent'):
         codec.pack_bulk([{'a': value}, {'a': value, 'b': 1}])
@@ -139,7 +148,7 @@ def test_endless_values_are_refused() -> None:
 def test_messages_over_the_size_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = codec.pack(b'x' * 100)
     monkeypatch.setattr(codec, 'MAX_BYTES', 64)
-    with pytest.raises(ValueError, match='at most 64 bytes'):
+    with pytest.raises(ValueError, match='at most 64 are allowed'):
         codec.pack(b'x' * 100)
     with pytest.raises(CoordinationError, match='malformed message: 102 bytes'):
         codec.unpack(data)
@@ -164,7 +173,7 @@ def test_containers_over_the_entry_limit_are_refused(monkeypatch: pytest.MonkeyP
     msgpack.packb(msgpack.Timestamp(1, 2)),
 ], ids=['empty', 'cut', 'trailing', 'huge-list', 'list-as-key', 'deep', 'extension', 'timestamp'])
 def test_broken_messages_are_refused(data: bytes) -> None:
-    with pytest.raises(CoordinationError, match='malformed message: .'):
+    with pytest.raises(CoordinationError, match=r'malformed message: .'):
         codec.unpack(data)
 
 

@@ -24,7 +24,7 @@ REFUSALS = (zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_NO_DETA
 
 
 class Site:
-    """A server of its own context, guarded by a gate, with its loop in a thread; and clients in a context of theirs."""
+    """A server with a gate and a loop in a thread, and clients in a context of their own."""
 
     def __init__(self, address: str) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
@@ -52,7 +52,7 @@ class Site:
         socket = self.clients.socket(zmq.DEALER)
         if own:
             keys.make_client(socket, own, server)
-        monitor = socket.get_monitor_socket(REFUSALS | zmq.Event.HANDSHAKE_SUCCEEDED)
+        monitor: zmq.Socket[Any] = socket.get_monitor_socket(REFUSALS | zmq.Event.HANDSHAKE_SUCCEEDED)
         socket.connect(self.address)
         socket.send(b'hello')
         self._open += [monitor, socket]
@@ -141,7 +141,8 @@ def test_nobody_gets_in_where_no_gate_stands() -> None:
         own = keys.generate()
         site.gate.allow(own.public)
         closed = threading.Event()
-        site.loop.call_soon(lambda: (site.gate.close(), closed.set()))
+        site.loop.call_soon(site.gate.close)
+        site.loop.call_soon(closed.set)
         assert closed.wait(PATIENCE)
         monitor = site.client(own, site.keys.public)
         assert outcome(monitor) & REFUSALS
@@ -174,7 +175,8 @@ class TestGateProtocol:
     def answer(self) -> list[bytes]:
         self.loop.add_socket(self.asker, self.loop.stop)
         self.loop.run()
-        return self.asker.recv_multipart()[1:]
+        frames: list[bytes] = self.asker.recv_multipart()
+        return frames[1:]
 
     def test_a_known_key_is_admitted_by_name(self, gate: keys.Gate) -> None:
         self.ask(b'1.0', b'7', b'rp', b'127.0.0.1', b'', b'CURVE', z85.decode(self.own.public))
@@ -182,7 +184,8 @@ class TestGateProtocol:
         assert gate.refused == 0
 
     @pytest.mark.parametrize('frames', [
-        (b'NULL',), (b'PLAIN', b'user', b'password'), (b'CURVE', b'short'), (b'CURVE',), (b'\xff\xfe', b'x' * 32)])
+        (b'NULL',), (b'PLAIN', b'user', b'password'), (b'CURVE', b'short'), (b'CURVE',),
+        (b'\xff\xfe', b'x' * 32)])
     def test_everything_else_is_refused(self, gate: keys.Gate, frames: tuple[bytes, ...]) -> None:
         self.ask(b'1.0', b'7', b'rp', b'127.0.0.1', b'', *frames)
         assert self.answer()[:3] == [b'1.0', b'7', b'400']

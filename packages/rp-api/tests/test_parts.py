@@ -29,7 +29,7 @@ def test_installed_part_is_not_missing() -> None:
 
 def test_missing_part_comes_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    sentence = 'rp-raptor is not installed, which is needed for RAPTOR masters and workers: pip install rp-raptor'
+    sentence = 'rp-raptor is not installed, and it is needed for RAPTOR masters and workers: pip install rp-raptor'
     assert parts.missing('rp-raptor') == sentence
     with pytest.raises(PilotError, match='pip install rp-raptor'):
         parts.require('rp-raptor')

@@ -555,6 +555,21 @@ class TestNodeList:
         other.check()
         assert nodes.nodes[0].cores[0].occupation == BUSY
 
+    def test_node_that_is_occupied_between_plan_and_search(self, monkeypatch):
+        plan = NodeList._plan
+
+        def overtaken(self, request):
+            found = plan(self, request)
+            self.nodes[1].find_slot(RankRequirements(n_cores=2))
+            return found
+
+        nodes = a_list(2, cores=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(NodeList, '_plan', overtaken)
+            assert nodes.find_slots(RankRequirements(), n_slots=4) is None
+        nodes.check()
+        assert len(nodes.find_slots(RankRequirements(), n_slots=2)) == 2
+
     def test_many_shapes_do_not_fill_the_memory(self):
         nodes = a_list(1, mem=5000)
         for mem in range(1, 1200):
@@ -597,7 +612,7 @@ class TestNodeList:
 
 
 class Oracle:
-    """A naive model: what is free of each device as a fraction; an exhaustive search for how many slots fit."""
+    """A naive model: what is free of each device as a fraction; exhaustive search for how many fit."""
 
     def __init__(self, n_nodes, cores, gpus, mem):
         self.nodes = [{'cores': [Fraction(1)] * cores, 'gpus': [Fraction(1)] * gpus, 'mem': mem}

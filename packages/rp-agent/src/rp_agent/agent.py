@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from rp_api.coordination.embedded import HubAddress, HubAgentConnection
 from rp_api.coordination.orphan import Orphanage
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop, Timer
+from rp_api.mesh.offload import Helpers
 from rp_profiling.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -40,7 +40,7 @@ class Agent:
         self._config = config
         self._loop = loop
         self.pilot: str = config['pilot']
-        self._transfers: ThreadPoolExecutor | None = None
+        self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
         self._seen: set[str] = set()
         self._ending: tuple[str, str] | None = None
@@ -50,7 +50,7 @@ class Agent:
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         self._allocation = fork.allocate(
             Request(config['nodes'], config['cores'], config['gpus']), config['platform'])
-        self._pipeline = Pipeline(config, loop, self._allocation, self._make_tracer, self.transfer, self._left)
+        self._pipeline = Pipeline(config, loop, self._allocation, self._make_tracer, self._helpers.run, self._left)
         self._connection = HubAgentConnection(loop, HubAddress(**config['hub']), self.pilot)
         self._reporter = Reporter(loop, self._connection)
         self._pipeline.on_advanced = self._reporter.changed
@@ -69,17 +69,6 @@ class Agent:
         self._loop.call_later(runtime * 60, self.finish, states.DONE, f'reached its runtime of {runtime} minutes')
         self._loop.call_later(FLUSH, self._flush_traces)
 
-    def transfer(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run blocking work in a helper thread, and `done(result)` in the loop afterwards."""
-        if self._transfers is None:
-            self._transfers = ThreadPoolExecutor(4, thread_name_prefix='transfer')
-
-        def finished(future: Future[Any]) -> None:
-            if not future.cancelled():
-                self._loop.call_soon(lambda: done(future.result()))
-
-        self._transfers.submit(work).add_done_callback(finished)
-
     def finish(self, state: str, reason: str) -> None:
         """End the pilot in that state: its tasks first, then the agent. Asking again changes nothing."""
         if self._ending:
@@ -93,8 +82,7 @@ class Agent:
 
     def close(self) -> None:
         """Free what the agent holds."""
-        if self._transfers is not None:
-            self._transfers.shutdown(wait=False, cancel_futures=True)
+        self._helpers.close(wait=False)
         self._connection.close()
         self._pipeline.close()
         self._tracer.close()
@@ -108,6 +96,8 @@ class Agent:
             if uid not in self._seen:   # the hub may deliver again after a restart
                 self._seen.add(uid)
                 tasks.append(AgentTask(uid, description, self.pilot, self._sandbox(uid, description)))
+        self._tracer.record('get', self.pilot, msg=f'bulk size: {len(tasks)}')
+        self._tracer.record_bulk('get', [task.uid for task in tasks], states.AGENT_STAGING_INPUT_PENDING)
         self._tasks.update((task.uid, task) for task in tasks)
         self._reporter.tasks = len(self._tasks)
         if self._ending:
@@ -158,6 +148,7 @@ class Agent:
     def _orphan_check(self) -> None:
         action, again = self._orphanage.next(time.monotonic(), len(self._tasks), 0)
         if action == 'end':
+            self._connection.remove_endpoint()
             self.finish(states.CANCELED, 'lost its hub')
         if again is not None:
             self._orphan_timer = self._loop.call_at(again, self._orphan_check)

@@ -11,7 +11,6 @@ from rp_agent.executor.component import Executor
 from rp_agent.executor.environment import PilotContext
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
-from rp_agent.stager.base import Transfer
 from rp_agent.stager.input import StagerInput
 from rp_agent.stager.output import StagerOutput
 from rp_agent.task import AgentTask
@@ -19,6 +18,7 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.mesh.inproc import InprocQueue
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.offload import Offload
 from rp_api.resources import NodeList
 from rp_api.staging.location import Sandboxes
 from rp_profiling.tracer import Tracer
@@ -33,17 +33,17 @@ class Pipeline:
     """Takes tasks in, and gives them to `left` when they are done with, one way or the other."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation,
-                 tracer: Callable[[str], Tracer], transfer: Transfer, left: Left) -> None:
+                 tracer: Callable[[str], Tracer], offload: Offload, left: Left) -> None:
         self._config = config
         self._left = left
         self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
         nodes = NodeList(nodes=allocation.node_list())
         self._input = StagerInput('agent_staging_input.0000', tracer('agent_staging_input.0000'), self._sandboxes,
-                                  transfer, left)
+                                  offload, left)
         self._scheduler = Scheduler('agent_scheduling.0000', tracer('agent_scheduling.0000'), nodes, left)
         self._executor = Executor('agent_executing.0000', tracer('agent_executing.0000'), loop, self._context())
         self._output = StagerOutput('agent_staging_output.0000', tracer('agent_staging_output.0000'),
-                                    self._sandboxes, transfer)
+                                    self._sandboxes, offload)
         self._components = (self._input, self._scheduler, self._executor, self._output)
         for component in self._components:
             component.advanced = self._advanced

@@ -8,6 +8,8 @@ built-in ones keeps working. A message says what happened, to which object, and 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 
 class PilotError(Exception):
@@ -43,6 +45,9 @@ class StagingError(PilotError, RuntimeError):
         self.path = path
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StagingError, (self.directive, self.path, self.reason)
+
 
 class PlatformError(PilotError, RuntimeError):
     """A platform is unknown, or its definition is broken."""
@@ -68,21 +73,26 @@ class DeserializationError(PilotError):
         self.original_exception = original_exception
 
 
-def _also(ours: type[DescriptionError], foreign: str) -> type[DescriptionError]:
+def _also(ours: type[DescriptionError], foreign: str,
+          maker: Callable[[str], DescriptionError]) -> type[DescriptionError]:
     """The class `ours`, joined with the class of that name in radical.utils when the application has loaded it.
 
     Applications catch `radical.utils.typeddict.TDKeyError` and `TDTypeError`; they must have imported them for that,
-    so looking at the loaded modules is enough and radical.utils need not be installed.
+    so looking at the loaded modules is enough and radical.utils need not be installed. A copy of such an exception, in
+    another process, is made by `maker` anew, from what is loaded there.
     """
     theirs = getattr(sys.modules.get('radical.utils.typeddict'), foreign, None)
-    return type(ours.__name__, (ours, theirs), {'__str__': AttributeUnknown.__str__}) if theirs else ours
+    if not theirs:
+        return ours
+    return type(ours.__name__, (ours, theirs), {
+        '__str__': AttributeUnknown.__str__, '__reduce__': lambda self: (maker, self.args)})
 
 
 def unknown_attribute(message: str) -> DescriptionError:
     """An `AttributeUnknown` to raise; also a `TDKeyError` of radical.utils if that is loaded."""
-    return _also(AttributeUnknown, 'TDKeyError')(message)
+    return _also(AttributeUnknown, 'TDKeyError', unknown_attribute)(message)
 
 
 def attribute_type_error(message: str) -> DescriptionError:
     """An `AttributeTypeError` to raise; also a `TDTypeError` of radical.utils if that is loaded."""
-    return _also(AttributeTypeError, 'TDTypeError')(message)
+    return _also(AttributeTypeError, 'TDTypeError', attribute_type_error)(message)

@@ -16,7 +16,7 @@ from rp_api.errors import PilotError
 _PURPOSE = {
     'rp-api': 'descriptions, states and resources',
     'rp-client': 'sessions, pilot managers and task managers',
-    'rp-agent': 'agents, which run the tasks of a pilot',
+    'rp-agent': 'running the tasks of a pilot',
     'rp-raptor': 'RAPTOR masters and workers',
     'rp-profiling': 'writing and reading traces',
 }
@@ -38,7 +38,7 @@ def missing(dist: str) -> str | None:
     # a left-over directory without __init__.py is found as a namespace, whose origin is None
     if spec is not None and spec.origin is not None:
         return None
-    return f'{dist} is not installed, which is needed for {purpose}: pip install {dist}'
+    return f'{dist} is not installed, and it is needed for {purpose}: pip install {dist}'
 
 
 def require(dist: str) -> None:

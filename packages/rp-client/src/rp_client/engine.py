@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from rp_api.coordination.process import HubProcess
 from rp_api.errors import CoordinationError
 from rp_api.host import pidfd_open
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.offload import Helpers
 from rp_client.callbacks import Dispatcher
 
 _log = logging.getLogger('radical.pilot.engine')
@@ -39,18 +40,18 @@ class Engine:
         self.on_room: list[Callable[[], None]] = []
         self._broken: BaseException | None = None
         self._asked: set[Future[Any]] = set()
-        self._transfers: ThreadPoolExecutor | None = None
+        self.helpers = Helpers(self.loop)
         self._restarts = 0
         self._hub_fd = -1
         self.hub = HubProcess(session, directory, orphan_timeout)
         self.hub.start()
         try:
-            self.connection = HubClientConnection(self.loop, self.hub.address, session)
             self.hub.wait_ready()
         except BaseException:
             self.hub.stop(0)
             self.loop.close()
             raise
+        self.connection = HubClientConnection(self.loop, self.hub.address, session)
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
         self._watch_hub()
@@ -77,12 +78,6 @@ class Engine:
         finally:
             self._asked.discard(future)
 
-    def transfer(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Run blocking file work in a helper thread, and `done(result)` in the loop afterwards."""
-        if self._transfers is None:
-            self._transfers = ThreadPoolExecutor(4, thread_name_prefix='transfer')
-        self._transfers.submit(work).add_done_callback(lambda future: self.loop.call_soon(_finish, future, done))
-
     def settle(self, timeout: float) -> None:
         """Wait until the hub has everything that was sent, or `timeout` seconds are over."""
         settled = threading.Event()
@@ -99,12 +94,12 @@ class Engine:
 
     def close(self) -> None:
         """End hub, threads and loop; bounded in time."""
-        if self._transfers is not None:
-            self._transfers.shutdown(wait=True, cancel_futures=True)
+        self.helpers.close(wait=True)
         self.settle(2.0)
         if self._broken is None:
             self.loop.call_soon(self._leave)
         self._thread.join(5.0)
+        self.connection.close()   # in case that the loop could not do it any more
         self.hub.stop(2.0)
         self.dispatcher.close(2.0)
         self.loop.close()
@@ -153,15 +148,21 @@ class Engine:
     def _hub_died(self) -> None:
         """Start the hub again; it finds everything in its file, and the peers find it."""
         self._unwatch_hub()
-        self._restarts += 1
-        code = self.hub.ended()
-        reason = f'the hub of the session died (exit code {code})'
-        if self._restarts > RESTARTS:
-            raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: {self.hub.last_words()}')
-        _log.warning('%s and is started again', reason)
-        self.hub.start()
-        self.hub.wait_ready()
-        self._watch_hub()
+        reason = f'the hub of the session died (exit code {self.hub.ended()})'
+        while True:
+            self._restarts += 1
+            if self._restarts > RESTARTS:
+                raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: '
+                                        f'{self.hub.last_words()}')
+            _log.warning('%s and is started again', reason)
+            try:
+                self.hub.start()
+                self.hub.wait_ready()
+            except (CoordinationError, OSError) as error:
+                reason = f'the hub of the session died: {error}'
+            else:
+                self._watch_hub()
+                return
 
 
 def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
@@ -169,8 +170,3 @@ def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]
         future.set_result(function(*args))
     except Exception as error:   # the caller gets it, whatever it is
         future.set_exception(error)
-
-
-def _finish(future: Future[T], done: Callable[[T], object]) -> None:
-    if not future.cancelled():
-        done(future.result())

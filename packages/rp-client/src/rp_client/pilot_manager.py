@@ -64,7 +64,7 @@ class PilotManager:
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
-        wanted = [descriptions] if single else list(descriptions)
+        wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
         if not wanted:
             raise ValueError('submit_pilots needs at least one pilot description')
         launches = self._register([self._prepare(description) for description in wanted])
@@ -193,7 +193,7 @@ class PilotManager:
     def _make_launching(self) -> PilotLaunching:
         index = self.uid.rpartition('.')[2]
         launching = PilotLaunching(index, self._session.tracer(f'pmgr_launching.{index}'), self._launcher,
-                                   self._session.agent_config(), self._engine.transfer, self._fail)
+                                   self._session.agent_config(), self._engine.helpers.run, self._fail)
         launching.advanced = lambda pilots, state: self._advance(pilots, state)
         return launching
 

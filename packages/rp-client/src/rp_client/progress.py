@@ -1,4 +1,4 @@
-"""A view of how far a set of tasks is: a live bar in a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+"""How far a set of tasks is: a live bar in a terminal, plain lines elsewhere, nothing when asked to be quiet."""
 
 from __future__ import annotations
 

@@ -135,8 +135,10 @@ class Session:
     def dump(self, name: str | None = None) -> None:
         """Write the session and its managers as JSON files into the session directory."""
         self.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
-        for manager in [*self._pmgrs.values(), *self._tmgrs.values()]:
-            manager.dump(name)
+        for pmgr in self._pmgrs.values():
+            pmgr.dump(name)
+        for tmgr in self._tmgrs.values():
+            tmgr.dump(name)
 
     def inject_metadata(self, metadata: dict[str, Any]) -> None:
         """Add user data to what `as_dict` and `dump` say about the session."""

@@ -139,7 +139,8 @@ class Task:
     @property
     def partition(self) -> int | None:
         """The partition of the pilot that the task ran on, if there are several."""
-        return self.description.partition
+        found: int | None = self.description.partition
+        return found
 
     @property
     def info(self) -> Any:

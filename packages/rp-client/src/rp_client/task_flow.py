@@ -47,7 +47,10 @@ class TaskFlow:
 
     def submit(self, tasks: list[Task]) -> None:
         """Take new tasks."""
-        self._tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_SCHEDULING_PENDING)
+        uids = [task.uid for task in tasks]
+        self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
+        self._tracer.record_bulk('get', uids, states.NEW)
+        self._tracer.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
         self._advanced(tasks, states.TMGR_SCHEDULING_PENDING)
         # small steps: the first tasks are on their way while the last ones are still looked at
         for first in range(0, len(tasks), BULK):
@@ -80,7 +83,8 @@ class TaskFlow:
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Cancel tasks, wherever they are; final ones are left alone."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
-        here = self._scheduling.forget(live)
+        here = [task for task in live.values() if task.state == states.TMGR_SCHEDULING_PENDING]
+        here += self._scheduling.forget(live)
         here += [task for box in self._outbox.values() for task in _take(box, live)]
         self._end(here, states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
         for task in here:

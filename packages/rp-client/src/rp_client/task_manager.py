@@ -218,7 +218,7 @@ class TaskManager:
         try:
             return codec.pack(sparse)
         except (TypeError, ValueError, OverflowError, PilotError) as error:
-            raise DescriptionError(f'the description of {uid} holds something that is not plain data: {error}') from None
+            raise DescriptionError(f'the description of {uid} is not plain data: {error}') from None
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):
@@ -238,9 +238,9 @@ class TaskManager:
         session, index = self._session, self.uid.rpartition('.')[2]
         scheduling = TaskScheduling(index, session.tracer(f'tmgr_scheduling.{index}'), _SCHEDULERS[self.scheduler](),
                                     self._tasks, self._wait_queue_changed)
-        staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.transfer)
+        staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.helpers.run)
         staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
-                                           self._engine.transfer)
+                                           self._engine.helpers.run)
         return TaskFlow(self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output)
 
     def _add_pilots(self, pilots: list[Pilot]) -> None:

@@ -48,15 +48,22 @@ class LaunchPlan:
     kind: str
     processes: list[Process]
     output: tuple[str, str]
-    scripts: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, bytes] = field(default_factory=dict)
     sync: bool = False
     signals_start: bool = False
 
 
 def plan(task: AgentTask, environment: TaskEnvironment, find: Find = find_program) -> LaunchPlan:
     """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
-    description = task.description
     _check(task, environment.context.resource)
+    try:
+        return _plan(task, environment, find)
+    except UnicodeEncodeError as error:
+        raise LaunchRefused(f'{error.object!r} cannot be passed to a program: {error.reason}') from error
+
+
+def _plan(task: AgentTask, environment: TaskEnvironment, find: Find) -> LaunchPlan:
+    description = task.description
     own = environment.of_task(task)
     if description['pre_launch'] or description['post_launch']:
         return _launch_script(task, environment, own)
@@ -76,6 +83,9 @@ def _check(task: AgentTask, platform: str) -> None:
     if ranks > 1 and description['use_mpi'] is not False:
         raise LaunchRefused(f'ranks={ranks} needs an MPI launch method, and platform {platform} has none: '
                             f'set use_mpi=False to start plain processes')
+    for name in ('stdout', 'stderr'):
+        if '\0' in description[name]:
+            raise LaunchRefused(f'{name} is {description[name]!r}: the name of a file has no NUL character')
     for name, value in description['environment'].items():
         if not name or '=' in name or '\0' in name:
             raise LaunchRefused(f'environment has the variable {name!r}: a name is not empty and has no "="')
@@ -99,8 +109,10 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         words = _words(description['executable'], description['arguments'], scope)
         if words is None:
             return None
-        path = find(words[0], scope.get('PATH', os.defpath), task.sandbox)
-        processes.append(Process(path, [_argument(word) for word in words], environment.encode(variables)))
+        argv = [_argument(word) for word in words]
+        search_path = variables.get('PATH', environment.base.get('PATH', os.defpath))
+        path = find(words[0], search_path, task.sandbox)
+        processes.append(Process(path, argv, environment.encode(variables)))
     return processes
 
 
@@ -127,7 +139,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     processes = [_shell(name, environment, {**own, **environment.of_rank(task, rank)})
                  for rank in range(task.description['ranks'])]
     text = script.exec_script(task, _told(environment, own), events=_events(environment), sync=sync)
-    return LaunchPlan(EXEC, processes, _stdio(task), {name: text}, sync)
+    return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
 
 
 def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
@@ -138,8 +150,9 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
     events = _events(environment)
-    scripts = {execute: script.exec_script(task, told, events=events, sync=sync, signals_start=starts),
-               launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
+    texts = {execute: script.exec_script(task, told, events=events, sync=sync, signals_start=starts),
+             launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
+    scripts = {name: os.fsencode(text) for name, text in texts.items()}
     output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
     return LaunchPlan(LAUNCH, [_shell(launch, environment, own)], (output, output), scripts, sync, starts)
 

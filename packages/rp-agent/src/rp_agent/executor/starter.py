@@ -52,7 +52,7 @@ def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o777)
             with open(descriptor, 'wb') as stream:
-                stream.write(os.fsencode(text))
+                stream.write(text)
         except OSError as error:
             raise _refusal('cannot write', path, error) from error
 
@@ -112,6 +112,7 @@ def _open_pipes(plan: LaunchPlan, null: int, opened: list[int], started: Started
         if plan.signals_start:
             started.start_fd, start_fd = os.pipe()
             opened.append(start_fd)
+            os.set_blocking(started.start_fd, False)
         if plan.sync:
             read_fd, sync_fd = os.pipe()
             # the ranks hold the pipe; each opens a read end of its own

@@ -27,7 +27,8 @@ def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
     """The number of NVIDIA or AMD GPUs, and no more than the visible-devices variables allow."""
     for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
         if name in environ:
-            return len([device for device in environ[name].split(',') if device.strip() not in ('', '-1', 'NoDevFiles')])
+            devices = [device.strip() for device in environ[name].split(',')]
+            return len([device for device in devices if device not in ('', '-1', 'NoDevFiles')])
     nvidia = [path for path in _listdir(root / 'dev') if re.fullmatch(r'nvidia\d+', path)]
     return len(nvidia) or _amd_gpus(root)
 

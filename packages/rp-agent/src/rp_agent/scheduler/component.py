@@ -29,8 +29,10 @@ class Scheduler(Component):
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to place."""
         self.advance(tasks, states.AGENT_SCHEDULING)
+        self._give_up([task for task in tasks if task.cancelled])
         for task in tasks:
-            self._pool.add(task.uid, task, task.description['priority'], _shape(task))
+            if not task.cancelled:
+                self._pool.add(task.uid, task, task.description['priority'], _shape(task))
         self._place()
 
     def release(self, tasks: Iterable[AgentTask]) -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from rp_agent.task import AgentTask
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import run
 from rp_profiling.tracer import Tracer
-
-Transfer = Callable[[Callable[[], Any], Callable[[Any], object]], None]
-"""Runs blocking work outside of the event loop, and its second argument in the loop with the result."""
 
 
 def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:

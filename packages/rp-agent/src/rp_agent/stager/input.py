@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
-from rp_agent.stager.base import Transfer, stage
+from rp_agent.stager.base import stage
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import TARBALL
 from rp_api.errors import PilotError
+from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes
 from rp_profiling.tracer import Tracer
@@ -22,11 +24,11 @@ class StagerInput(Component):
     `failed(tasks)` takes those whose staging failed, or that were cancelled meanwhile.
     """
 
-    def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes], transfer: Transfer,
+    def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes], offload: Offload,
                  failed: Callable[[list[AgentTask]], None]) -> None:
         super().__init__(uid, tracer)
         self._sandboxes = sandboxes
-        self._transfer = transfer
+        self._offload = offload
         self._failed = failed
 
     def put(self, tasks: list[AgentTask]) -> None:
@@ -35,7 +37,7 @@ class StagerInput(Component):
         ready = []
         for task in tasks:
             if task.description['input_staging']:
-                self._transfer(lambda task=task: self._stage(task), lambda _, task=task: self._staged(task))
+                self._offload(partial(self._stage, task), partial(self._staged, task))
             else:
                 ready.append(task)
         self._pass_on(ready)
@@ -61,7 +63,7 @@ class StagerInput(Component):
         unpack(directive, archive, task.sandbox)
         os.unlink(archive)
 
-    def _staged(self, task: AgentTask) -> None:
+    def _staged(self, task: AgentTask, _: None) -> None:
         if task.cancelled and task.target_state is None:
             task.target_state = states.CANCELED
             task.exception = 'cancelled while its input was staged'

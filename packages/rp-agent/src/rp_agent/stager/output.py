@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 
-from rp_agent.stager.base import Transfer, stage
+from rp_agent.stager.base import stage
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
+from rp_api.mesh.offload import Offload
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_profiling.tracer import Tracer
 
@@ -25,10 +27,10 @@ class StagerOutput(Component):
     """
 
     def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes],
-                 transfer: Transfer) -> None:
+                 offload: Offload) -> None:
         super().__init__(uid, tracer)
         self._sandboxes = sandboxes
-        self._transfer = transfer
+        self._offload = offload
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks that have run."""
@@ -36,7 +38,7 @@ class StagerOutput(Component):
         ready = []
         for task in tasks:
             if self._wants_work(task):
-                self._transfer(lambda task=task: self._finish(task), lambda _, task=task: self._pass_on([task]))
+                self._offload(partial(self._finish, task), self._finished)
             else:
                 self._collect(task)
                 ready.append(task)
@@ -45,8 +47,11 @@ class StagerOutput(Component):
     def _wants_work(self, task: AgentTask) -> bool:
         return bool(task.description['output_staging'] or task.description['cleanup'])
 
-    def _finish(self, task: AgentTask) -> None:
-        """What may take long: reading outputs, staging, cleaning up."""
+    def _finished(self, task: AgentTask) -> None:
+        self._pass_on([task])
+
+    def _finish(self, task: AgentTask) -> AgentTask:
+        """What may take long: reading outputs, staging, cleaning up; gives the task."""
         directives = task.description['output_staging']
         self._collect(task)
         if task.target_state == states.DONE or task.description['stage_on_error']:
@@ -56,13 +61,14 @@ class StagerOutput(Component):
                 task.fail(str(error), 'output staging failed')
         if task.description['cleanup'] and not any(acts_on_client(each['action']) for each in directives):
             shutil.rmtree(task.sandbox, ignore_errors=True)
+        return task
 
     def _collect(self, task: AgentTask) -> None:
-        for name in ('stdout', 'stderr'):
-            path = task.extra.get(f'{name}_file')
-            if path:
+        if task.exit_code is not None:   # it has run
+            for name, end in (('stdout', 'out'), ('stderr', 'err')):
+                path = task.description[name] or f'{task.uid}.{end}'
                 self.tracer.record(f'staging_{name}_start', task.uid)
-                setattr(task, name, tail(path))
+                setattr(task, name, tail(os.path.join(task.sandbox, path)))
                 self.tracer.record(f'staging_{name}_stop', task.uid)
         task.output_files = _new_files(task)
 

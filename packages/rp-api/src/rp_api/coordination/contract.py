@@ -4,7 +4,8 @@
 - Delivery is at least once, effects are exactly once: what is sent again after a restart of the hub is recognised by
   its uid (tasks, pilots) or changes nothing (states only move forward).
 - What was accepted is kept until the session ends; a restarted hub serves it again.
-- Nothing here blocks. All methods are called in the thread of the connection's event loop, and all callbacks come there.
+- Commands have no uids: after a restart of the hub one may arrive twice, so that obeying it again must do no harm.
+- Nothing here blocks. All methods are called in the thread of the connection's event loop; all callbacks come there.
 - `room` is False while too much is on its way; `on_room` is called when more can be sent.
 """
 

@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import zmq
 
-from rp_api.coordination.contract import BULK, PROTOCOL, AgentConnection, ClientConnection, Connection, Submission, Update
-from rp_api.mesh import codec, keys
-from rp_api.mesh.loop import Loop
+from rp_api.coordination.contract import (
+    BULK,
+    PROTOCOL,
+    AgentConnection,
+    ClientConnection,
+    Connection,
+    Submission,
+    Update,
+)
 from rp_api.host import host_id, pidfd_open
+from rp_api.mesh import codec, keys
+from rp_api.mesh import connection as link
+from rp_api.mesh.loop import Loop
 
 WINDOW = 8
 """Messages that may be on their way to the hub before `room` turns False."""
 
 PING = 2.0
-"""Seconds between signs of life; a lost hub is looked for more often."""
+"""Seconds between signs of life."""
+
+MANY_BYTES = 16 << 20
+"""Size after which a message takes no further entity."""
+
+RETRY = (10, 20)
+"""Milliseconds between attempts to connect, at first and at most; nearly all of them are made while the hub starts up."""
 
 SILENCE = 60.0
 """Seconds after which a hub on another host that does not answer counts as lost."""
 
 _log = logging.getLogger('radical.pilot.coordination')
+
+
+Row = TypeVar('Row', bound=tuple[Any, ...])
 
 
 class HubAddress:
@@ -46,31 +65,35 @@ class HubAddress:
 
 
 class _HubConnection(Connection):
-    """A DEALER socket to the hub that sends again after a restart what had not been acknowledged."""
+    """A DEALER socket to the hub that sends again what was not acknowledged, whenever it gets connected anew.
+
+    It says hello on each new connection, and sends nothing else until it is welcome.
+    """
 
     def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, identity: str) -> None:
         super().__init__()
         self._loop = loop
-        self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'host': host_id(), 'pid': os.getpid()}
+        self._endpoint = address.endpoint
+        self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'host': host_id(), 'pid': os.getpid(),
+                       'instance': os.urandom(8).hex()}
         self._unsettled: deque[tuple[int, bytes]] = deque()
         self._number = 0
         self._cursor = 0
+        self._greeting = False
         self._welcome = False
         self._pidfd: int | None = None
         self._lost = False
         self._closed = False
         self._heard = time.monotonic()
-        self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        own = keys.KeyPair(address.public.encode(), address.secret.encode())
+        self._link = link.Connection(loop, zmq.DEALER, address.endpoint, own, address.server.encode(), self._context,
+                                     self._receive, self._say_hello, self._on_refused)
+        self._socket = self._link.socket
         self._socket.setsockopt(zmq.IDENTITY, identity.encode())
         self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        keys.make_client(self._socket, keys.KeyPair(address.public.encode(), address.secret.encode()),
-                         address.server.encode())
-        self._socket.connect(address.endpoint)
-        loop.add_socket(self._socket, self._receive)
-        self._say_hello()
+        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RETRY
+        self._link.open()
         self._timer = loop.call_later(PING, self._ping)
 
     @property
@@ -85,18 +108,25 @@ class _HubConnection(Connection):
         self._send('update_pilots', _packed(updates))
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
-        for first in range(0, len(updates), BULK):
-            self._send('update_tasks', _packed(updates[first:first + BULK]))
+        for part in _parts(_packed(updates)):
+            self._send('update_tasks', part)
+
+    def remove_endpoint(self) -> None:
+        """Remove the directory of a local hub that is gone for good, when nobody else is left to do so."""
+        scheme, _, path = self._endpoint.partition('://')
+        if scheme == 'ipc':
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._timer.cancel()
+        if not self._welcome:   # the hub listens only to whom it knows
+            self._say_hello()
         self._post([0, 'bye'])
-        self._loop.remove_socket(self._socket)
         self._forget_hub()
-        self._socket.close(linger=0 if self._lost else 500)
+        self._link.close(0 if self._lost else 0.5)
         self._context.term()
 
     def _send(self, operation: str, *arguments: Any) -> None:
@@ -117,8 +147,11 @@ class _HubConnection(Connection):
             _log.debug('a message has to wait for the hub')
 
     def _say_hello(self) -> None:
+        """Introduce oneself on a new connection, or to a hub that asks for it."""
+        self._greeting = True
         self._welcome = False
-        self._post([0, 'hello', self._hello | {'since': self._cursor}])
+        settled = self._unsettled[0][0] - 1 if self._unsettled else self._number
+        self._post([0, 'hello', self._hello | {'since': self._cursor, 'settled': settled}])
 
     def _receive(self) -> None:
         while not self._closed:
@@ -131,25 +164,36 @@ class _HubConnection(Connection):
             getattr(self, f'_on_{kind}')(*arguments)
 
     def _on_who(self) -> None:
-        self._say_hello()
+        if not self._greeting:   # once is enough, however many messages the hub had to drop
+            self._say_hello()
 
     def _on_pong(self) -> None:
-        if self._lost and self._welcome:
-            self._found()
+        if self._lost and not self._greeting:   # it was only silent, and knows nothing of having been lost
+            self._say_hello()
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
+        self._greeting = False
         self._welcome = True
         self._forget_hub()
-        if hub['host'] == host_id():
-            self._pidfd = pidfd_open(hub['pid'])
-            if self._pidfd is not None:
-                self._loop.add_fd(self._pidfd, lambda: self._hub_lost('it died'))
+        if hub['host'] == host_id() and not self._watch(hub['pid']):
+            return
         for _, data in self._unsettled:
             self._post_raw(data)
         if self._lost:
-            self._found()
+            self._lost = False
+            self.on_found()
+
+    def _watch(self, pid: int) -> bool:
+        """Notice the death of a hub on this host at once; False if it is dead already."""
+        self._pidfd = pidfd_open(pid)
+        if self._pidfd is None:
+            self._hub_lost('it died')
+            return False
+        self._loop.add_fd(self._pidfd, lambda: self._hub_lost('it died'))
+        return True
 
     def _on_refused(self, reason: str) -> None:
+        self._timer.cancel()
         self.on_refused(reason)
 
     def _on_ack(self, number: int) -> None:
@@ -173,20 +217,14 @@ class _HubConnection(Connection):
         if self._pidfd is None and not self._lost and self._heard < time.monotonic() - SILENCE:
             self._hub_lost('it is silent')
         self._post([0, 'ping'])
-        self._timer = self._loop.call_later(PING / 10 if self._lost else PING, self._ping)
+        self._timer = self._loop.call_later(PING, self._ping)
 
     def _hub_lost(self, how: str) -> None:
         self._forget_hub()
-        self._welcome = False
+        self._welcome = self._greeting = False
         if not self._lost:
             self._lost = True
-            self._timer.cancel()
-            self._timer = self._loop.call_later(PING / 10, self._ping)
             self.on_lost(how)
-
-    def _found(self) -> None:
-        self._lost = False
-        self.on_found()
 
     def _forget_hub(self) -> None:
         if self._pidfd is not None:
@@ -206,7 +244,8 @@ class HubClientConnection(_HubConnection, ClientConnection):
 
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission]) -> None:
         shared, bodies = codec.pack_bulk([task.description for task in tasks])
-        self._send('tasks', pilot, shared, [(task.uid, body) for task, body in zip(tasks, bodies, strict=True)])
+        for part in _parts([(task.uid, body) for task, body in zip(tasks, bodies, strict=True)]):
+            self._send('tasks', pilot, shared, part)
 
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         self._send('command', pilot, codec.pack(command))
@@ -232,6 +271,18 @@ class HubAgentConnection(_HubConnection, AgentConnection):
             self.on_tasks(descriptions)
         for command in others:
             self.on_command(cast(dict[str, Any], codec.unpack(command)))
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows, whose last column is the large one, in parts that make messages of a decent size."""
+    first = size = 0
+    for end, row in enumerate(rows, 1):
+        size += len(row[-1] or b'')
+        if end - first == BULK or size >= MANY_BYTES:
+            yield rows[first:end]
+            first, size = end, 0
+    if first < len(rows):
+        yield rows[first:]
 
 
 def _packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:

@@ -31,9 +31,9 @@ class Orphanage:
         self._orphaned = True
 
     def client_attached(self) -> None:
-        """A client is there (again); a cancellation that was sent already is not taken back."""
+        """A client is there (again). What was cancelled stays so; should this client get lost, all begins anew."""
         self._orphaned = False
-        self._idle_since = None
+        self._idle_since = self._cancelled_at = None
 
     def next(self, now: float, unfinished: int, pilots: int) -> tuple[str, float | None]:
         """What to do now, one of 'wait', 'cancel', 'end'; and when to ask again at the latest (None: on changes)."""

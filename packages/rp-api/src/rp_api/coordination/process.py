@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from rp_api.coordination.embedded import HubAddress
 from rp_api.errors import CoordinationError
+from rp_api.host import pidfd_open
 from rp_api.mesh import keys
 
 _SOCKET_PATH_MAX = 100
@@ -66,7 +68,7 @@ class HubProcess:
         answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{}')
         self._process.stdout.close()
         if not answer.get('ok'):
-            self.stop(0)
+            self.stop(1.0)
             reason = answer.get('error') or self.last_words()
             raise CoordinationError(f'the hub of the session did not start: {reason} (see {self._log})')
 
@@ -85,12 +87,22 @@ class HubProcess:
     def stop(self, patience: float) -> None:
         """Wait at most that many seconds for the hub to end by itself, end it otherwise, and leave nothing behind."""
         if self._process is not None:
-            try:
-                self._process.wait(patience)
-            except subprocess.TimeoutExpired:
+            self._await_end(patience)
+            if self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
+
+    def _await_end(self, patience: float) -> None:
+        """Return when the process has ended, at the latest after that many seconds."""
+        pidfd = pidfd_open(self.pid) if self.ended() is None else None
+        if pidfd is not None:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(patience * 1000)
+            os.close(pidfd)
 
 
 def _make_runtime_dir() -> Path:

@@ -2,18 +2,22 @@
 
 Every row that somebody has to hear of carries a revision, a number that only grows: `rev` when it came in, `changed`
 when its state changed last. A reader remembers the last revision it has seen and asks for what came after it, so a
-restart of either side needs no further book-keeping. Writes are grouped: the hub commits once for all messages of one
-turn of its event loop. The file is readable with any SQLite client while and after the session runs.
+restart of either side needs no further book-keeping. The revision itself is kept with every commit: what had no effect
+has used up numbers, too, and readers may have seen them. Writes are grouped: the hub commits once for all messages of
+one turn of its event loop. The file is readable with any SQLite client while and after the session runs.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from rp_api import states
+
+MANY_BYTES = 16 << 20
+"""Size after which a batch takes no further row, so that a message with it stays far below what can be sent."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -33,13 +37,20 @@ _BOUND = states.AGENT_STAGING_INPUT_PENDING
 _BOUND_VALUE = states.TASK.value(_BOUND)
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
-# A state only moves forward; CANCELED may be corrected by a DONE or FAILED that was already on its way.
+# A state only moves forward; the model says which final states can be corrected by what was already on its way.
 _UPDATE = """
-UPDATE {table} SET state = ?1, value = ?2, info = coalesce(?3, info), changed = coalesce(?4, changed)
-WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND state = 'CANCELED' AND ?1 IN ('DONE', 'FAILED')))
+UPDATE {table} SET state = ?, value = ?, info = coalesce(?, info), changed = coalesce(?, changed)
+WHERE uid = ? AND (value < ? OR (state, ?) IN (VALUES {corrections}))
 """
 
 Row = tuple[Any, ...]
+
+
+class Batch(NamedTuple):
+    """Rows that a reader has not seen yet, and the revision up to which there are no others."""
+
+    rows: list[Row]
+    upto: int
 
 
 class Store:
@@ -50,13 +61,8 @@ class Store:
         self._db.execute('PRAGMA journal_mode = WAL')
         self._db.execute('PRAGMA synchronous = NORMAL')
         self._db.executescript(_SCHEMA)
-        self.rev = self._last_revision()
-
-    def _last_revision(self) -> int:
-        columns = 'SELECT max(rev) AS r FROM {} UNION SELECT max(changed) FROM {}'
-        parts = [columns.format(table, table) for table in ('tasks', 'pilots')]
-        parts.append('SELECT max(rev) FROM commands')
-        return self._db.execute(f'SELECT max(r) FROM ({" UNION ".join(parts)})').fetchone()[0] or 0
+        found = self._db.execute("SELECT value FROM meta WHERE key = 'rev'").fetchone()
+        self.rev: int = found[0] if found else 0
 
     def _begin(self) -> None:
         if not self._db.in_transaction:
@@ -102,44 +108,56 @@ class Store:
     def _update(self, table: str, model: states.StateModel, updates: Iterable[tuple[str, str, bytes | None]],
                 announce: bool) -> None:
         self._begin()
-        self._db.executemany(_UPDATE.format(table=table), [
-            (state, model.value(state), info, self._next() if announce else None, uid)
-            for uid, state, info in updates])
+        corrections = ', '.join(map(repr, model.corrections))
+        rows = []
+        for uid, state, info in updates:
+            value = model.value(state)
+            rows.append((state, value, info, self._next() if announce else None, uid, value, state))
+        self._db.executemany(_UPDATE.format(table=table, corrections=corrections), rows)
 
     def commit(self) -> None:
         """Make everything durable that was written since the last commit."""
         if self._db.in_transaction:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('rev', ?)", (self.rev,))
             self._db.execute('COMMIT')
 
-    def new_tasks(self, pilot: str, since: int, limit: int) -> list[Row]:
+    def new_tasks(self, pilot: str, since: int, limit: int) -> Batch:
         """The next tasks for a pilot after a revision: (rev, uid, shared id, description); never any that are final."""
-        return self._db.execute(
-            'SELECT rev, uid, shared, description FROM tasks '
-            f'WHERE pilot = ? AND rev > ? AND value < {_LEFT_AGENT} ORDER BY rev LIMIT ?',
-            (pilot, since, limit)).fetchall()
+        return self._batch('SELECT rev, uid, shared, description FROM tasks '
+                           f'WHERE pilot = ? AND rev > ? AND value < {_LEFT_AGENT} ORDER BY rev', (pilot, since), limit)
 
     def shared(self, shared_id: int) -> bytes:
         """The shared part of a bulk of descriptions."""
         found: bytes = self._db.execute('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
         return found
 
-    def new_commands(self, pilot: str, since: int, limit: int) -> list[Row]:
+    def new_commands(self, pilot: str, since: int, limit: int) -> Batch:
         """The next commands for a pilot after a revision: (rev, command)."""
-        return self._db.execute(
-            'SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev LIMIT ?',
-            (pilot, since, limit)).fetchall()
+        return self._batch('SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev',
+                           (pilot, since), limit)
 
-    def tasks_since(self, since: int, limit: int) -> list[Row]:
+    def tasks_since(self, since: int, limit: int) -> Batch:
         """The next task changes after a revision: (changed, uid, state, info)."""
-        return self._db.execute('SELECT changed, uid, state, info FROM tasks WHERE changed > ? '
-                                'ORDER BY changed LIMIT ?', (since, limit)).fetchall()
+        return self._batch('SELECT changed, uid, state, info FROM tasks WHERE changed > ? ORDER BY changed',
+                           (since,), limit)
 
-    def pilots_since(self, since: int, limit: int) -> list[Row]:
+    def pilots_since(self, since: int, limit: int) -> Batch:
         """The next pilot changes after a revision: (changed, uid, state, info)."""
-        return self._db.execute('SELECT changed, uid, state, info FROM pilots WHERE changed > ? '
-                                'ORDER BY changed LIMIT ?', (since, limit)).fetchall()
+        return self._batch('SELECT changed, uid, state, info FROM pilots WHERE changed > ? ORDER BY changed',
+                           (since,), limit)
 
-    def live_pilots(self) -> Sequence[str]:
+    def _batch(self, query: str, arguments: Row, limit: int) -> Batch:
+        """The first rows of a query, at most `limit`; the first column is the revision, the last one the large one."""
+        rows = []
+        size = 0
+        for row in self._db.execute(query, arguments):
+            rows.append(row)
+            size += len(row[-1] or b'')
+            if len(rows) >= limit or size >= MANY_BYTES:
+                return Batch(rows, row[0])
+        return Batch(rows, self.rev)
+
+    def live_pilots(self) -> list[str]:
         """Uids of the pilots that are not final."""
         return [uid for uid, in self._db.execute(
             'SELECT uid FROM pilots WHERE value < ?', (states.PILOT.value(states.DONE),))]

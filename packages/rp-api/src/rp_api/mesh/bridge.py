@@ -1,23 +1,20 @@
 """The bridges that ZeroMQ channels meet at: one for a queue, one for publish/subscribe. They run in any loop.
 
-A bridge forwards packed items without looking into them. What a peer sends that is no message of the protocol is
-dropped, counted (`malformed`) and logged. Peers are those whose keys the gate knows, on ipc and on TCP alike.
+A bridge forwards packed items without looking into them. What a peer sends that is no message of the protocol
+is dropped, counted (`malformed`) and logged. Peers are those whose keys the gate knows, on ipc and on TCP
+alike.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.connection import arrivals
+from rp_api.mesh.connection import Listener, arrivals
 from rp_api.mesh.flow import VERSION, Backlog, Inflow, Outflow, deal, decode, encode
-from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally, make_server
+from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.pubsub import PUBLICATIONS, READY
 
@@ -26,53 +23,6 @@ HIGH_WATER = 16384
 
 WINDOW = 4096
 """Credit of one putter: so many items may come from it on top of the high-water mark."""
-
-
-class Listener:
-    """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
-
-    None as address makes a fresh ipc path in a directory of its own, 'ipc://path' stands in a directory that is ours
-    alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
-    """
-
-    def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
-                 receive: Callable[[], object]) -> None:
-        self._loop = loop
-        self._fresh = ''
-        self.socket: zmq.Socket[bytes] = gate.context.socket(kind)
-        try:
-            make_server(self.socket, keys, domain)
-            # queues are bounded by credit, publications are not
-            self.socket.sndhwm = self.socket.rcvhwm = 0 if kind == zmq.ROUTER else PUBLICATIONS
-            if kind == zmq.ROUTER:
-                self.socket.router_mandatory = True
-                self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            self.address = self._bind(address)
-        except BaseException:
-            self.close(0)
-            raise
-        loop.add_socket(self.socket, receive)
-
-    def close(self, linger: float = LINGER) -> None:
-        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
-        self._loop.remove_socket(self.socket)
-        self.socket.close(linger=int(linger * 1000))
-        if self._fresh:
-            with suppress(FileNotFoundError):   # nobody can connect any more, so all of it may be gone already
-                os.unlink(f'{self._fresh}/s')
-            with suppress(FileNotFoundError):
-                os.rmdir(self._fresh)
-
-    def _bind(self, address: str | None) -> str:
-        if address is None:
-            self._fresh = _make_private_directory()
-            address = f'ipc://{self._fresh}/s'
-        checked = _checked_address(address)
-        try:
-            self.socket.bind(checked)
-        except zmq.ZMQError as error:
-            raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
-        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
 class _Getter(Outflow):
@@ -95,7 +45,7 @@ class QueueBridge:
         self._getters: dict[bytes, _Getter] = {}
         self._high_water = high_water
         self._window = window
-        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, self._receive)
+        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, 0, self._receive)
         self._malformed = Tally(f'malformed message at {self.address}')
 
     @property
@@ -114,7 +64,7 @@ class QueueBridge:
         return self._malformed.count
 
     def forget(self, name: str) -> None:
-        """Give the items to others that the getters of that name have not done: whoever calls knows that they died."""
+        """Give items to others that the getters of that name have not done; the caller knows they died."""
         for peer in [peer for peer, getter in self._getters.items() if getter.name == name]:
             self._take_back(peer)
         self._turn()
@@ -150,10 +100,11 @@ class QueueBridge:
         else:
             raise CoordinationError(f'malformed message: {kind!r} from a peer that has no part in it')
 
-    def _hello(self, peer: bytes, version: int, role: str, name: str, received: int, done: int, allowed: int) -> None:
+    def _hello(self, peer: bytes, version: int, role: str, name: str,
+               received: int, done: int, allowed: int) -> None:
         if version != VERSION or role not in ('put', 'get'):
             self._send(peer, 'refuse', f'the bridge at {self.address} speaks version {VERSION} of the queue '
-                       f'protocol, not {version} as {role!r}: install the same release of rp-api on both sides')
+                       f'protocol, not {version} as {role!r}: install the same release of rp-api')
         elif role == 'put':
             putter = self._putters.setdefault(peer, Inflow(self._window, done))
             self._send(peer, 'sync', putter.received, putter.done, putter.allowed)
@@ -165,7 +116,7 @@ class QueueBridge:
 
     def _items(self, peer: bytes, first: int, shared: bytes, bodies: list[bytes]) -> None:
         if first and peer not in self._putters:
-            return   # sent to a bridge that was here before; the putter's hello is on its way and will repeat it
+            return   # meant for a bridge that was here before; after its hello the putter repeats it
         putter = self._putters.setdefault(peer, Inflow(self._window))
         fresh = putter.accept(first, bodies)
         if fresh is None:
@@ -184,11 +135,12 @@ class QueueBridge:
     def _turn(self) -> None:
         """Give out what there is, then let putters go on if that made room."""
         deal(self._getters, self._backlog.__len__, self._give)
-        if len(self._backlog) < self._high_water:
-            for peer, putter in self._putters.items():
-                if putter.low:
-                    putter.renew()
-                    self._send(peer, 'grant', putter.done, putter.allowed)
+        room = len(self._backlog) < self._high_water
+        for peer, putter in self._putters.items():
+            if room:
+                putter.renew()
+            if putter.has_news():
+                self._send(peer, 'grant', putter.done, putter.allowed)
 
     def _give(self, peer: bytes, getter: _Getter, count: int) -> None:
         shared, bodies = self._backlog.take(count)
@@ -202,7 +154,9 @@ class QueueBridge:
         """Whether the peer is connected, so that it will get the message unless the connection breaks."""
         try:
             self._listener.socket.send_multipart([peer, encode(kind, *fields)], zmq.NOBLOCK)
-        except (zmq.Again, zmq.ZMQError):
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
             return False
         return True
 
@@ -215,9 +169,9 @@ class PubSubBridge:
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, publish: str | None = None,
                  subscribe: str | None = None, *, domain: str = DOMAIN) -> None:
-        self._inlet = Listener(loop, zmq.PULL, keys, gate, publish, domain, self._forward)
+        self._inlet = Listener(loop, zmq.PULL, keys, gate, publish, domain, PUBLICATIONS, self._forward)
         try:
-            self._outlet = Listener(loop, zmq.XPUB, keys, gate, subscribe, domain, self._answer)
+            self._outlet = Listener(loop, zmq.XPUB, keys, gate, subscribe, domain, PUBLICATIONS, self._answer)
         except BaseException:
             self._inlet.close(0)
             raise
@@ -251,43 +205,7 @@ class PubSubBridge:
                 self._malformed.add(f'{len(frames)} frames')
 
     def _answer(self) -> None:
-        """Tell a subscriber that its subscriptions are in force: they come in order, and the last one asks for this."""
+        """Tell a subscriber that its subscriptions are in force: the last one of them asks for this."""
         for frames in arrivals(self._outlet.socket):
             if frames[0].startswith(b'\1' + READY):
                 self._outlet.socket.send(frames[0][1:])
-
-
-def _checked_address(address: str) -> str:
-    """The address in ZeroMQ's form; CoordinationError if others could reach what listens there."""
-    transport, _, rest = address.partition('://')
-    if transport == 'ipc' and rest:
-        _check_private(os.path.dirname(os.path.abspath(rest)), address)
-        return address
-    host, _, port = rest.partition(':')
-    if transport != 'tcp' or not host or host in ('*', '0.0.0.0') or not (port or '0').isdigit():
-        raise CoordinationError(f'cannot listen at {address!r}: allowed are ipc://<path> and tcp://<interface>[:<port>]')
-    return f'tcp://{host}:{port if int(port or 0) else "*"}'
-
-
-def _make_private_directory() -> str:
-    base = os.environ.get('TMPDIR', '/tmp')
-    name = f'rp.{os.urandom(6).hex()}'
-    if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
-        base = '/tmp'
-    path = os.path.abspath(f'{base}/{name}')
-    try:
-        os.mkdir(path, 0o700)
-    except OSError as error:
-        raise CoordinationError(f'cannot make the directory {path} for a socket: {error.strerror}') from error
-    return path
-
-
-def _check_private(directory: str, address: str) -> None:
-    try:
-        status = os.stat(directory)
-    except OSError as error:
-        raise CoordinationError(f'cannot listen at {address!r}: {directory}: {error.strerror}') from error
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise CoordinationError(f'cannot listen at {address!r}: {directory} is not ours alone '
-                                f'(user {status.st_uid}, mode {mode:04o}; allowed is 0700)')

@@ -1,18 +1,18 @@
-"""The two kinds of channels that join components: queues and publish/subscribe, in one process or over ZeroMQ.
+"""The two kinds of channels that join components, in one process or over ZeroMQ: queue and publish/subscribe.
 
-A *queue* hands each item to one getter. Getters pull by credit: a getter has at most `credit` items that it has not
-called `done` for, and what nobody has room for waits in the queue. `done(n)` speaks of the n oldest items. Items of one
-putter are handed out in their order. *Publish/subscribe* tells every subscriber of a topic; who subscribes later misses
-what was said before.
+A *queue* hands each item to one getter. Getters pull by credit: a getter has at most `credit` items that it
+has not called `done` for, and what nobody has room for waits in the queue. `done(n)` speaks of the n oldest
+items. Items of one putter are handed out in their order. *Publish/subscribe* tells every subscriber of a
+topic; who subscribes later misses what was said before.
 
-In process the channel object is the queue (or the topics) itself, see `inproc`; over ZeroMQ the endpoints, below and in
-`pubsub`, connect to a bridge, see `bridge`, and items are mappings of plain data. Both look the same from outside. `put` and `publish` may
-be called from any thread, everything else in the thread of the loop or while the loop does not run. Receivers are always
-called by the loop.
+In process the channel object is the queue (or the topics) itself, see `inproc`; over ZeroMQ the ends, below
+and in `pubsub`, connect to a bridge, see `bridge`, and items are mappings of plain data. Both look the same
+from outside. `put` and `publish` may be called from any thread, everything else in the thread of the loop or
+while the loop does not run. Receivers are always called by the loop.
 
-A broken connection comes back by itself, and a queue loses and doubles nothing by it. A getter that dies without
-goodbye keeps what it was given until the bridge is told (`QueueBridge.forget`). Publications that did not arrive are
-counted by the subscriber (`lost`).
+A broken connection comes back by itself, and a queue loses and doubles nothing by it. A getter that dies
+without goodbye keeps what it was given until the bridge is told (`QueueBridge.forget`). Publications that did
+not arrive are counted by the subscriber (`lost`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from rp_api.mesh.keys import LINGER, KeyPair, Tally
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.pubsub import Publisher, Subscriber
 
-__all__ = ['Getter', 'InprocPubSub', 'InprocQueue', 'Publisher', 'Putter', 'QueueGetter', 'QueuePutter', 'Subscriber']
+__all__ = ['Getter', 'InprocPubSub', 'InprocQueue', 'Publisher', 'Putter', 'QueueGetter', 'QueuePutter',
+           'Subscriber']
 
 class Putter(Protocol):
     """Where items go into a queue."""
@@ -118,20 +119,21 @@ class QueuePutter(_QueueEnd):
         return len(self._backlog) + len(self._flow.given)
 
     def put(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """Put a bulk of items; they are packed before this returns. TypeError and ValueError for what cannot travel."""
+        """Put items, which are packed before this returns; TypeError or ValueError for what cannot travel."""
         check_open(self._closed, 'putter')
         segments = [pack_bulk(items[first:first + BULK]) for first in range(0, len(items), BULK)]
         for shared, bodies in segments:
             size = max(len(shared), *map(len, bodies))
             if size > MAX_ITEM:
-                raise ValueError(f'an item of {size} bytes is too large for a queue: at most {MAX_ITEM} are allowed')
+                raise ValueError(f'an item of {size} bytes is too large for a queue: at most {MAX_ITEM} are '
+                                 'allowed')
         with self._lock:
             for segment in segments:
                 self._backlog.add(*segment)
         self._flush_soon()
 
     def close(self, linger: float = LINGER) -> None:
-        """Leave; all that is pending goes to the bridge, which takes it from a leaving putter without credit."""
+        """Leave; all that is pending goes to the bridge, which takes it even without credit."""
         if self._closed:
             return
         self._closed = True
@@ -167,15 +169,16 @@ class QueueGetter(_QueueEnd):
 
     _role = 'get'
 
-    def __init__(self, loop: Loop, address: str, keys: KeyPair, server_public: bytes, receiver: Receiver, credit: int, *,
-                 name: str = '', context: zmq.Context[Any] | None = None, refused: Refused = refuse_loudly) -> None:
+    def __init__(self, loop: Loop, address: str, keys: KeyPair, server_public: bytes, receiver: Receiver,
+                 credit: int, *, name: str = '', context: zmq.Context[Any] | None = None,
+                 refused: Refused = refuse_loudly) -> None:
         self._receiver = receiver
         self._flow = Inflow(checked_credit(credit))
         self._grant_soon = Soon(loop, self._grant)
         super().__init__(loop, address, keys, server_public, name, context, refused)
 
     def done(self, count: int) -> None:
-        """Take the `count` oldest items over for good; as many new ones may come. ValueError if there are not so many."""
+        """Take the `count` oldest items over for good, so that new ones may come; ValueError for too many."""
         self._flow.finish(count)
         self._grant_soon()
 

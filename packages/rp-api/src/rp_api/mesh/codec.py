@@ -1,8 +1,9 @@
 """Plain data as msgpack bytes, one value or a bulk of like items that carries its shared part once.
 
-What travels: None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples arrive as lists) and dicts with
-scalar keys. Paths travel as text, objects with `as_dict()` as what that gives. Text that came from the file system and
-is not valid UTF-8 survives the round trip. Nothing that is executed or instantiated on arrival is ever accepted.
+What travels: None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples arrive as lists) and
+dicts with scalar keys. Paths travel as text, objects with `as_dict()` as what that gives. Text that came from
+the file system and is not valid UTF-8 survives the round trip. Nothing that is executed or instantiated on
+arrival is ever accepted.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ def pack(obj: Any) -> bytes:
     """The bytes of a value; raises TypeError or ValueError for what cannot travel."""
     data: bytes = _packer().pack(obj)
     if len(data) > MAX_BYTES:
-        raise ValueError(f'a message of {len(data)} bytes is too large to send: at most {MAX_BYTES} bytes are allowed')
+        raise ValueError(f'a message of {len(data)} bytes is too large: at most {MAX_BYTES} are allowed')
     return data
 
 
 def unpack(data: bytes) -> Any:
-    """The value that was packed; raises CoordinationError for anything that is broken, too large or not plain data."""
+    """The value that was packed; CoordinationError for what is broken, too large or not plain data."""
     size = len(data)
     if size > MAX_BYTES:
         raise CoordinationError(f'malformed message: {size} bytes, at most {MAX_BYTES} are allowed')

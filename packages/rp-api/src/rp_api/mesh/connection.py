@@ -1,15 +1,18 @@
-"""A ZeroMQ socket that is connected to a bridge, with word of when it is connected and when it is refused."""
+"""The two sides of a connection: a socket that listens, and one that connects and tells how it fares."""
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.keys import LINGER, KeyPair, Tally, make_client
+from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
 from rp_api.mesh.loop import Loop
 
 Refused = Callable[[str], object]
@@ -21,7 +24,7 @@ _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _UN
 
 
 def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
-    """The messages that can be received without waiting; not too many at once, so that other callbacks have a turn."""
+    """The messages that have arrived; not too many at once, so that other callbacks have a turn."""
     for _ in range(_BURST):
         if socket.closed:
             return
@@ -39,8 +42,8 @@ def refuse_loudly(reason: str) -> None:
 class Connection:
     """A CURVE client socket in a loop.
 
-    `connected` is called after each handshake, also when a lost connection came back by itself; `refused` with a
-    sentence when the server does not admit these keys, after which no further attempt is made.
+    `connected` is called after each handshake, also when a lost connection came back by itself; `refused`
+    with a sentence when the server does not admit these keys, after which no further attempt is made.
     """
 
     def __init__(self, loop: Loop, kind: int, address: str, keys: KeyPair, server_public: bytes,
@@ -84,3 +87,90 @@ class Connection:
             self._refused(f'{self._address} does not admit the key of this process')
         elif number & _UNCLEAR:
             self._failures.add('the handshake failed')
+
+
+class Listener:
+    """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
+
+    None as address makes a fresh ipc path in a directory of its own, 'ipc://path' is in a directory that is
+    ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
+    """
+
+    def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
+                 high_water: int, receive: Callable[[], object]) -> None:
+        self._loop = loop
+        self._fresh = ''
+        self.address = ''
+        self.socket: zmq.Socket[bytes] = gate.context.socket(kind)
+        try:
+            make_server(self.socket, keys, domain)
+            self.socket.sndhwm = self.socket.rcvhwm = high_water
+            if kind == zmq.ROUTER:   # sending to a peer that is gone fails, and one that comes back is known
+                self.socket.router_mandatory = True
+                self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self.address = self._bind(address)
+        except BaseException:
+            self.close(0)
+            raise
+        loop.add_socket(self.socket, receive)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
+        if self.socket.closed:
+            return
+        self._loop.remove_socket(self.socket)
+        self.socket.close(linger=int(linger * 1000))
+        with suppress(FileNotFoundError):   # what somebody has cleaned up already is no error
+            if self.address.startswith('ipc://'):
+                os.unlink(self.address.removeprefix('ipc://'))
+        with suppress(FileNotFoundError):
+            if self._fresh:
+                os.rmdir(self._fresh)
+
+    def _bind(self, address: str | None) -> str:
+        if address is None:
+            self._fresh = _make_private_directory()
+            address = f'ipc://{self._fresh}/s'
+        checked = _checked_address(address)
+        try:
+            self.socket.bind(checked)
+        except zmq.ZMQError as error:
+            raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
+        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def _checked_address(address: str) -> str:
+    """The address in ZeroMQ's form; CoordinationError if others could reach what listens there."""
+    transport, _, rest = address.partition('://')
+    if transport == 'ipc' and rest:
+        _check_private(os.path.dirname(os.path.abspath(rest)), address)
+        return address
+    host, _, port = rest.partition(':')
+    if transport != 'tcp' or not host or host in ('*', '0.0.0.0') or not (port or '0').isdigit():
+        raise CoordinationError(f'cannot listen at {address!r}: allowed are ipc://<path> '
+                                'and tcp://<interface>[:<port>]')
+    return f'tcp://{host}:{port if int(port or 0) else "*"}'
+
+
+def _make_private_directory() -> str:
+    base = os.environ.get('TMPDIR', '/tmp')
+    name = f'rp.{os.urandom(6).hex()}'
+    if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
+        base = '/tmp'
+    path = os.path.abspath(f'{base}/{name}')
+    try:
+        os.mkdir(path, 0o700)
+    except OSError as error:
+        raise CoordinationError(f'cannot make the directory {path} for a socket: {error.strerror}') from error
+    return path
+
+
+def _check_private(directory: str, address: str) -> None:
+    try:
+        status = os.stat(directory)
+    except OSError as error:
+        raise CoordinationError(f'cannot listen at {address!r}: {directory}: {error.strerror}') from error
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        raise CoordinationError(f'cannot listen at {address!r}: {directory} is not ours alone '
+                                f'(user {status.st_uid}, mode {mode:04o}; allowed is 0700)')

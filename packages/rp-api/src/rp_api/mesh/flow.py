@@ -1,10 +1,11 @@
-"""The flow of items over one link, as plain objects: what waits, what is under way, and who may still send how much.
+"""The flow of items over one link, as plain objects: what waits, what is under way, how much may be sent.
 
-The items of a link are numbered from 0 in the order in which they are sent. The receiving side says how far it is:
-`received` (how many items arrived), `done` (how many of them it took over for good) and `allowed` (up to which number
-it takes items at all: that is the credit). These are totals, not differences, so that saying them twice does no harm and
-a lost message is made good by the next one. The sending side keeps what is not done, and sends it again when the other
-side turns out not to have it: a connection that breaks and comes back loses nothing and doubles nothing.
+The items of a link are numbered from 0 in the order in which they are sent. The receiving side says how far
+it is: `received` (how many items arrived), `done` (how many of them it took over for good) and `allowed` (up
+to which number it takes items at all: that is the credit). These are totals, not differences, so that saying
+them twice does no harm and a lost message is made good by the next one. The sending side keeps what is not
+done, and sends it again when the other side turns out not to have it: a connection that breaks and comes
+back loses nothing and doubles nothing.
 
 A message is one msgpack list, a kind and the fields that `_SHAPES` gives for it:
 `hello` a peer (re)connected: protocol version, role ('put' or 'get'), name, and its received, done, allowed
@@ -25,17 +26,10 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh.codec import pack, unpack
 from rp_api.mesh.loop import Loop
 
-VERSION = 1
-"""Version of the messages between queue endpoints and bridges."""
-
-BULK = 1024
-"""Items of the largest bulk that travels in one message."""
-
-BULK_BYTES = 8 << 20
-"""Bytes of items after which a bulk takes no further one."""
-
-MAX_ITEM = 64 << 20
-"""Bytes of the largest item; three of them (shared part, a full bulk and its last item) fit a message."""
+VERSION = 1               # of the messages between queue ends and bridges
+BULK = 1024               # items of the largest bulk that travels in one message
+BULK_BYTES = 8 << 20      # bytes of items after which a bulk takes no further one
+MAX_ITEM = 64 << 20       # bytes of the largest item: shared part, bulk and its last item fit a message
 
 _SHAPES: dict[str, tuple[type, ...]] = {
     'hello': (int, str, str, int, int, int), 'items': (int, bytes, list), 'grant': (int, int),
@@ -92,7 +86,7 @@ class Backlog:
         self._count += len(other)
 
     def take(self, limit: int) -> Segment:
-        """Remove and give the first items, at least one, at most `limit` and not many more bytes than a bulk has."""
+        """Remove and give the first items: at least one, at most `limit` and about the bytes of a bulk."""
         shared, bodies = self._segments.popleft()
         count = _fitting(bodies, limit)
         if count < len(bodies):
@@ -134,7 +128,7 @@ class Outflow:
         return first
 
     def unsend(self) -> Segment:
-        """Take back what was sent last, because it did not leave; nothing more is sent until the next grant."""
+        """Take back what was sent last, because it did not leave; nothing more may be sent until a grant."""
         segment = self.given.take_last()
         self.sent -= len(segment[1])
         self.allowed = self.sent
@@ -162,17 +156,13 @@ class Outflow:
 class Inflow:
     """The receiving side of a link: how far it is, and up to which number it was announced to take items."""
 
-    __slots__ = ('_credit', 'allowed', 'done', 'received')
+    __slots__ = ('_credit', '_told', 'allowed', 'done', 'received')
 
     def __init__(self, credit: int, base: int = 0) -> None:
         self._credit = credit
         self.received = self.done = base
         self.allowed = base + credit
-
-    @property
-    def low(self) -> bool:
-        """Whether half of the credit is used up."""
-        return self.allowed - self.received <= self._credit // 2
+        self._told = (self.done, self.allowed)
 
     def accept(self, first: int, bodies: list[bytes]) -> list[bytes] | None:
         """Those of the items that are new; None if some before them did not arrive, so that a sync is due."""
@@ -191,6 +181,11 @@ class Inflow:
     def renew(self) -> None:
         """Allow the full credit again; to be announced."""
         self.allowed = self.done + self._credit
+
+    def has_news(self) -> bool:
+        """Whether done or allowed are others than at the last time that this was asked."""
+        told, self._told = self._told, (self.done, self.allowed)
+        return told != self._told
 
 
 class Soon:
@@ -224,7 +219,8 @@ Key = TypeVar('Key')
 AnyTaker = TypeVar('AnyTaker', bound=Taker)
 
 
-def deal(takers: dict[Key, AnyTaker], waiting: Callable[[], int], give: Callable[[Key, AnyTaker, int], None]) -> None:
+def deal(takers: dict[Key, AnyTaker], waiting: Callable[[], int],
+         give: Callable[[Key, AnyTaker, int], None]) -> None:
     """Give out what waits in even shares to those that have room, in turns that go on with the next call."""
     while waiting():
         ready = [key for key, taker in takers.items() if taker.free > 0]
@@ -239,7 +235,7 @@ def deal(takers: dict[Key, AnyTaker], waiting: Callable[[], int], give: Callable
 
 
 def _fitting(bodies: list[bytes], limit: int) -> int:
-    """How many of the first bodies make a bulk of at most `limit` items; the last one may go over the bytes."""
+    """How many of the first bodies make a bulk of at most `limit` items; the last may go over the bytes."""
     limit = min(limit, len(bodies))
     size = 0
     for count, body in enumerate(bodies[:limit], 1):

@@ -102,7 +102,7 @@ class InprocGetter:
         return self._credit - len(self.given)
 
     def deliver(self, items: list[Any]) -> None:
-        """Hand items to the receiver, unless the getter was closed meanwhile: then they are in the queue again."""
+        """Hand items to the receiver; if the getter was closed meanwhile, the queue has them again."""
         if not self._closed:
             self._receiver(items)
 
@@ -122,7 +122,7 @@ class InprocGetter:
 
 
 class InprocPubSub:
-    """Publish/subscribe within a process; all subscribers get the same message object and must not change it."""
+    """Publish/subscribe within a process; all subscribers get the same object and must not change it."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -136,7 +136,7 @@ class InprocPubSub:
 
     def subscribe(self, topics: Iterable[str], receiver: TopicReceiver,
                   live: Callable[[], object] | None = None) -> InprocSubscriber:
-        """Attach a subscriber; `live` is called by the loop when nothing that is published can be missed any more."""
+        """Attach a subscriber; `live` is called by the loop when nothing can be missed any more."""
         subscriber = InprocSubscriber(self._subscribers, list(topics), receiver)
         if live:
             self._loop.call_soon(live)
@@ -154,7 +154,8 @@ class InprocPubSub:
 class InprocSubscriber:
     """A subscriber within the process."""
 
-    def __init__(self, table: dict[str, list[InprocSubscriber]], topics: list[str], receiver: TopicReceiver) -> None:
+    def __init__(self, table: dict[str, list[InprocSubscriber]], topics: list[str],
+                 receiver: TopicReceiver) -> None:
         self._lists = [table.setdefault(checked_topic(topic), []) for topic in topics]
         self._receiver = receiver
         self._closed = False

@@ -1,8 +1,9 @@
-"""Who may connect: CURVE key pairs of a session, the socket options that use them, and the gate that lets peers in.
+"""Who may connect: the CURVE keys of a session, the socket options for them, the gate that lets peers in.
 
-Every socket that crosses a process boundary is a CURVE server or a CURVE client. A server admits those clients only
-whose public key is in the process's `Gate`; where no gate stands, nobody gets in. Keys are made per session, travel
-in files that only their owner can read, and are never shown or logged. The gate speaks ZAP 1.0 (ZeroMQ RFC 27).
+Every socket that crosses a process boundary is a CURVE server or a CURVE client. A server admits those
+clients only whose public key is in the process's `Gate`; where no gate stands, nobody gets in. Keys are made
+per session, travel in files that only their owner can read, and are never shown or logged. The gate speaks
+ZAP 1.0 (ZeroMQ RFC 27).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class KeyPair:
         return f'KeyPair(public={self.public!r})'
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the keys to a new file that nobody else can read at any moment; OSError if something stands there."""
+        """Write the keys to a new file that nobody else can read at any moment; OSError if one is there."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(path, flags, 0o600)
         with os.fdopen(fd, 'wb') as file:
@@ -99,11 +100,11 @@ def load(path: str | os.PathLike[str]) -> KeyPair:
             return KeyPair(*lines)
         except CoordinationError:
             fault = 'it holds no CURVE keys'
-    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault or "it does not hold two lines"}')
+    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault or "it has not two lines"}')
 
 
 def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) -> None:
-    """Make a socket that will be bound a CURVE server, whose clients the gate of its context checks for `domain`.
+    """Make a socket that will be bound a CURVE server whose clients the context's gate checks for `domain`.
 
     High-water marks and reconnection stay with the caller, who knows the traffic.
     """
@@ -117,7 +118,7 @@ def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) ->
 
 
 def make_client(socket: zmq.Socket[Any], keys: KeyPair, server_public: bytes) -> None:
-    """Make a socket that will be connected a CURVE client with the keys `keys` of the server with that public key."""
+    """Make a socket that will be connected a CURVE client of the server with that public key."""
     socket.curve_serverkey = _checked(server_public)
     socket.curve_publickey = keys.public
     socket.curve_secretkey = keys.secret
@@ -165,14 +166,14 @@ class Gate:
 
     def _receive(self) -> None:
         frames = self._socket.recv_multipart()
-        # envelope: address, empty frame; request: version, id, domain, address, identity, mechanism, credentials
+        # sender, empty frame; then version, request, domain, address, identity, mechanism, credentials
         if len(frames) < 8 or frames[1] or frames[2] != _ZAP_VERSION:
             self._malformed.add(f'{len(frames)} frames')
             return
         sender, _, _, request, domain, address, _, mechanism, *credentials = frames
         key = self._admitted(domain, mechanism, credentials)
         if not key:
-            self._refusals.add(f'{mechanism.decode(errors="replace")} from {address.decode(errors="replace")}')
+            self._refusals.add(f'{mechanism!r:.20} from {address!r:.80}')
         status, text = (b'200', b'OK') if key else (b'400', b'not a key of this session')
         self._socket.send_multipart([sender, b'', _ZAP_VERSION, request, status, text, key, b''])
 
@@ -185,7 +186,7 @@ class Gate:
 
 
 def _set_common(socket: zmq.Socket[Any]) -> None:
-    """Options that make every connection bounded: in message size, and in the time that a dead peer goes unnoticed."""
+    """Bounds for every connection: the size of a message, the time that a dead peer goes unnoticed."""
     socket.linger = int(LINGER * 1000)
     socket.maxmsgsize = MAX_BYTES + 1024
     socket.handshake_ivl = 10_000

@@ -19,7 +19,6 @@ from typing import Any
 
 import zmq
 
-
 _LONGEST = 3_600_000.0
 """Milliseconds of the longest wait in one go; also what makes an endless deadline harmless."""
 
@@ -108,7 +107,7 @@ class Loop:
             self._poller.unregister(socket)
 
     def run(self) -> None:
-        """Run callbacks until `stop()` is called."""
+        """Run callbacks until `stop()` is called, or return at once if it was called before."""
         self._thread = threading.get_ident()
         try:
             while not self._stopping:
@@ -163,7 +162,7 @@ class Loop:
                 timer.callback(*timer.args)
 
     def _drop_cancelled(self) -> None:
-        self._timers = [timer for timer in self._timers if timer.callback is not None]
+        self._timers[:] = [timer for timer in self._timers if timer.callback is not None]
         heapq.heapify(self._timers)
         self._tidy_at = max(_MANY, 2 * len(self._timers))
 

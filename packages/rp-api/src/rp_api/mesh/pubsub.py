@@ -1,8 +1,8 @@
 """The ends of publish/subscribe over ZeroMQ: a PUSH socket to the bridge, a SUB socket from it.
 
-A publication has three frames: topic, publisher with running number per topic, message. The publisher pushes instead of
-matching subscriptions itself, so that what it says before it is connected waits instead of being dropped. The numbers
-tell a subscriber what it missed.
+A publication has three frames: topic, publisher with running number per topic, message. The publisher pushes
+instead of matching subscriptions itself, so that what it says before it is connected waits instead of being
+dropped. The numbers tell a subscriber what it missed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PUBLICATIONS = 65536
 """Publications that wait for a slow or absent peer; further ones are dropped and counted."""
 
 READY = b'\0'
-"""First byte of the topics that a bridge answers on, to tell a subscriber that its subscriptions are in force."""
+"""First byte of the topics on which a bridge tells a subscriber that its subscriptions are in force."""
 
 
 class Publisher:
-    """Publishes to the subscribers of a bridge. `dropped` counts what was lost because the bridge was away for long."""
+    """Publishes to the subscribers of a bridge; `dropped` counts what was lost while the bridge was away."""
 
     def __init__(self, loop: Loop, address: str, keys: KeyPair, server_public: bytes, *,
                  context: zmq.Context[Any] | None = None, refused: Refused = refuse_loudly) -> None:
@@ -40,7 +40,8 @@ class Publisher:
         self._dropped = Tally(f'dropped a publication to {address}')
         self._closed = False
         self._flush_soon = Soon(loop, self._flush)
-        self._connection = Connection(loop, zmq.PUSH, address, keys, server_public, context, None, _nothing, refused)
+        self._connection = Connection(loop, zmq.PUSH, address, keys, server_public, context,
+                                      None, _nothing, refused)
         self._connection.socket.sndhwm = PUBLICATIONS
         self._connection.open()
 
@@ -69,16 +70,16 @@ class Publisher:
             try:
                 self._connection.socket.send_multipart([topic, pack([self._uid, number]), body], zmq.NOBLOCK)
             except zmq.Again:
-                self._dropped.add('refused, or too many wait already')
+                self._dropped.add('too many wait already')
 
 
 class Subscriber:
-    """Hears what is published on some topics of a bridge. `lost` counts what was published but did not arrive."""
+    """Hears what is published on some topics of a bridge; `lost` counts what did not arrive."""
 
     def __init__(self, loop: Loop, address: str, keys: KeyPair, server_public: bytes, topics: Iterable[str],
                  receiver: TopicReceiver, *, live: Callable[[], object] | None = None,
                  context: zmq.Context[Any] | None = None, refused: Refused = refuse_loudly) -> None:
-        """`live` is called by the loop once the bridge has the subscriptions, so that nothing more can be missed."""
+        """`live` is called by the loop once the bridge has the subscriptions: nothing more can be missed."""
         self.lost = 0
         self._live = live
         self._receiver = receiver
@@ -127,7 +128,7 @@ class Subscriber:
 
 
 def _topic_frame(topic: str) -> bytes:
-    """The topic as it travels; the zero byte at its end keeps subscriptions, which are prefixes, to this very topic."""
+    """The topic as it travels; subscriptions are prefixes, the zero byte keeps them to this very topic."""
     return checked_topic(topic).encode() + b'\0'
 
 

@@ -123,8 +123,12 @@ def _location(key: str, value: Any) -> str:
     found = _text(value)
     if not found:
         raise attribute_type_error(f'{key} must be a path or URL, not {value!r}')
-    if '\0' in found:
-        raise DescriptionError(f'{key} {value!r} holds a null byte')
+    try:
+        encoded = os.fsencode(found)
+    except UnicodeEncodeError as error:
+        raise DescriptionError(f'{key} {value!r} cannot be the name of a file: {error.reason}') from None
+    if b'\0' in encoded:
+        raise DescriptionError(f'{key} {value!r} cannot be the name of a file: null byte')
     return found
 
 
@@ -142,15 +146,16 @@ def _check_source(source: str, action: str) -> None:
     if from_web and action != DOWNLOAD:
         raise DescriptionError(f'source {source!r} can only be fetched with action {DOWNLOAD}, not {action}')
     if action == DOWNLOAD and not from_web and not source.casefold().startswith('file://'):
-        raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL as source, not {source!r}')
+        raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL, not {source!r}')
 
 
 def _target(value: Any, source: str) -> str:
     """The target; by default the last part of the source, or the directory itself if that is a pattern."""
     if value is not None and value != '':
         return _location('target', value)
-    path = re.split('[?#]', source)[0] if is_web(source) else source
-    _, _, path = path.rpartition('://')
+    _, _, path = source.rpartition('://')
+    if is_web(source):
+        path = re.split('[?#]', source.split('://', 1)[1])[0].partition('/')[2]
     name = os.path.basename(path.rstrip('/'))
     if name in ('', '.', '..'):
         raise DescriptionError(f'target is required, since source {source!r} has no name')

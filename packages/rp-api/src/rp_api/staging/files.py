@@ -42,10 +42,10 @@ def perform(sd: Directive, source: str, target: str) -> str:
 
             return download(source, target, parents)
         operation = _OPERATIONS[sd['action']]
-        matches = _matches(source)
-        if matches is None:
+        found = matches(source)
+        if found is None:
             return _operate(operation, source, target, parents)
-        for match in matches:
+        for match in found:
             _operate(operation, match, os.path.join(target, ''), parents)
         return target
 
@@ -90,6 +90,25 @@ def prepare(target: str, parents: bool) -> None:
         raise fault(errno.ENOTDIR, parent) from None
 
 
+def matches(source: str) -> list[str] | None:
+    """The files that a source with wildcards stands for, sorted; None if it stands for itself."""
+    if not has_wildcard(source) or os.path.lexists(source):
+        return None
+    import glob  # only needed here
+
+    # the part that exists is not a pattern, whatever it is named
+    literal, rest = source, ''
+    while literal and not os.path.lexists(literal):
+        literal, name = os.path.split(literal.rstrip('/'))
+        rest = os.path.join(name, rest) if rest else name
+    found = sorted(glob.glob(os.path.join(glob.escape(literal), rest)))
+    if not found:
+        raise fault(errno.ENOENT, source, 'No file matches')
+    if len({os.path.basename(match) for match in found}) < len(found):
+        raise fault(errno.EEXIST, source, 'Several files that match have the same name')
+    return found
+
+
 def is_directory_name(target: str) -> bool:
     """Whether the target can only be a directory, by its name."""
     return os.path.basename(target) in ('', '.', '..')
@@ -123,25 +142,6 @@ def _check_replaceable(target: str) -> None:
         raise fault(errno.EISDIR, target)
     if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
         raise fault(errno.EEXIST, target, 'Neither a file nor a directory, so it is not replaced')
-
-
-def _matches(source: str) -> list[str] | None:
-    """The files that a source with wildcards stands for, sorted; None if it stands for itself."""
-    if not has_wildcard(source) or os.path.lexists(source):
-        return None
-    import glob  # only needed here
-
-    # the part that exists is not a pattern, whatever it is named
-    literal, rest = source, ''
-    while literal and not os.path.lexists(literal):
-        literal, name = os.path.split(literal.rstrip('/'))
-        rest = os.path.join(name, rest) if rest else name
-    found = sorted(glob.glob(os.path.join(glob.escape(literal), rest)))
-    if not found:
-        raise fault(errno.ENOENT, source, 'No file matches')
-    if len({os.path.basename(match) for match in found}) < len(found):
-        raise fault(errno.EEXIST, source, 'Several files that match have the same name')
-    return found
 
 
 def _operate(operation: Callable[[str, str], None], source: str, target: str, parents: bool) -> str:
@@ -234,9 +234,12 @@ def _move(source: str, target: str) -> None:
     try:
         _rename(source, target, is_tree)
     except OSError as error:
-        if error.errno != errno.EXDEV:  # another file system
+        if error.errno == errno.EXDEV:  # another file system
+            _move_by_copy(source, target, is_tree)
+        elif error.filename2 and os.path.lexists(source):  # the system does not say which of the two it is
+            raise fault(error.errno or errno.EIO, target) from error
+        else:
             raise
-        _move_by_copy(source, target, is_tree)
 
 
 def _rename(source: str, target: str, is_tree: bool) -> None:

@@ -17,14 +17,14 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
         name: str) -> list[str]:
     """Carry out directives; gives the absolute targets of those that succeeded.
 
-    `bases` are what relative sources and targets are relative to, `name` (`staging_in`, `staging_out`) is the first part
-    of the events' names. Raises `StagingError` for the first directive that fails and is not flagged NON_FATAL.
+    `bases` are what relative sources and targets are relative to, `name` (`staging_in`, `staging_out`) is the first
+    part of the events' names. Raises `StagingError` for the first directive that fails and is not flagged NON_FATAL.
     """
     targets = []
     for directive in directives:
         tracer.record(f'{name}_start', uid, msg=directive['uid'])
-        source, target = (resolve(directive[end], base, sandboxes)
-                          for end, base in zip(('source', 'target'), bases, strict=True))
+        source = resolve(directive['source'], bases[0], sandboxes)
+        target = resolve(directive['target'], bases[1], sandboxes)
         try:
             failed = attempt(directive, source, target)
         except StagingError:

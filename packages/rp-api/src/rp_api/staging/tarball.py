@@ -8,23 +8,52 @@ import shutil
 import tarfile
 from collections.abc import Iterable
 
+from rp_api.constants import NON_FATAL, TARBALL
+from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive
-from rp_api.staging.files import explained, fault, replacing
+from rp_api.staging.files import explained, fault, is_directory_name, matches, replacing
 
 
-def pack(tarball: str, members: Iterable[tuple[Directive, str, str]]) -> None:
-    """Writes a tar file, which replaces one that exists.
+def pack(tarball: str, members: Iterable[tuple[Directive, str, str]]) -> list[StagingError]:
+    """Writes a tar file, which replaces one that exists, and returns the errors of NON_FATAL directives.
 
     `members` are directives, each with the path of its source and the name that it gets: a path relative to
-    the directory where the tar file will be unpacked. Directories are packed with all they hold. Raises a
-    StagingError for the first member that cannot be packed.
+    the directory where the tar file will be unpacked. Directories are packed with all they hold; wildcards,
+    and names that end in a slash or dot, mean the same as in a copy. Raises a StagingError for any other
+    member that cannot be packed.
     """
-    with replacing(tarball) as temporary, tarfile.open(temporary, 'w') as tar:
-        for sd, source, name in members:
-            with explained(sd, tarball):
-                _check_name(name)
-                # links below a directory stay links, but the source itself may be one to what is wanted
-                tar.add(os.path.realpath(source, strict=True), name, filter=_accept)
+    members = list(members)
+    try:
+        with replacing(tarball) as temporary, tarfile.open(temporary, 'w') as tar:
+            errors = [_try_add(tar, tarball, *member) for member in members]
+    except OSError as error:
+        directive = f'{TARBALL} of {len(members)} directives'
+        raise StagingError(directive, tarball, error.strerror or str(error)) from error
+    return [error for error in errors if error]
+
+
+def _try_add(tar: tarfile.TarFile, tarball: str, sd: Directive, source: str,
+             name: str) -> StagingError | None:
+    try:
+        with explained(sd, tarball):
+            _add(tar, source, name)
+    except StagingError as error:
+        # what cannot be written spoils the tar file, whatever the flags say
+        if sd['flags'] & NON_FATAL and error.path != tarball:
+            return error
+        raise
+    return None
+
+
+def _add(tar: tarfile.TarFile, source: str, name: str) -> None:
+    found = matches(source)
+    into = found is not None or is_directory_name(name)
+    for each in [source] if found is None else found:
+        # the source may be a link to what is wanted; links in a directory stay links
+        path = os.path.realpath(each, strict=True)
+        member = os.path.join(name, os.path.basename(each.rstrip('/'))) if into else name
+        _check_name(member)
+        tar.add(path, os.path.normpath(member), filter=_accept)
 
 
 def unpack(sd: Directive, tarball: str, directory: str) -> list[str]:

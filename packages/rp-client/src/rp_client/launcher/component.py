@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.constants import PMGR_LAUNCHING_COMPONENT
 from rp_api.errors import PilotError
+from rp_api.mesh.offload import Offload
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.component import ClientComponent
 from rp_client.launcher.base import Launcher, Start
@@ -28,11 +30,11 @@ class PilotLaunching(ClientComponent):
     """Prepares the sandbox of pilots and has their agents started."""
 
     def __init__(self, index: str, tracer: Tracer, launcher: Launcher, common: dict[str, Any],
-                 transfer: Callable[..., None], failed: Callable[[Pilot, str, str], None]) -> None:
+                 offload: Offload, failed: Callable[[Pilot, str, str], None]) -> None:
         super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer)
         self._launcher = launcher
         self._common = common
-        self._transfer = transfer
+        self._offload = offload
         self._failed = failed
 
     def put(self, tasks: list[Launch]) -> None:
@@ -40,8 +42,7 @@ class PilotLaunching(ClientComponent):
         self.advance([launch.pilot for launch in tasks], states.PMGR_LAUNCHING)
         for launch in tasks:
             if launch.pilot.description['input_staging']:
-                self._transfer(lambda launch=launch: self._prepare(launch),
-                               lambda error, launch=launch: self._submit(launch, error))
+                self._offload(partial(self._prepare, launch), partial(self._submit, launch))
             else:
                 self._submit(launch, self._prepare(launch))
 

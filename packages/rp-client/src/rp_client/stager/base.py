@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
@@ -14,9 +13,6 @@ INWARDS = ('client', 'task')
 """What relative sources and targets of the client's input staging are relative to."""
 
 OUTWARDS = ('task', 'client')
-
-Transfer = Callable[[Callable[[], Any], Callable[[Any], object]], None]
-"""Runs blocking work outside of the event loop, and its second argument in the loop with the result."""
 
 
 def client_directives(directives: Iterable[Directive]) -> list[Directive]:

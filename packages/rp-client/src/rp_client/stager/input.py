@@ -11,13 +11,15 @@ from typing import Any
 from rp_api import states
 from rp_api.constants import TARBALL, TMGR_STAGING_INPUT_COMPONENT
 from rp_api.errors import PilotError
+from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.run import run
 from rp_client.component import ClientComponent
-from rp_client.stager.base import INWARDS, Transfer, client_directives, task_sandboxes
+from rp_client.stager.base import INWARDS, client_directives, task_sandboxes
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
+
 
 class TaskStagingInput(ClientComponent):
     """Makes sandboxes and brings files there for the tasks that ask for it; the others pass.
@@ -25,9 +27,9 @@ class TaskStagingInput(ClientComponent):
     Files are moved by `transfer`, outside of the event loop. `failed(task, state, info)` is called for tasks that end.
     """
 
-    def __init__(self, index: str, tracer: Tracer, transfer: Transfer) -> None:
+    def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
-        self._transfer = transfer
+        self._offload = offload
         self._busy: set[str] = set()
         self._cancelled: set[str] = set()
         self.failed: Callable[[Task, str, dict[str, Any]], None]
@@ -50,7 +52,7 @@ class TaskStagingInput(ClientComponent):
 
     def _start(self, task: Task, directives: list[Directive]) -> None:
         self._busy.add(task.uid)
-        self._transfer(lambda: self._stage(task, directives), lambda error: self._staged(task, error))
+        self._offload(lambda: self._stage(task, directives), lambda error: self._staged(task, error))
 
     def _stage(self, task: Task, directives: list[Directive]) -> PilotError | OSError | None:
         """What may take long; gives what went wrong."""
@@ -73,10 +75,13 @@ class TaskStagingInput(ClientComponent):
         from rp_api.staging.tarball import pack
 
         self.tracer.record('staging_in_tar_start', task.uid)
-        pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), [
-            (directive, resolve(directive['source'], 'client', sandboxes),
-             os.path.relpath(resolve(directive['target'], 'task', sandboxes), sandboxes.task))
-            for directive in directives])
+        members = []
+        for directive in directives:
+            target = resolve(directive['target'], 'task', sandboxes)
+            slash = '/' if target.endswith('/') else ''   # says that the target is a directory
+            members.append((directive, resolve(directive['source'], 'client', sandboxes),
+                            os.path.relpath(target, sandboxes.task) + slash))
+        pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), members)
         self.tracer.record('staging_in_tar_stop', task.uid)
 
     def _staged(self, task: Task, error: PilotError | OSError | None) -> None:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
 from rp_api.errors import PilotError
+from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.run import run
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, Transfer, client_directives, task_sandboxes
+from rp_client.stager.base import OUTWARDS, client_directives, task_sandboxes
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -27,9 +28,9 @@ class Finished(NamedTuple):
 class TaskStagingOutput(ClientComponent):
     """Brings files to the client for the tasks that ask for it; files are moved outside of the event loop."""
 
-    def __init__(self, index: str, tracer: Tracer, transfer: Transfer) -> None:
+    def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
-        self._transfer = transfer
+        self._offload = offload
 
     def put(self, tasks: list[Finished]) -> None:
         """Take finished tasks."""
@@ -48,7 +49,7 @@ class TaskStagingOutput(ClientComponent):
             self.output(ready)
 
     def _start(self, finished: Finished, directives: list[Directive], *, cleanup: bool) -> None:
-        self._transfer(lambda: self._stage(finished.task, directives, cleanup),
+        self._offload(lambda: self._stage(finished.task, directives, cleanup),
                        lambda error: self._staged(finished, error))
 
     def _stage(self, task: Task, directives: list[Directive], cleanup: bool) -> PilotError | OSError | None:

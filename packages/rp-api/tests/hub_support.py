@@ -1,0 +1,211 @@
+"""Real hubs, and real connections to them in loops of their own, for tests that wait for events with a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rp_api.coordination.contract import BULK, Connection, Submission, Update
+from rp_api.coordination.embedded import HubAddress, HubAgentConnection, HubClientConnection
+from rp_api.coordination.process import HubProcess
+from rp_api.mesh.loop import Loop
+
+PATIENCE = 30.0
+
+T = TypeVar('T')
+
+
+class Party:
+    """A loop in a thread, with one connection; what comes in is kept, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.news: list[str] = []
+        self.connection: Any = None
+        self._changed = threading.Condition()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except Exception as error:
+            self._error = error
+            self.note('the loop failed')
+
+    def do(self, function: Callable[..., T], *args: Any) -> T:
+        """The result of a call in the loop's thread."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.loop.call_soon(call)
+        return future.result(PATIENCE)
+
+    def note(self, news: str) -> None:
+        """Remember that something happened, and look whether somebody waits for it."""
+        with self._changed:
+            self.news.append(news)
+            self._changed.notify_all()
+
+    def until(self, reached: Callable[[], object]) -> None:
+        """Wait until this is so; it is looked at whenever something happens."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._error or reached(), PATIENCE):
+                raise AssertionError(f'waited in vain; seen: {self.news[-20:]}')
+        if self._error:
+            raise self._error
+
+    def until_news(self, news: str) -> None:
+        """Wait until this has happened."""
+        self.until(lambda: news in self.news)
+
+    def until_settled(self) -> None:
+        """Wait until the hub has everything that was sent."""
+        self.until(lambda: self.connection.settled)
+
+    def attach(self, connection: Connection) -> None:
+        """Keep what a connection reports."""
+        self.connection = connection
+        connection.on_lost = lambda how: self.note('lost')
+        connection.on_found = lambda: self.note('found')
+        connection.on_refused = lambda reason: self.note(f'refused: {reason}')
+        connection.on_room = lambda: self.note('room')
+
+    def close(self) -> None:
+        """Say goodbye and end the thread."""
+        if self._thread.is_alive():
+            if self.connection is not None:
+                self.do(self.connection.close)
+            self.loop.stop()
+            self._thread.join(PATIENCE)
+        self.loop.close()
+        assert not self._thread.is_alive()
+
+
+class Client(Party):
+    """A client that keeps all updates it gets."""
+
+    def __init__(self, address: HubAddress) -> None:
+        super().__init__()
+        self.tasks: list[Update] = []
+        self.pilots: list[Update] = []
+        self.do(self._connect, address)
+
+    def _connect(self, address: HubAddress) -> None:
+        connection = HubClientConnection(self.loop, address, 'session')
+        self.attach(connection)
+        connection.on_tasks = self._on_tasks
+        connection.on_pilots = self._on_pilots
+
+    def _on_tasks(self, updates: list[Update]) -> None:
+        self.tasks += updates
+        self.note('tasks')
+
+    def _on_pilots(self, updates: list[Update]) -> None:
+        self.pilots += updates
+        self.note('pilots')
+
+    def submit(self, pilot: str, uids: Iterable[str], **description: Any) -> None:
+        """Send tasks, all of them at once whether there is room or not."""
+        tasks = [Submission(uid, {'executable': f'/bin/{uid}', **description}) for uid in uids]
+        for first in range(0, len(tasks), BULK):
+            self.do(self.connection.insert_tasks, pilot, tasks[first:first + BULK])
+
+    def states(self) -> dict[str, str]:
+        """The last known state of each task."""
+        return {update.uid: update.state for update in self.tasks}
+
+
+class Agent(Party):
+    """An agent that keeps what it gets, in order: descriptions by `tasks`, uids and command names by `order`."""
+
+    def __init__(self, address: HubAddress, pilot: str) -> None:
+        super().__init__()
+        self.pilot = pilot
+        self.tasks: list[dict[str, Any]] = []
+        self.commands: list[dict[str, Any]] = []
+        self.order: list[str] = []
+        self.on_tasks: Callable[[list[str]], None] = lambda uids: None
+        self.do(self._connect, address)
+
+    def _connect(self, address: HubAddress) -> None:
+        connection = HubAgentConnection(self.loop, address, self.pilot)
+        self.attach(connection)
+        connection.on_tasks = self._on_tasks
+        connection.on_command = self._on_command
+
+    def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
+        uids = [description['uid'] for description in descriptions]
+        self.tasks += descriptions
+        self.order += uids
+        self.on_tasks(uids)
+        self.note('tasks')
+
+    def _on_command(self, command: dict[str, Any]) -> None:
+        self.commands.append(command)
+        self.order.append(command['cmd'])
+        self.note('command')
+
+    def report(self, uids: Iterable[str], state: str, info: dict[str, Any] | None = None) -> None:
+        """Tell states of tasks."""
+        self.do(self.connection.update_tasks, [Update(uid, state, info) for uid in uids])
+
+    def report_pilot(self, state: str, info: dict[str, Any] | None = None) -> None:
+        """Tell the state of the pilot."""
+        self.do(self.connection.update_pilots, [Update(self.pilot, state, info)])
+
+
+class Site:
+    """A hub with its parties; `close` ends whatever is left."""
+
+    def __init__(self, directory: Path, orphan_timeout: float = 60.0) -> None:
+        self.directory = directory
+        self.hub = HubProcess('session', directory, orphan_timeout)
+        self.runtime_dir = Path(self.hub.address.endpoint.removeprefix('ipc://')).parent
+        self._parties: list[Party] = []
+
+    def start(self) -> Site:
+        self.hub.start()
+        self.hub.wait_ready()
+        return self
+
+    def client(self, address: HubAddress | None = None) -> Client:
+        return self._add(Client(address or self.hub.address))
+
+    def agent(self, pilot: str, address: HubAddress | None = None) -> Agent:
+        return self._add(Agent(address or self.hub.agent_address, pilot))
+
+    def _add(self, party: Any) -> Any:
+        self._parties.append(party)
+        return party
+
+    def until_ended(self) -> int:
+        """Wait until the hub has ended; gives its exit code."""
+        pidfd = os.pidfd_open(self.hub.pid)
+        try:
+            assert select.select([pidfd], [], [], PATIENCE)[0], f'the hub still runs: {self.hub.last_words()}'
+        finally:
+            os.close(pidfd)
+        code = self.hub.ended()
+        assert code is not None
+        return code
+
+    def close(self) -> None:
+        """End parties and hub."""
+        try:
+            for party in reversed(self._parties):   # the client last: the hub ends with it
+                party.close()
+        finally:
+            self.hub.stop(0)
+        assert not self.runtime_dir.exists()

@@ -1,0 +1,33 @@
+"""An application for tests to kill: `application.py BASE ORPHAN_TIMEOUT [task arguments...]`, one task per argument.
+
+Each argument is a shell command that a task runs. Prints `ready <session directory> <hub pid> <agent pid>` when all
+tasks have been accepted by the hub, then waits for them, and prints their states.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import radical.pilot as rp
+
+
+def main() -> None:
+    base, orphan_timeout, *commands = sys.argv[1:]
+    with rp.Session(cfg={'base': base}, orphan_timeout=float(orphan_timeout)) as session:
+        pmgr = rp.PilotManager(session=session)
+        tmgr = rp.TaskManager(session=session)
+        pilot = pmgr.submit_pilots(rp.PilotDescription({
+            'resource': 'local.localhost', 'cores': 2, 'runtime': 10, 'sandbox': base}))
+        tmgr.add_pilots(pilot)
+        tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', command]})
+                                   for command in commands])
+        pilot.wait(rp.PMGR_ACTIVE, timeout=20)
+        tmgr.wait_tasks([tasks[0].uid], rp.AGENT_EXECUTING, timeout=20)
+        session.engine.settle(10)
+        print('ready', session.path, flush=True)
+        tmgr.wait_tasks()
+        print(*[task.state for task in tasks], flush=True)
+
+
+if __name__ == '__main__':
+    main()

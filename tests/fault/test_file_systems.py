@@ -1,0 +1,96 @@
+"""What happens when a sandbox cannot be written."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import pilot_description
+
+import radical.pilot as rp
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def small_disk(base: Path) -> Iterator[Path]:
+    """A file system of one megabyte and a hundred files."""
+    path = base / 'disk'
+    path.mkdir()
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=1m,nr_inodes=100', 'none', path], check=True)
+    yield path
+    subprocess.run(['umount', path], check=True)
+
+
+def active_pilot(session: rp.Session, where: Path) -> tuple[rp.Pilot, rp.TaskManager]:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(where))
+    tmgr.add_pilots(pilot)
+    assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+    return pilot, tmgr
+
+
+def fill(path: Path) -> Path:
+    """Use up all files that the file system can have; gives the directory that holds them."""
+    filler = path / 'filler'
+    filler.mkdir()
+    with pytest.raises(OSError, match='No space'):   # noqa: PT012
+        for number in itertools.count():
+            (filler / str(number)).touch()
+    return filler
+
+
+def test_full_sandbox(small_disk: Path, base: Path) -> None:
+    """A task that cannot get its directory fails with the path and the reason; later tasks run when there is room."""
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pilot, tmgr = active_pilot(session, small_disk)
+        filler = fill(small_disk)
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
+        assert task.wait(timeout=10) == rp.FAILED
+        words = f'{task.exception} {task.exception_detail}'
+        assert 'No space left on device' in words
+        assert task.sandbox in words
+        shutil.rmtree(filler)
+        assert pilot.state == rp.PMGR_ACTIVE
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
+        assert task.wait(timeout=10) == rp.DONE
+
+
+def test_read_only_sandbox(small_disk: Path, base: Path) -> None:
+    """A task that cannot get its directory fails with the path and the reason; the pilot goes on."""
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pilot, tmgr = active_pilot(session, small_disk)
+        # what has been opened for writing stays writable, so only a bind mount can be made read-only now
+        subprocess.run(['mount', '--bind', small_disk, small_disk], check=True)
+        subprocess.run(['mount', '-o', 'remount,ro,bind', small_disk], check=True)
+        try:
+            task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
+            assert task.wait(timeout=10) == rp.FAILED
+            words = f'{task.exception} {task.exception_detail}'
+            assert 'Read-only file system' in words
+            assert task.sandbox in words
+            assert pilot.state == rp.PMGR_ACTIVE
+        finally:
+            subprocess.run(['umount', '-l', small_disk], check=True)
+
+
+def test_pilot_sandbox_cannot_be_made(base: Path) -> None:
+    """A pilot without a directory fails with the path and the reason."""
+    (base / 'file').write_text('')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr = rp.PilotManager(session)
+        pilot = pmgr.submit_pilots(pilot_description(base / 'file'))
+        assert pilot.wait(timeout=10) == rp.FAILED
+        assert str(base / 'file') in pilot.exception
+        assert 'Not a directory' in pilot.exception
+
+
+def test_session_directory_cannot_be_made(base: Path) -> None:
+    """A session without a directory is refused at once."""
+    (base / 'file').write_text('')
+    with pytest.raises(NotADirectoryError, match='file'):
+        rp.Session(cfg={'base': str(base / 'file')})

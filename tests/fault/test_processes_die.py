@@ -1,0 +1,206 @@
+"""What happens when a process of a session dies, whichever it is: what the user sees, and that nothing else is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import Run, pilot_description, processes_with, wait_until
+
+import radical.pilot as rp
+from rp_api.coordination.results import read_results
+
+pytestmark = pytest.mark.fault
+APPLICATION = Path(__file__).with_name('application.py')
+
+
+def pid_of(what: str, where: str) -> int:
+    """The process of a session whose command line has `what`, and whose environment or command line has `where`."""
+    found = [pid for pid, command in processes_with(where).items() if what in command]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def agent_pid(run: Run) -> int:
+    return pid_of('-m rp_agent', run.pilot.pilot_sandbox)
+
+
+def hub_pid(run: Run) -> int:
+    return run.session.engine.hub.pid
+
+
+@contextmanager
+def application(base: Path, orphan_timeout: float, *commands: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A running application that has submitted its tasks, and its session directory."""
+    process = subprocess.Popen([sys.executable, APPLICATION, base, str(orphan_timeout), *commands],
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        word, _, path = process.stdout.readline().strip().partition(' ')
+        assert word == 'ready'
+        yield process, Path(path)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_agent_killed(run: Run, base: Path) -> None:
+    """Pilot and unfinished tasks fail within two seconds with the reason; finished ones and other pilots do not."""
+    other = run.pmgr.submit_pilots(pilot_description(base, cores=1))
+    run.tmgr.add_pilots(other)
+    other.wait(rp.PMGR_ACTIVE, timeout=20)
+    done = run.one(executable='/bin/echo', arguments=['kept'], pilot=run.pilot.uid)
+    # the task starts a grandchild in a session of its own, which must not survive
+    lost = run.tmgr.submit_tasks(rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', 'setsid sleep 1234 & echo started; wait'],
+        'pilot': run.pilot.uid}))
+    waiting = run.tmgr.submit_tasks([rp.TaskDescription({'executable': 'sleep', 'arguments': ['100'],
+                                                         'cores_per_rank': 4, 'pilot': run.pilot.uid})])
+    lost.wait(rp.AGENT_EXECUTING, timeout=10)
+    wait_until(lambda: [command for command in processes_with(lost.uid).values() if 'sleep 1234' in command])
+    elsewhere = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['3'],
+                                                          'pilot': other.uid}))
+    killed = time.monotonic()
+    os.kill(agent_pid(run), signal.SIGKILL)
+    run.pilot.wait(timeout=10)
+    run.tmgr.wait_tasks([lost.uid, waiting[0].uid], timeout=10)
+    assert time.monotonic() - killed < 2
+    assert run.pilot.state == rp.FAILED
+    assert 'killed by signal 9 (SIGKILL)' in run.pilot.exception
+    assert 'agent_0.err' in run.pilot.exception_detail
+    assert run.pilot.log == [run.pilot.exception]
+    for task in (lost, waiting[0]):
+        assert task.state == rp.FAILED
+        assert run.pilot.uid in task.exception
+        assert 'SIGKILL' in task.exception
+    assert (done.state, done.stdout) == (rp.DONE, 'kept\n')
+    wait_until(lambda: not processes_with(f'RP_PILOT_ID={run.pilot.uid}'), 2, 'end of what the task started')
+    elsewhere.wait(timeout=20)
+    assert elsewhere.state == rp.DONE
+
+
+def test_waiting_tasks_fail_when_no_pilot_is_left(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nobody waits for a pilot that will not come; the reason is on the task and on standard error."""
+    os.kill(agent_pid(run), signal.SIGKILL)
+    run.pilot.wait(timeout=10)
+    task = run.one(executable='/bin/true')
+    assert task.state == rp.FAILED
+    assert 'no pilot is left' in task.exception
+    assert 'SIGKILL' in task.exception
+    assert 'SIGKILL' in capfd.readouterr().err
+
+
+def test_tasks_wait_for_the_next_pilot(session: rp.Session, base: Path) -> None:
+    """With `exit_on_error` off, a failed pilot can be replaced."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    first = pmgr.submit_pilots(pilot_description(base, exit_on_error=False))
+    tmgr.add_pilots(first)
+    first.wait(rp.PMGR_ACTIVE, timeout=20)
+    os.kill(agent_pid(Run(session, pmgr, first, tmgr)), signal.SIGKILL)
+    first.wait(timeout=10)
+    task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
+    assert task.wait(timeout=0.3) == rp.TMGR_SCHEDULING
+    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+    assert task.wait(timeout=20) == rp.DONE
+
+
+def test_hub_killed(run: Run) -> None:
+    """The hub is started again, several times, and nothing is lost."""
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription({'executable': 'sleep', 'arguments': ['0.01']})
+                                   for _ in range(400)])
+    for count in (50, 150, 250):
+        run.tmgr.wait_tasks([task.uid for task in tasks[:count]], timeout=30)
+        os.kill(hub_pid(run), signal.SIGKILL)
+    more = run.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(50)])
+    run.tmgr.wait_tasks(timeout=40)
+    assert {task.state for task in tasks + more} == {rp.DONE}
+    assert run.pilot.state == rp.PMGR_ACTIVE
+    stored = list(read_results(run.session.path))
+    assert len(stored) == 450
+
+
+def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
+    """When a hub does not stay alive, waits end with the reason, and closing leaves nothing."""
+    task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))
+    task.wait(rp.AGENT_EXECUTING, timeout=10)
+    engine = run.session.engine
+    while not engine.broken:
+        pid = hub_pid(run)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: engine.broken or hub_pid(run) != pid, 10, 'restart of the hub')
+    with pytest.raises(RuntimeError, match='hub of the session died'):
+        task.wait(timeout=10)
+    with pytest.raises(RuntimeError, match='cannot go on'):
+        run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
+    run.session.close()
+    assert not processes_with(str(base))
+
+
+def test_application_interrupted(base: Path) -> None:
+    """Ctrl-c closes the session in order, although the whole process group gets the signal."""
+    with application(base, 60, 'sleep 100') as (process, _):
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(10)
+        assert process.returncode not in (0, None)
+        assert not processes_with(str(base))
+
+
+def test_application_killed(base: Path) -> None:
+    """What was bound is finished, then everything ends by itself, and the results can be read."""
+    with application(base, 0.5, *['sleep 1; echo done'] * 4) as (process, directory):
+        process.kill()
+        process.wait()
+        wait_until(lambda: not processes_with(str(base)), 15, 'end of hub and agent')
+    results = list(read_results(directory))
+    assert [(result['state'], result['stdout'], result['exit_code']) for result in results] == [
+        (rp.DONE, 'done\n', 0)] * 4
+    shown = subprocess.run([sys.executable, '-m', 'rp_api.coordination.results', directory], check=True,
+                           capture_output=True, text=True).stdout
+    assert [json.loads(line) for line in shown.splitlines()] == results
+
+
+def test_application_killed_without_orphan_timeout(base: Path) -> None:
+    """With `orphan_timeout=0` everything is cancelled at once."""
+    with application(base, 0, 'sleep 100') as (process, directory):
+        process.kill()
+        process.wait()
+        wait_until(lambda: not processes_with(str(base)), 10, 'end of hub and agent')
+    assert [result['state'] for result in read_results(directory)] == [rp.CANCELED]
+
+
+def test_application_killed_and_directory_gone(base: Path) -> None:
+    """Nobody stays alive because the files of the session have gone."""
+    with application(base, 0.5, 'sleep 1') as (process, directory):
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory)
+        wait_until(lambda: not processes_with(str(base)), 15, 'end of hub and agent')
+
+
+def test_application_and_hub_killed(base: Path) -> None:
+    """An agent that has lost both ends by itself, too."""
+    with application(base, 0.5, 'sleep 1') as (process, _):
+        hub = pid_of('rp_api.coordination.hub', str(base))
+        process.kill()
+        process.wait()
+        os.kill(hub, signal.SIGKILL)
+        wait_until(lambda: not processes_with(str(base)), 15, 'end of the agent')
+
+
+def test_agent_stopped_by_signal(run: Run) -> None:
+    """SIGTERM, as batch systems send it, ends a pilot in order."""
+    task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))
+    task.wait(rp.AGENT_EXECUTING, timeout=10)
+    os.kill(agent_pid(run), signal.SIGTERM)
+    assert run.pilot.wait(timeout=10) == rp.CANCELED
+    assert task.wait(timeout=10) == rp.CANCELED
+    assert 'signal' in run.pilot.log[-1]
