@@ -1,8 +1,8 @@
 """How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
 
-`tests` is everything that a change must pass: lint, types, then unit, system and packaging tests on the interpreter
-that runs nox, then unit and system tests on every other supported interpreter that is found. The other sessions are
-its parts, and what takes too long for every change. Arguments after `--` go to what the session runs.
+`tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, then unit
+and system tests on every other supported interpreter that is found. The other sessions are its parts. Arguments after
+`--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def tests(session: nox.Session) -> None:
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy')
     run_lint(session)
     run_types(session)
-    session.run('pytest', '-m', 'not fault', *session.posargs)
+    session.run('pytest', *session.posargs)
     for version in OTHERS:
         session.notify(f'smoke({version})')
 

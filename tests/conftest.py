@@ -101,8 +101,8 @@ def wait_until(condition: Callable[[], Any], timeout: float = 10.0, what: str = 
     return result
 
 
-def processes_with(text: str) -> dict[int, str]:
-    """The command lines of all processes, but this one, that have `text` in their environment or command line."""
+def processes_with(*texts: str) -> dict[int, str]:
+    """The command lines of all processes, but this one, that have a text in their environment or command line."""
     found = {}
     for path in Path('/proc').iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
@@ -110,7 +110,7 @@ def processes_with(text: str) -> dict[int, str]:
                 if (path / 'stat').read_text().rpartition(')')[2].split()[0] == 'Z':
                     continue
                 content = (path / 'environ').read_bytes() + (path / 'cmdline').read_bytes()
-                if text.encode() in content:
+                if any(text.encode() in content for text in texts):
                     found[int(path.name)] = (path / 'cmdline').read_bytes().replace(b'\0', b' ').decode()
             except OSError:   # it has ended, or is not ours
                 continue
@@ -141,15 +141,20 @@ def _nothing_left(directory: Path) -> Iterator[None]:
     """Fail if something is left that was not there before: a child process, a thread, a runtime directory, a process
     that knows `directory` or belongs to a shared session.
     """
-    def processes() -> set[int]:
-        return {pid for known in (directory, *_SHARED.values()) for pid in processes_with(str(known))}
+    known = [str(path) for path in (directory, *_SHARED.values())]
+    threads, children, directories, before = _threads(), _children(), _runtime_directories(), processes_with(*known)
 
-    threads, children, directories, before = _threads(), _children(), _runtime_directories(), processes()
+    def left() -> dict[str, Any]:
+        found = {'threads': {thread for thread in _threads() if thread.is_alive()} - threads,
+                 'children': _children() - children, 'directories': _runtime_directories() - directories,
+                 'processes': {pid: line for pid, line in processes_with(*known).items() if pid not in before}}
+        return {what: things for what, things in found.items() if things}
+
     yield
-    wait_until(lambda: not _threads() - threads, 5, 'end of all threads')
-    wait_until(lambda: _children() <= children, 5, 'end of all children')
-    wait_until(lambda: processes() <= before, 5, f'end of {processes() - before} in {processes_with(str(directory))}')
-    wait_until(lambda: _runtime_directories() <= directories, 5, 'removal of runtime directories')
+    deadline = time.monotonic() + 5
+    while (things := left()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert things == {}, 'this was left'
 
 
 @pytest.fixture(autouse=True)

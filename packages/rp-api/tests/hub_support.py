@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -209,3 +211,94 @@ class Site:
         finally:
             self.hub.stop(0)
         assert not self.runtime_dir.exists()
+
+
+MakeSite = Callable[..., Site]
+
+
+@contextmanager
+def sites(directory: Path) -> Iterator[MakeSite]:
+    """A maker of sites in a directory; all are closed at the end."""
+    made: list[Site] = []
+
+    def make(**options: float) -> Site:
+        made.append(Site(directory, **options))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for site in made:
+            site.close()
+
+
+def uids(count: int, prefix: str = 't') -> list[str]:
+    """Uids in ascending order."""
+    return [f'{prefix}.{number:05d}' for number in range(count)]
+
+
+class Proxy:
+    """Passes bytes on between a Unix socket of its own and that of the hub, until it is told not to."""
+
+    def __init__(self, target: Path, path: Path) -> None:
+        self._target = target
+        self._swallow = False
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._start(self._accept)
+
+    def swallow(self) -> None:
+        """Take everything and pass on nothing."""
+        self._swallow = True
+
+    def hold(self) -> None:
+        """Take nothing more."""
+        self._flowing.clear()
+
+    def cut(self) -> None:
+        """Break all connections; new ones work again."""
+        for end in self._open:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+        self._swallow = False
+        self._flowing.set()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+    def _start(self, target: Callable[..., None], *args: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=args))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(str(self._target))
+            self._open += [near, far]
+            self._start(self._pass_on, near, far)
+            self._start(self._pass_on, far, near)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while self._flowing.wait(PATIENCE) and (data := source.recv(1 << 16)):
+                if not self._swallow:
+                    sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()   # each direction closes its source, so that each socket is closed once

@@ -6,11 +6,11 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_support import Agent, Client, Site
+from hub_support import Client, MakeSite, Site, sites, uids
 
 from rp_api import states
 from rp_api.coordination import process
@@ -19,20 +19,10 @@ from rp_api.errors import CoordinationError
 
 pytestmark = pytest.mark.timeout(60)
 
-MakeSite = Callable[..., Site]
-
-
 @pytest.fixture
 def make_site(tmp_path: Path) -> Iterator[MakeSite]:
-    sites: list[Site] = []
-
-    def make(**options: float) -> Site:
-        sites.append(Site(tmp_path, **options))
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        site.close()
+    with sites(tmp_path) as make:
+        yield make
 
 
 @pytest.fixture
@@ -45,10 +35,6 @@ def client(site: Site) -> Client:
     client = site.client()
     client.do(client.connection.insert_pilots, {'p0': {'cores': 4}, 'p1': {}})
     return client
-
-
-def uids(count: int, prefix: str = 't') -> list[str]:
-    return [f'{prefix}.{number:05d}' for number in range(count)]
 
 
 # tasks and commands, from the client to the agents
@@ -286,9 +272,3 @@ def test_a_long_path_for_temporary_files_is_no_problem(tmp_path: Path, make_site
     site = make_site().start()
     assert len(os.fsencode(site.runtime_dir)) < 100
     site.client().until_settled()
-
-
-def agent_and_client(site: Site) -> tuple[Agent, Client]:
-    client = site.client()
-    client.do(client.connection.insert_pilots, {'p0': {}})
-    return site.agent('p0'), client

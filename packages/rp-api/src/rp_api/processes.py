@@ -131,7 +131,9 @@ def _repeat(once: Callable[[], set[int]]) -> set[int]:
 
 def _signal_tree(roots: Collection[int], sig: int) -> set[int]:
     table = process_table()
-    return {pid for pid in tree(roots, table) if _send(pid, sig, partial(_same, table[pid]))}
+    # parents first: a shell whose command was ended goes on with the next one
+    found = sorted(tree(roots, table), key=lambda pid: (table[pid].started, pid))
+    return {pid for pid in found if _send(pid, sig, partial(_same, table[pid]))}
 
 
 def _same(process: Process) -> bool:

@@ -211,9 +211,11 @@ class PilotManager:
         self._changed(changes)
 
     def _changed(self, changes: Iterable[Change]) -> None:
-        final = [pilot for pilot, _, _ in changes if pilot.state in states.FINAL]
-        for pilot in final:
-            self._session.pilot_ended(pilot)
+        for pilot, state, _ in changes:
+            if state == states.PMGR_ACTIVE or state in states.FINAL:   # no component of the client records these
+                self._tracer.record('advance', pilot.uid, state)
+            if state in states.FINAL:
+                self._session.pilot_ended(pilot)
 
     def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
         last = end.stderr or end.stdout if end else ''

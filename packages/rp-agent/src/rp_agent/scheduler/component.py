@@ -80,6 +80,7 @@ class Scheduler(Component):
     def _fits(self, task: AgentTask, refused: list[AgentTask]) -> bool:
         """Whether the task leaves the pool: because it was placed, or because it never can be."""
         description = task.description
+        self.tracer.record('schedule_try', task.uid)
         if description['slots']:   # the application has placed it
             task.slots = description['slots']
             return True
@@ -91,6 +92,7 @@ class Scheduler(Component):
             refused.append(task)
             return True
         if slots is None:
+            self.tracer.record('schedule_fail', task.uid)
             return False
         task.slots = [dict(slot) for slot in slots]
         return True

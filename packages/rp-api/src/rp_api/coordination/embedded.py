@@ -37,7 +37,7 @@ MANY_BYTES = 16 << 20
 """Size after which a message takes no further entity."""
 
 RETRY = (10, 20)
-"""Milliseconds between attempts to connect, at first and at most; nearly all of them are made while the hub starts up."""
+"""Milliseconds between attempts to connect, at first and later: most of them are made while the hub starts up."""
 
 SILENCE = 60.0
 """Seconds after which a hub on another host that does not answer counts as lost."""

@@ -1,0 +1,68 @@
+"""The traces of a session: every component has its file, and the events of a task come in their order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+import radical.pilot as rp
+from rp_api import states
+from rp_profiling.catalogue import EVENTS
+from rp_profiling.profile import read_profile, read_profiles
+
+CLIENT = ('pmgr.0000', 'pmgr_launching.0000', 'tmgr.0000', 'tmgr_scheduling.0000', 'tmgr_staging_input.0000',
+          'tmgr_staging_output.0000')
+AGENT = ('agent_0', 'agent_staging_input.0000', 'agent_scheduling.0000', 'agent_executing.0000',
+         'agent_staging_output.0000')
+
+# what a task without commands before and after it does, one event after the other
+EXECUTION = ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
+             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop',
+             'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
+
+
+def test_a_session_is_traced(run: Run, base: Path) -> None:
+    (base / 'in').write_text('x')
+    done = run.one(executable='/bin/true', input_staging=['in'],
+                   output_staging=[{'source': 'in', 'target': 'out', 'action': rp.COPY}])
+    failed = run.one(executable='/bin/false')
+    assert (done.state, failed.state) == (rp.DONE, rp.FAILED)
+    run.session.close()
+    client, agent = Path(run.session.path), Path(run.pilot.pilot_sandbox)
+    for directory, names in ((client, (run.session.uid, *CLIENT)), (agent, AGENT)):
+        for name in names:
+            events = [row.event for row in read_profile(directory / f'{name}.prof')]
+            assert (events[0], events[-1]) == ('sync_abs', 'END'), name
+    rows = sorted([*read_profiles(client), *read_profiles(agent)], key=lambda row: row.time)
+    known = {event.name for event in EVENTS}
+    assert {row.event for row in rows} <= known | {'app_start', 'app_stop'}
+    by_uid = defaultdict(list)
+    for row in rows:
+        by_uid[row.uid].append(row)
+    advanced = [row.state for row in by_uid[done.uid] if row.event == 'advance']
+    assert advanced == [name for name in states.TASK.names if name not in (rp.NEW, rp.FAILED, rp.CANCELED)]
+    assert [row.event for row in by_uid[done.uid] if row.event in EXECUTION] == EXECUTION
+    staged = [row.event for row in by_uid[done.uid] if row.event.startswith('staging_')]
+    assert staged.index('staging_in_start') < staged.index('staging_in_stop') < staged.index('staging_out_start')
+    assert [row.event for row in by_uid[failed.uid] if row.event in EXECUTION] == EXECUTION
+    assert [row.state for row in by_uid[failed.uid] if row.event == 'advance'][-1] == rp.FAILED
+    scheduled = [row.event for row in by_uid[done.uid] if 'schedule' in row.event]
+    assert [event for event in scheduled if event != 'schedule_fail'] == [
+        'schedule_try', 'schedule_ok', 'unschedule_start', 'unschedule_stop']
+    session = [row.event for row in by_uid[run.session.uid] if row.event.startswith('session_')]
+    assert session == ['session_start', 'session_ok', 'session_close', 'session_stop']
+    pilot = [row.state for row in by_uid[run.pilot.uid] if row.event == 'advance']
+    assert pilot == [name for name in states.PILOT.names if name not in (rp.NEW, rp.FAILED, rp.DONE)]
+
+
+def test_tracing_can_be_switched_off(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_PROFILE', 'false')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
+            'resource': 'local.localhost', 'cores': 1, 'sandbox': str(base)})))
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=20) == rp.DONE
+    assert not list(base.rglob('*.prof'))
