@@ -132,7 +132,7 @@ _SHARED: dict[str, Path] = {}
 
 def _threads() -> set[threading.Thread]:
     """All threads, but those that a shared session starts when it first needs them."""
-    known = (*(f'{uid}.' for uid in _SHARED), *(['transfer'] if _SHARED else []))
+    known = (*(f'{uid}.' for uid in _SHARED), *(['helper'] if _SHARED else []))
     return {thread for thread in threading.enumerate() if not (known and thread.name.startswith(known))}
 
 

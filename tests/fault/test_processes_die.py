@@ -31,7 +31,7 @@ def pid_of(what: str, where: str) -> int:
 
 
 def agent_pid(run: Run) -> int:
-    return pid_of('-m rp_agent', run.pilot.pilot_sandbox)
+    return pid_of('rp_agent', run.pilot.pilot_sandbox)
 
 
 def hub_pid(run: Run) -> int:

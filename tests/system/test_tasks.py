@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from conftest import Run, wait_until
 
 import radical.pilot as rp
+from rp_api.errors import DescriptionError
 
 # the three ways in which a task is started: as it is, by a shell, and by a shell that starts shells
 WAYS = {'direct': {}, 'exec': {'pre_exec': ['true']}, 'launch': {'pre_launch': ['true']}}
@@ -154,6 +156,23 @@ def test_standard_input_is_empty(shared: Run) -> None:
     assert (task.state, task.stdout) == (rp.DONE, '')
 
 
+@pytest.mark.parametrize('values', [
+    {'arguments': ['a\0b']}, {'executable': 'a\0b'}, {'executable': ' '}, {'environment': {'A': '\0'}},
+    {'environment': {'A=B': 'x'}}, {'name': '\0'}, {'name': 'x' * 200000}, {'pre_exec': ['\0']}, {'pre_exec': ['}']},
+    {'uid': 'x' * 300}, {'sandbox': '/proc/x'}, {'sandbox': 'x' * 5000}, {'stdout': '/'}, {'stderr': 'x' * 5000},
+    {'arguments': ['x' * 2 ** 18]}, {'slots': [{'cores': [99]}]}, {'slots': [{'cores': [0], 'node_index': 7}]},
+    {'slots': [{'cores': ['x']}]}, {'slots': [{'cores': [0]}] * 2}, {'cores_per_rank': 2 ** 62},
+    {'output_staging': ['/etc/passwd > /proc/x/y']}], ids='-'.join)
+def test_odd_descriptions_do_not_hurt_others(shared: Run, gate: Gate, values: dict[str, Any]) -> None:
+    """They are refused at the call, or the task fails with more than a word."""
+    (other,) = submit(shared, gate.task())
+    with suppress(DescriptionError):
+        task = shared.one(**{'executable': '/bin/true'} | values)
+        assert len(reason(task)) > 20
+    gate.open()
+    succeed(shared, other, submit(shared, shell('true'))[0])
+
+
 # arguments and environment
 
 ODD = ['plain', '', 'two  words', "single ' quote", 'double " quote', 'new\nline', 'tab\there', 'back\\slash', '*.out',
@@ -247,10 +266,7 @@ def test_one_file_for_both_streams(shared: Run, way: dict[str, Any]) -> None:
 @KINDS
 def test_standard_file_that_cannot_be_opened(shared: Run, way: dict[str, Any]) -> None:
     task = shared.one(executable='true', stdout='missing/out', **way)
-    said = reason(task)
-    if 'pre_launch' in way:
-        said += (Path(task.sandbox) / f'{task.uid}.launch.out').read_text()
-    assert f'{task.sandbox}/missing/out' in said
+    assert f'{task.sandbox}/missing/out' in reason(task)
 
 
 def test_sandbox_of_the_description(shared: Run, tmp_path: Path) -> None:
@@ -343,10 +359,7 @@ def test_failing_command(shared: Run, stage: str) -> None:
     assert task.exit_code == 1
     assert (sandbox / 'ran').exists() == stage.startswith('post')
     assert not (sandbox / 'after').exists()
-    said = f'{reason(task)} {task.stdout} {task.stderr}'
-    if stage.endswith('launch'):
-        assert f'{task.uid}.launch.out' in said
-        said += (sandbox / f'{task.uid}.launch.out').read_text()
+    said = reason(task) if stage.endswith('launch') else task.stderr
     assert stage in said
     assert 'rm /no/such/file' in said
 

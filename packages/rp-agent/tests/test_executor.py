@@ -178,10 +178,11 @@ def test_failing_pre_exec(harness: Harness) -> None:
     assert not Path(task.sandbox, 'ran').exists()
 
 
-def test_failing_pre_launch_names_the_file_to_look_at(harness: Harness) -> None:
+def test_failing_pre_launch_shows_the_end_of_the_file_to_look_at(harness: Harness) -> None:
     task = harness.run_one(pre_launch=['false'])
     assert task.target_state == states.FAILED
-    assert task.exception_detail == f'exit code: 1, see {task.sandbox}/task.000000.launch.out'
+    assert task.exception_detail == (f'exit code: 1, see {task.sandbox}/task.000000.launch.out, which ends with:\n'
+                                     'pre_launch failed with exit code 1: false\n')
 
 
 @pytest.mark.parametrize(('script', 'detail'), [

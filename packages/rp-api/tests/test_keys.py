@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Site:
             keys.make_client(socket, own, server)
         monitor: zmq.Socket[Any] = socket.get_monitor_socket(REFUSALS | zmq.Event.HANDSHAKE_SUCCEEDED)
         socket.connect(self.address)
-        socket.send(b'hello')
+        with suppress(zmq.Again):   # refused already
+            socket.send(b'hello', zmq.NOBLOCK)
         self._open += [monitor, socket]
         return monitor
 

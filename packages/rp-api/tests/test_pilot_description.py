@@ -71,6 +71,7 @@ def test_sizes(size: dict[str, Any]) -> None:
     ({'resource': 'a.b', 'nodes': 1, 'runtime': 0}, 'runtime is 0, but must be 1 or more'),
     ({'resource': 'a.b', 'nodes': 1, 'runtime': -5}, 'runtime is -5'),
     ({'resource': 'a.b', 'nodes': 1, 'uid': 'a/b'}, "uid is 'a/b'"),
+    ({'resource': 'a.b', 'nodes': 1, 'sandbox': '/a\0b'}, 'sandbox is .* without NUL'),
 ])
 def test_contradictions_are_named(attributes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(DescriptionError, match=complaint) as caught:

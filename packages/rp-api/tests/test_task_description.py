@@ -161,6 +161,12 @@ def test_other_uids_are_taken(uid: str) -> None:
     assert verified(uid=uid).uid == uid
 
 
+@pytest.mark.parametrize('name', ['sandbox', 'stdout', 'stderr'])
+def test_paths_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(DescriptionError, match=f'TaskDescription.{name} is .* without NUL'):
+        TaskDescription({'executable': 'x', name: 'a\0b'}).verify()
+
+
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
     ('ranks', 0, '1 or more'), ('ranks', -1, '1 or more'), ('cores_per_rank', 0, '1 or more'),
     ('ranks_per_node', 0, '1 or more'), ('gpus_per_rank', -0.5, 'a share of a GPU'),

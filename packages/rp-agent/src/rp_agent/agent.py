@@ -161,6 +161,7 @@ class Agent:
         assert self._ending is not None
         state, reason = self._ending
         self._reporter.flush()
+        self._flush_traces()
         sandbox.wrap_up(self._config)
         self._connection.update_pilots([Update(self.pilot, state, {'reason': f'{self.pilot} {reason}'})])
         self._loop.call_later(2.0, self._loop.stop)   # without a hub nothing will ever be settled

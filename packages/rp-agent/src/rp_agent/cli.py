@@ -26,14 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print('usage: rp-agent CONFIG   (a file that the client has written)', file=sys.stderr)
         return 2
     try:
-        with open(arguments[0], encoding='utf-8') as file:
-            config: dict[str, Any] = json.load(file)
+        config = _read(arguments[0])
+        logging.basicConfig(filename=os.path.join(config['pilot_sandbox'], 'agent_0.log'),
+                            format='%(asctime)s %(levelname)s %(name)s %(message)s',
+                            level=_log_level(os.environ.get('RADICAL_PILOT_LOG_LVL', '')))
     except (OSError, ValueError) as error:
-        print(f'rp-agent: cannot read {arguments[0]}: {error}', file=sys.stderr)
+        print(f'rp-agent: cannot use {arguments[0]}: {error}', file=sys.stderr)
         return 2
-    logging.basicConfig(filename=os.path.join(config['pilot_sandbox'], 'agent_0.log'),
-                        format='%(asctime)s %(levelname)s %(name)s %(message)s',
-                        level=os.environ.get('RADICAL_PILOT_LOG_LVL', 'INFO').partition('_')[0])
     try:
         parts.check_upstream()
         _run(config)
@@ -42,6 +41,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f'rp-agent: {error}', file=sys.stderr)
         return 1
     return 0
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The configuration in a file; `OSError` or `ValueError` if it cannot be read or is none."""
+    with open(path, encoding='utf-8') as file:
+        config = json.load(file)
+    if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
+        raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
+    return config
+
+
+def _log_level(name: str) -> int:
+    """The level of that name, such as `DEBUG`, `debug` or `DEBUG_3`; INFO for a name that is not known here."""
+    level = logging.getLevelName(name.upper().partition('_')[0])
+    return level if isinstance(level, int) else logging.INFO
 
 
 def _run(config: dict[str, Any]) -> None:

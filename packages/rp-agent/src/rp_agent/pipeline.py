@@ -72,7 +72,7 @@ class Pipeline:
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
-        self._scheduler.cancel_all()
+        self._scheduler.cancel_all(reason)
         self._executor.stop(stopped, reason)
 
     def flush_traces(self) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rp_api.staging.files import replacing
 from rp_profiling.shell import gtod_script, task_event_script
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -33,20 +32,25 @@ def wrap_up(config: Mapping[str, Any]) -> None:
     The configuration holds keys and goes in any case.
     """
     pilot_sandbox = Path(config['pilot_sandbox'])
-    (pilot_sandbox / 'agent_0.cfg').unlink(missing_ok=True)
     try:
+        (pilot_sandbox / 'agent_0.cfg').unlink(missing_ok=True)
         if config['output_staging']:
             _pack(pilot_sandbox, config['output_staging'])
     except OSError as error:
-        _log.error('output staging of the pilot failed: %s', error)
+        _log.error('the sandbox cannot be wrapped up: %s', error)
     if config['cleanup']:
+        import shutil  # like tarfile, it takes long to load and most pilots need neither
+
         shutil.rmtree(pilot_sandbox, ignore_errors=True)
 
 
 def _pack(pilot_sandbox: Path, names: list[str]) -> None:
-    with tarfile.open(pilot_sandbox / 'staging_output.tgz', 'w:gz') as archive:
+    import tarfile
+
+    with (replacing(str(pilot_sandbox / 'staging_output.tgz')) as temporary,
+          tarfile.open(temporary, 'w:gz') as archive):
         for name in names:
-            if (pilot_sandbox / name).exists():
+            try:
                 archive.add(pilot_sandbox / name, arcname=name)
-            else:
-                _log.error('output staging: %s does not exist in %s', name, pilot_sandbox)
+            except OSError as error:   # the others are wanted all the same
+                _log.error('output staging of %s failed: %s', name, error)

@@ -51,7 +51,7 @@ class Dispatcher:
             callback, args = call
             try:
                 callback(*args)
-            except Exception:
+            except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
                 _log.exception('callback %s failed', getattr(callback, '__qualname__', callback))
 
 

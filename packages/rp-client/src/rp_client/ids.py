@@ -21,7 +21,7 @@ def session_uid() -> str:
     prefix = base or f'rp.session.{socket.gethostname().partition(".")[0]}.{_user()}.{int(time.time() // 86400):06d}'
     try:
         return f'{prefix}.{_count(prefix):04d}'
-    except OSError:
+    except (OSError, RuntimeError, ValueError):   # no home, no directory, or a file that holds something else
         return f'{prefix}.{uuid.uuid4()}'
 
 
@@ -38,10 +38,12 @@ def _count(prefix: str) -> int:
 
     directory = Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'counters'
     directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / prefix.replace('/', '_'), 'a+', encoding='ascii') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        number = int(file.read() or 0)
-        file.truncate(0)
-        file.write(str(number + 1))
+    fd = os.open(directory / prefix.replace('/', '_'), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        number = int(os.pread(fd, 32, 0) or 0)
+        # in place: numbers get longer, but never shorter, and a full disk must not make them begin anew
+        os.pwrite(fd, str(number + 1).encode(), 0)
+    finally:
+        os.close(fd)
     return number

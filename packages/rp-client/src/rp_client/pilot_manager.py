@@ -10,6 +10,8 @@ from rp_api.constants import PILOT_STATE, PMGR_METRICS
 from rp_api.coordination.contract import Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.staging.directive import expand
+from rp_api.staging.run import check_locations
 from rp_client.callbacks import Registry
 from rp_client.launcher.base import End
 from rp_client.launcher.component import Launch, PilotLaunching
@@ -137,7 +139,7 @@ class PilotManager:
         """Carry out staging directives between the client and a pilot's sandbox; gives the targets."""
         from rp_client.stager.pilot import stage
 
-        return stage(pilot, sds, self._session.tracer(self._session.uid), inwards=inwards)
+        return stage(pilot, sds, self._session.own_tracer, inwards=inwards)
 
     def apply(self, updates: Iterable[Update]) -> None:
         """Take over what agents have reported; called in the loop, for pilots of any manager."""
@@ -153,6 +155,7 @@ class PilotManager:
     def _prepare(self, description: PilotDescription) -> _Prepared:
         copy = PilotDescription(description)
         copy.verify()
+        check_locations(expand(copy.input_staging))
         for name, what in _LATER.items():
             if copy[name]:
                 raise ValueError(f'PilotDescription.{name} is {copy[name]!r}, but {what} are not supported: '

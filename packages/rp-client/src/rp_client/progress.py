@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +25,19 @@ LINE_EVERY = 2.0
 class TaskProgress:
     """Shows how many tasks of a manager are running and how many have ended, while its context is open.
 
-    `total` is the number of tasks to come. `quiet` shows nothing. The bar is drawn where standard error is a terminal.
+    `total` is the number of tasks to come; those that have ended before do not count. `quiet` shows nothing. The bar
+    is drawn where standard error is a terminal.
     """
 
     def __init__(self, tmgr: TaskManager, total: int, *, quiet: bool = False) -> None:
         self._tmgr = tmgr
         self._total = total
         self._quiet = quiet
-        self._counts: Counter[str] = Counter()
+        self._before: set[str] = set()
         self._running: set[str] = set()
+        self._ended: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._open = False
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
         self._next_line = 0.0
@@ -41,6 +45,8 @@ class TaskProgress:
 
     def __enter__(self) -> TaskProgress:
         if not self._quiet:
+            self._before = {task.uid for task in self._tmgr.get_tasks() if task.state in states.FINAL}
+            self._open = True
             if sys.stderr.isatty():
                 self._open_bar()
             self._tmgr.register_callback(self._changed)
@@ -50,9 +56,14 @@ class TaskProgress:
                  trace: TracebackType | None) -> None:
         if self._quiet:
             return
-        self._tmgr.unregister_callback(self._changed)
-        self._count_final(self._tmgr.get_tasks())
-        self._show(last=True)
+        with contextlib.suppress(ValueError):   # the application may have unregistered all callbacks
+            self._tmgr.unregister_callback(self._changed)
+        with self._lock:
+            self._open = False   # some callbacks may still be on their way
+            self._running.clear()
+            for task in self._tmgr.get_tasks():
+                self._note(task, task.state)
+            self._show(last=True)
         if self._progress is not None:
             self._progress.stop()
 
@@ -68,31 +79,30 @@ class TaskProgress:
     def _changed(self, changed: Any, state: str | None = None) -> None:
         """A callback for one task, or for a bulk of them."""
         with self._lock:
-            for task in changed if state is None else [changed]:
-                self._note(task, state or task.state)
-        self._show()
+            if self._open:
+                for task in changed if state is None else [changed]:
+                    self._note(task, state or task.state)
+                self._show()
 
     def _note(self, task: Task, state: str) -> None:
+        if task.uid in self._before:
+            return
         if state == states.AGENT_EXECUTING:
             self._running.add(task.uid)
         elif states.TASK.value(state) > states.TASK.value(states.AGENT_EXECUTING):
             self._running.discard(task.uid)
-        if state in states.FINAL:
+        if state in states.FINAL:   # a task may be told about twice, and a final state may be corrected
             self._counts[state] += 1
-
-    def _count_final(self, tasks: Iterable[Task]) -> None:
-        """What callbacks may not have told yet."""
-        with self._lock:
-            self._running.clear()
-            self._counts = Counter(task.state for task in tasks if task.state in states.FINAL)
+            previous = self._ended.get(task.uid)
+            if previous:
+                self._counts[previous] -= 1
+            self._ended[task.uid] = state
 
     def _show(self, *, last: bool = False) -> None:
-        with self._lock:
-            ended = sum(self._counts.values())
-            text = ', '.join([f'{len(self._running)} running'] + [
-                f'{count} {state}' for state, count in sorted(self._counts.items()) if state != states.DONE])
+        text = ', '.join([f'{len(self._running)} running'] + [
+            f'{count} {state}' for state, count in sorted(self._counts.items()) if count and state != states.DONE])
         if self._progress is not None and self._bar is not None:
-            self._progress.update(self._bar, completed=ended, description=text)
+            self._progress.update(self._bar, completed=len(self._ended), description=text)
         elif last or time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY
-            print(f'tasks: {ended}/{self._total} ended, {text}', file=sys.stderr, flush=True)
+            print(f'tasks: {len(self._ended)}/{self._total} ended, {text}', file=sys.stderr, flush=True)

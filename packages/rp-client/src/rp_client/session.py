@@ -65,6 +65,7 @@ class Session:
         self._counters: dict[str, int] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self._process = os.getpid()
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         self._tracer = self.tracer(self.uid)
         self._tracer.record('session_start', uid=self.uid)
@@ -112,6 +113,8 @@ class Session:
         be True, pilots cannot outlive their session. `cleanup`: accepted, without effect.
         """
         options = self._close_options | _checked(options)
+        if os.getpid() != self._process:   # a fork of the application ends: the session is its parent's
+            return
         with self._lock:
             if self._closed:
                 return
@@ -184,6 +187,11 @@ class Session:
         """A trace file of that name in the session directory."""
         return Tracer(Path(self.path) / f'{name}.prof' if profiling_enabled() else None, name)
 
+    @property
+    def own_tracer(self) -> Tracer:
+        """The trace of the session itself."""
+        return self._tracer
+
     def write_json(self, name: str, data: Any) -> None:
         """Write plain data to a file in the session directory."""
         with open(Path(self.path) / name, 'w', encoding='utf-8') as file:
@@ -203,22 +211,26 @@ class Session:
         return self._register('tmgr', self._tmgrs, manager)
 
     def new_uid(self, kind: str) -> str:
-        """A uid such as `pilot.0003` that was not given out before."""
+        """A uid such as `pilot.0003` that is not in use."""
         with self._lock:
-            number = self._counters.get(kind, 0)
-            self._counters[kind] = number + 1
-        return f'{kind}.{number:04d}'
+            while True:
+                number = self._counters.get(kind, 0)
+                self._counters[kind] = number + 1
+                uid = f'{kind}.{number:04d}'
+                if uid not in self._pilots:
+                    return uid
 
     def task_uids(self, wanted: Sequence[str | None]) -> list[str]:
         """The uids for tasks: those that are asked for, or fresh ones."""
         with self._lock:
             number = self._counters.get('task', 0)
+            given = set(wanted)
             uids = []
             for uid in wanted:
                 while not uid:
                     fresh = f'task.{number:06d}'
                     number += 1
-                    uid = fresh if fresh not in self._tasks else None
+                    uid = fresh if fresh not in self._tasks and fresh not in given else None
                 uids.append(uid)
             self._counters['task'] = number
         return uids

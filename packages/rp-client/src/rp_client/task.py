@@ -240,4 +240,5 @@ class Task:
         self._exception_detail = info.get('exception_detail', self._exception_detail)
         rare = {name: info[name] for name in _RARE if name in info}
         if rare:
-            self._rare = codec.pack(rare)
+            known = codec.unpack(self._rare) if self._rare else {}
+            self._rare = codec.pack(known | rare)

@@ -5,7 +5,8 @@ Runs in the thread of the engine. Components: scheduling > input staging > (hub,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -37,6 +38,7 @@ class TaskFlow:
         self._output = staging_output
         self._outbox: dict[Pilot, dict[str, Task]] = {}
         self._dead_end: str | None = None
+        self._ended: dict[str, str] = {}
         for component in (scheduling, staging_input, staging_output):
             component.advanced = self._advanced
         scheduling.output = staging_input.put
@@ -58,6 +60,8 @@ class TaskFlow:
 
     def _schedule(self, tasks: list[Task]) -> None:
         self._scheduling.put([task for task in tasks if task.state not in states.FINAL])
+        if self._ended:
+            self._fail_those_for(self._ended, tasks)
         if self._dead_end:
             self._fail_waiting()
 
@@ -107,20 +111,29 @@ class TaskFlow:
         reason = pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
         self._end(left, state, {'exception': f'{pilot.uid} ended before the task did: {reason}',
                                 'exception_detail': pilot.exception_detail})
+        self._ended[pilot.uid] = reason
+        self._fail_those_for([pilot.uid], self._scheduling.waiting())
         if dead_end:
             self._dead_end = dead_end
             self._fail_waiting()
 
-    def end_all(self, tasks: Iterable[Task]) -> None:
-        """Cancel, without asking anybody, whatever is not final: the session ends."""
-        self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED,
-                  {'exception': 'the session was closed'})
+    def end_all(self, tasks: Iterable[Task], reason: str) -> None:
+        """Cancel, without asking anybody, whatever is not final."""
+        self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
         """End the components."""
         self._engine.on_room.remove(self._pump)
         for component in (self._scheduling, self._input, self._output):
             component.close()
+
+    def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
+        """End tasks that wait for pilots which have ended."""
+        wanted = {task.uid: task.wanted_pilot for task in tasks}
+        for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
+            pilot = wanted[task.uid]
+            self._end([task], states.FAILED, {'exception': f'{pilot}, which the task asks for, has ended: '
+                                                           f'{self._ended[pilot]}'})
 
     def _fail_waiting(self) -> None:
         waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
@@ -139,14 +152,16 @@ class TaskFlow:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what the connection has room for."""
+        """Send what the connection has room for, to all pilots in turn."""
         connection = self._engine.connection
-        for pilot, box in list(self._outbox.items()):
-            while box and connection.room:
-                tasks = [box.pop(uid) for uid in list(box)[:BULK]] if len(box) > BULK else _drain(box)
+        while self._outbox and connection.room:
+            pilot, box = next(iter(self._outbox.items()))
+            del self._outbox[pilot]
+            tasks = [box.pop(uid) for uid in list(islice(box, BULK))]
+            if box:
+                self._outbox[pilot] = box   # behind the others
+            if tasks:
                 connection.insert_tasks(pilot.uid, [Submission(task.uid, task.sparse()) for task in tasks])
-            if not box:
-                del self._outbox[pilot]
 
     def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)
@@ -171,10 +186,4 @@ class TaskFlow:
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:
-    return [box.pop(uid) for uid in list(box) if uid in wanted]
-
-
-def _drain(box: dict[str, Task]) -> list[Task]:
-    tasks = list(box.values())
-    box.clear()
-    return tasks
+    return [box.pop(uid) for uid in wanted if uid in box]

@@ -9,7 +9,7 @@ from rp_api import constants, states
 from rp_api.constants import TASK_STATE, TMGR_METRICS, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import Update
 from rp_api.description.task import TaskDescription
-from rp_api.errors import DescriptionError, PilotError
+from rp_api.errors import DescriptionError, PilotError, attribute_type_error
 from rp_api.mesh import codec
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from rp_client.session import Session
 
 _SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
+
+LARGEST = 16 << 20
+"""Bytes of the largest description of a task."""
 
 
 class TaskManager:
@@ -65,15 +68,17 @@ class TaskManager:
         Raises `ValueError` for no pilot, an unknown one, or one that was added already, and `RuntimeError` for one
         that is attached to another task manager.
         """
+        self._check_open()
         wanted = [self._pilot(pilot) for pilot in (pilots if isinstance(pilots, (list, tuple)) else [pilots])]
         if not wanted:
             raise ValueError('add_pilots needs at least one pilot')
+        known = dict(self._pilots)
         for pilot in wanted:
-            if pilot.uid in self._pilots:
+            if pilot.uid in known:
                 raise ValueError(f'{pilot.uid} was added to {self.uid} already')
-        for pilot in wanted:
-            pilot.attach_tmgr(self)
-            self._pilots[pilot.uid] = pilot
+            known[pilot.uid] = pilot
+        self._attach(wanted)
+        self._pilots = known
         self._engine.call(self._add_pilots, wanted)
 
     def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
@@ -115,10 +120,12 @@ class TaskManager:
         Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a description that cannot work; no
         task is submitted then.
         """
-        if self._closed:
-            raise RuntimeError(f'{self.uid} is closed')
+        self._check_open()
         single = isinstance(descriptions, Mapping)
         wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
+        for description in wanted:
+            if not isinstance(description, Mapping):
+                raise attribute_type_error(f'submit_tasks takes task descriptions, not {description!r}')
         uids = self._session.task_uids([description.get('uid') for description in wanted])
         tasks = [Task(self, uid, self._pack(uid, description))
                  for uid, description in zip(uids, wanted, strict=True)]
@@ -177,12 +184,14 @@ class TaskManager:
         self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self) -> None:
-        """Cancel what is not final and end the manager; harmless when it is closed already."""
+        """Cancel what is not final, let go of the pilots, and end the manager; harmless when it is closed already."""
         if self._closed:
             return
         self._closed = True
         if not self._engine.broken:
             self._engine.run(self._close)
+        for pilot in self._pilots.values():
+            pilot.detach_tmgr()
 
     def update(self, updates: Iterable[Update]) -> None:
         """Take over what agents have reported; called in the loop, for tasks of any manager."""
@@ -192,11 +201,23 @@ class TaskManager:
 
     def pilot_ended(self, pilot: Pilot) -> None:
         """End what a final pilot leaves behind; called in the loop."""
-        if pilot.uid not in self._pilots:
-            return
         self._flow.pilot_ended(pilot, list(self._tasks.values()), dead_end=self._dead_end(pilot))
 
     # what submission does in the application's thread: everything that can be refused is refused here
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f'{self.uid} is closed')
+
+    def _attach(self, pilots: Sequence[Pilot]) -> None:
+        """Tie pilots to this manager, all or none."""
+        for position, pilot in enumerate(pilots):
+            try:
+                pilot.attach_tmgr(self)
+            except RuntimeError:
+                for attached in pilots[:position]:
+                    attached.detach_tmgr()
+                raise
 
     def _pack(self, uid: str, description: TaskDescription) -> bytes:
         """The verified description of a task, ready to be sent."""
@@ -216,9 +237,13 @@ class TaskManager:
                 check_locations(sparse[name])
         sparse.pop('uid', None)
         try:
-            return codec.pack(sparse)
+            packed = codec.pack(sparse)
         except (TypeError, ValueError, OverflowError, PilotError) as error:
             raise DescriptionError(f'the description of {uid} is not plain data: {error}') from None
+        if len(packed) > LARGEST:
+            raise DescriptionError(f'the description of {uid} has {len(packed)} bytes, at most {LARGEST} are allowed: '
+                                   'put large data into files and use input_staging')
+        return packed
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):
@@ -251,6 +276,8 @@ class TaskManager:
 
     def _dead_end(self, pilot: Pilot) -> str | None:
         """Why waiting tasks can never run, if the pilot that ended was the last one and is not to be replaced."""
+        if pilot.uid not in self._pilots:   # it was removed, so nothing waits for it
+            return None
         others = any(other.state not in states.FINAL for other in self._pilots.values())
         if others or not pilot.description['exit_on_error'] or pilot.state != states.FAILED:
             return None
@@ -261,7 +288,11 @@ class TaskManager:
             self._engine.dispatcher.call(callback, *arguments(self, size, data=data))
 
     def _close(self) -> None:
-        self._flow.end_all(self._tasks.values())
+        if self._session.closed:   # which ends the pilots, and whatever runs there
+            self._flow.end_all(self._tasks.values(), 'the session was closed')
+        else:
+            self._flow.cancel(self._tasks.values())
+            self._flow.end_all(self._tasks.values(), f'{self.uid} was closed')
         self._flow.close()
         self._tracer.close()
 

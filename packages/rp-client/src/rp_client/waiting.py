@@ -8,7 +8,7 @@ so that no change falls between the two.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from rp_api import states
@@ -59,15 +59,16 @@ class Board:
             waiter = _Waiter(value, pending)
             self._waiters.append(waiter)
         try:
-            self._raise_broken()
-            reached = waiter.done.wait(timeout)
-            self._raise_broken()
-            return reached
+            if self._broken is None:
+                waiter.done.wait(timeout)
+            if waiter.pending and self._broken is not None:
+                raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
+            return not waiter.pending
         finally:
             with self.lock:
                 self._waiters.remove(waiter)
 
-    def changed(self, entities: Iterable[Stateful]) -> None:
+    def changed(self, entities: Collection[Stateful]) -> None:
         """Tell the waiters about new states; the caller holds the lock."""
         for waiter in self._waiters:
             for entity in entities:
@@ -82,7 +83,3 @@ class Board:
             self._broken = error
             for waiter in self._waiters:
                 waiter.done.set()
-
-    def _raise_broken(self) -> None:
-        if self._broken is not None:
-            raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken

@@ -21,7 +21,7 @@ from typing import Any
 from rp_agent.executor import starter
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.outcome import exit_code_of_task, explain
+from rp_agent.executor.outcome import exit_code_of_task, explain, last_words
 from rp_agent.executor.plan import DIRECT, LAUNCH, LaunchPlan, plan
 from rp_agent.executor.reaper import Reaper
 from rp_agent.executor.run import Ending, Run
@@ -209,7 +209,7 @@ class Executor(Component):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            where = f', see {run.plan.output[0]}' if run.plan.kind == LAUNCH else ''
+            where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
             task.fail("RuntimeError('task failed')", explain(run.codes, run.plan.kind != DIRECT) + where)
         self._hand_on(task)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 _SIGNALLED = 128
+
+# bytes of a script's output that a message shows
+_SHOWN = 1024
 
 
 def exit_code_of_task(codes: Mapping[int, int]) -> int:
@@ -24,6 +28,17 @@ def explain(codes: Mapping[int, int], shell: bool) -> str:
         return text
     others = f' (so did {len(failed) - 1} more of {len(codes)} ranks)' if len(failed) > 1 else ''
     return f'{text} of rank {rank}{others}'
+
+
+def last_words(path: str) -> str:
+    """For a message: where a script has written its output, and the end of it."""
+    try:
+        with open(path, 'rb') as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _SHOWN))
+            text = file.read(_SHOWN).decode(errors='replace')
+    except OSError:   # the task has removed it
+        text = ''
+    return f'see {path}' + (f', which ends with:\n{text}' if text else '')
 
 
 def _explain_code(code: int, shell: bool) -> str:

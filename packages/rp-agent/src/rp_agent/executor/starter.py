@@ -125,6 +125,8 @@ def _open_pipes(plan: LaunchPlan, null: int, opened: list[int], started: Started
 def _spawn(process: Process, cwd: bytes, stdio: tuple[int, int, int], passed: tuple[int, ...]) -> tuple[int, int]:
     try:
         return spawn(process.argv, process.env, cwd, *stdio, passed, os.fsencode(process.path))
+    except ValueError as error:   # something holds a NUL character
+        raise LaunchRefused(str(error)) from error
     except OSError as error:
         where = f' ({error.filename})' if error.filename else ''
         hint = _hint(error, process.path)

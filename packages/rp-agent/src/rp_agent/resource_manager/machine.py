@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 
@@ -24,11 +25,12 @@ def usable_memory(root: Path = Path('/')) -> int:
 
 
 def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
-    """The number of NVIDIA or AMD GPUs, and no more than the visible-devices variables allow."""
+    """The number of NVIDIA or AMD GPUs; where a visible-devices variable is set, what it names counts."""
     for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
         if name in environ:
-            devices = [device.strip() for device in environ[name].split(',')]
-            return len([device for device in devices if device not in ('', '-1', 'NoDevFiles')])
+            devices = (device.strip() for device in environ[name].split(','))
+            # an entry that is no device hides all that come after it
+            return len(list(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), devices)))
     nvidia = [path for path in _listdir(root / 'dev') if re.fullmatch(r'nvidia\d+', path)]
     return len(nvidia) or _amd_gpus(root)
 

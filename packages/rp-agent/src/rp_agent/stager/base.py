@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 from rp_agent.task import AgentTask
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import run
 from rp_profiling.tracer import Tracer
+
+
+def names(task: AgentTask) -> set[str]:
+    """Names of the files in the task's sandbox; none if there is no sandbox."""
+    try:
+        return set(os.listdir(task.sandbox))
+    except OSError:
+        return set()
 
 
 def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:

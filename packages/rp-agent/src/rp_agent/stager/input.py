@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from rp_agent.stager.base import stage
+from rp_agent.stager.base import names, stage
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -38,11 +38,15 @@ class StagerInput(Component):
         for task in tasks:
             if task.description['input_staging']:
                 self._offload(partial(self._stage, task), partial(self._staged, task))
-            else:
-                ready.append(task)
+                continue
+            if task.description['sandbox']:   # others may use that directory, too
+                task.extra['before'] = names(task)
+            ready.append(task)
         self._pass_on(ready)
 
     def _stage(self, task: AgentTask) -> None:
+        if task.cancelled:
+            return
         directives = task.description['input_staging']
         try:
             os.makedirs(task.sandbox, exist_ok=True)
@@ -50,7 +54,7 @@ class StagerInput(Component):
             if packed:
                 self._unpack(task, packed[0])
             stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
-            task.extra['before'] = set(os.listdir(task.sandbox))
+            task.extra['before'] = names(task)
         except (PilotError, OSError) as error:
             task.fail(str(error), 'input staging failed')
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 
-from rp_agent.stager.base import stage
+from rp_agent.stager.base import names, stage
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
 from rp_api.mesh.offload import Offload
 from rp_api.staging.location import Sandboxes, acts_on_client
+from rp_api.staging.run import remove_sandbox
 from rp_profiling.tracer import Tracer
 
 TAIL = 1024
@@ -60,7 +60,7 @@ class StagerOutput(Component):
             except (PilotError, OSError) as error:
                 task.fail(str(error), 'output staging failed')
         if task.description['cleanup'] and not any(acts_on_client(each['action']) for each in directives):
-            shutil.rmtree(task.sandbox, ignore_errors=True)
+            remove_sandbox(self._sandboxes(task))
         return task
 
     def _collect(self, task: AgentTask) -> None:
@@ -80,12 +80,15 @@ class StagerOutput(Component):
 
 def _new_files(task: AgentTask) -> list[str]:
     """Names of what the task left in its sandbox, besides its standard files and what was staged there before."""
-    try:
-        names = os.listdir(task.sandbox)
-    except OSError:
-        return []
-    own, before = f'{task.uid}.', task.extra.get('before', ())
-    return sorted(name for name in names if not name.startswith(own) and name not in before)
+    known = task.extra.get('before', set()) | _standard_files(task)
+    own = f'{task.uid}.'
+    return sorted(name for name in names(task) - known if not name.startswith(own))
+
+
+def _standard_files(task: AgentTask) -> set[str]:
+    """Those standard files that have other names than usual, relative to the sandbox."""
+    paths = [path for path in (task.description['stdout'], task.description['stderr']) if path]
+    return {os.path.relpath(os.path.join(task.sandbox, path), task.sandbox) for path in paths}
 
 
 def tail(path: str, limit: int = TAIL) -> str:
@@ -96,7 +99,7 @@ def tail(path: str, limit: int = TAIL) -> str:
             return ''
         with open(path, 'rb') as file:
             file.seek(max(0, size - 4 * limit))   # a character has at most four bytes
-            text = file.read().decode(errors='replace')
+            text = file.read(4 * limit).decode(errors='replace')
     except OSError:
         return ''
     if len(text) <= limit and size <= 4 * limit:

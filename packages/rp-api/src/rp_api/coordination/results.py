@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rp_api import states
+from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 
 
@@ -25,7 +26,11 @@ def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
     path = Path(directory) / 'hub.db'
     if not path.is_file():
         raise FileNotFoundError(f'{directory} is not the directory of a session: it has no hub.db')
-    database = sqlite3.connect(f'file:{path}?mode=ro', uri=True)
+    return _read(path)
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    database = sqlite3.connect(f'{path.absolute().as_uri()}?mode=ro', uri=True)
     try:
         for uid, pilot, state, info in database.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY rev'):
             known = codec.unpack(info) if info else {}
@@ -45,7 +50,7 @@ def main() -> int:
     try:
         for result in read_results(sys.argv[1]):
             print(json.dumps(result))
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, CoordinationError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

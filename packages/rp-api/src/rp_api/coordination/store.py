@@ -57,6 +57,7 @@ class Store:
     """One session's pilots, tasks and commands; writes become durable with `commit()`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._closed = False
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute('PRAGMA journal_mode = WAL')
         self._db.execute('PRAGMA synchronous = NORMAL')
@@ -174,6 +175,8 @@ class Store:
         return self._db.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY rev')
 
     def close(self) -> None:
-        """Commit and close the file."""
-        self.commit()
-        self._db.close()
+        """Commit and close the file; harmless when it is closed already."""
+        if not self._closed:
+            self._closed = True
+            self.commit()
+            self._db.close()

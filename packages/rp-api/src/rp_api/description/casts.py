@@ -118,6 +118,11 @@ def path_part(value: str) -> str | None:
     return None
 
 
+def path(value: str) -> str | None:
+    """A check that a text can be the path of a file."""
+    return 'a path without NUL characters' if '\0' in value else None
+
+
 def _exact(spec: Any) -> Callable[[Iterable[Any]], bool]:
     """Whether values are all of that type already, found without a cast."""
     if spec is Any:

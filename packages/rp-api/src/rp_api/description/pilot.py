@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import Check, at_least, path_part, structure
+from rp_api.description.casts import Check, at_least, path, path_part, structure
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
@@ -146,6 +146,7 @@ class PilotDescription(Description):
 
     _checks: ClassVar[Mapping[str, Check]] = {
         UID: path_part,
+        SANDBOX: path,
         RUNTIME: at_least(1),
         NODES: at_least(0),
         BACKUP_NODES: at_least(0),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path_part, structure
+from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path, path_part, structure
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
 from rp_api.record import CastError
@@ -173,7 +173,7 @@ class TaskDescription(Description):
       `<uid>.err`.
     - `input_staging`, `output_staging` (list, []): staging directives, as text (`source > target`) or as dicts.
     - `stage_on_error` (bool, False): whether output is staged for tasks that failed or were cancelled, too.
-    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended.
+    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended; never if it is the pilot's.
 
     What it needs
 
@@ -331,6 +331,9 @@ class TaskDescription(Description):
 
     _checks: ClassVar[Mapping[str, Check]] = {
         UID: _uid,
+        SANDBOX: path,
+        STDOUT: path,
+        STDERR: path,
         RANKS: at_least(1),
         RANKS_PER_NODE: at_least(1),
         CORES_PER_RANK: at_least(1),

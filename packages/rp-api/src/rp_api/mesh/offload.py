@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -20,22 +21,29 @@ class Helpers:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+        self._lock = threading.Lock()
 
     def run(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `work()` in a helper thread, and `done(result)` in the loop afterwards.
 
-        An exception that leaves `work` is raised in the loop. Must be called in the thread of the loop.
+        An exception that leaves `work` is raised in the loop. After `close` nothing happens.
         """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix='helper')
-
         def finished(future: Future[Any]) -> None:
             if not future.cancelled():
                 self._loop.call_soon(lambda: done(future.result()))
 
-        self._pool.submit(work).add_done_callback(finished)
+        with self._lock:   # whoever closes is another thread
+            if self._closed:
+                return
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix='helper')
+            future = self._pool.submit(work)
+        future.add_done_callback(finished)
 
     def close(self, *, wait: bool) -> None:
         """Start nothing more; `wait` for what is running."""
+        with self._lock:
+            self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)

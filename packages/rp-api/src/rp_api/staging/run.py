@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from rp_api.errors import DescriptionError, StagingError
@@ -36,6 +37,15 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
             tracer.record(f'{name}_stop', uid, msg=directive['uid'])
             targets.append(target)
     return targets
+
+
+def remove_sandbox(sandboxes: Sandboxes) -> None:
+    """Delete a task's sandbox with all that is in it, unless that is the pilot's own one or holds it."""
+    import shutil  # takes long to load, and few tasks ask for this
+
+    own, pilot = os.path.realpath(sandboxes.task), os.path.realpath(sandboxes.pilot)
+    if os.path.commonpath([own, pilot]) != own:
+        shutil.rmtree(sandboxes.task, ignore_errors=True)
 
 
 def check_locations(directives: Iterable[Directive]) -> None:

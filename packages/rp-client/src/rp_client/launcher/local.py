@@ -21,6 +21,15 @@ _TAIL = 2048
 """Bytes of an agent's output that are shown when it fails."""
 
 
+# the sandbox, in which the agent runs, holds files of the user, which must not be taken for modules
+_PROGRAM = '''
+import os, sys
+sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
+from rp_agent.cli import main
+sys.exit(main())
+'''
+
+
 class _Agent:
     __slots__ = ('pidfd', 'process', 'start')
 
@@ -31,7 +40,7 @@ class _Agent:
 
 
 class LocalLauncher(Launcher):
-    """Starts `python -m rp_agent` with the interpreter of the application."""
+    """Starts `rp-agent` with the interpreter of the application."""
 
     def __init__(self, loop: Loop, session: str, on_end: Callable[[End], None]) -> None:
         super().__init__(on_end)
@@ -46,9 +55,14 @@ class LocalLauncher(Launcher):
         _write_private(config, json.dumps(start.config, indent=1))
         with open(start.sandbox / 'agent_0.out', 'ab') as out, open(start.sandbox / 'agent_0.err', 'ab') as err:
             process = subprocess.Popen(
-                [sys.executable, '-m', 'rp_agent', str(config)], cwd=start.sandbox, stdin=subprocess.DEVNULL,
+                [sys.executable, '-c', _PROGRAM, str(config)], cwd=start.sandbox, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True)
-        pidfd = pidfd_open(process.pid)
+        try:
+            pidfd = pidfd_open(process.pid)
+        except OSError:   # nobody would notice its end
+            process.kill()
+            process.wait()
+            raise
         assert pidfd is not None   # it is our child, and we have not waited for it
         self._agents[start.uid] = _Agent(start, process, pidfd)
         self._loop.add_fd(pidfd, lambda: self._ended(start.uid))
@@ -91,7 +105,8 @@ def _reason(uid: str, code: int) -> str | None:
     if code == 0:
         return None
     if code < 0:
-        return f'the agent of {uid} was killed by signal {-code} ({signal.Signals(-code).name})'
+        names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
+        return f'the agent of {uid} was killed by signal {-code}{names.get(-code, "")}'
     return f'the agent of {uid} ended with exit code {code}'
 
 

@@ -23,6 +23,8 @@ class RoundRobin(TaskScheduler):
         self._pilots.extend(pilots)
 
     def _bind(self) -> list[Binding]:
+        if not self._pilots:
+            return []
         bound = []
         for request in self._waiting.values():
             pilot = self._choose(request.pilot)

@@ -56,6 +56,8 @@ class TaskStagingInput(ClientComponent):
 
     def _stage(self, task: Task, directives: list[Directive]) -> PilotError | OSError | None:
         """What may take long; gives what went wrong."""
+        if task.uid in self._cancelled:
+            return None
         sandboxes = task_sandboxes(task)
         try:
             self.tracer.record('create_sandbox_start', task.uid)
@@ -85,9 +87,12 @@ class TaskStagingInput(ClientComponent):
         self.tracer.record('staging_in_tar_stop', task.uid)
 
     def _staged(self, task: Task, error: PilotError | OSError | None) -> None:
+        cancelled = task.uid in self._cancelled
         self._busy.discard(task.uid)
-        if task.uid in self._cancelled:
-            self._cancelled.discard(task.uid)
+        self._cancelled.discard(task.uid)
+        if task.state in states.FINAL:   # its pilot or the session has ended meanwhile
+            return
+        if cancelled:
             self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
         elif error is not None:
             self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any, NamedTuple
 
 from rp_api import states
@@ -10,7 +9,7 @@ from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
 from rp_api.errors import PilotError
 from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
-from rp_api.staging.run import run
+from rp_api.staging.run import remove_sandbox, run
 from rp_client.component import ClientComponent
 from rp_client.stager.base import OUTWARDS, client_directives, task_sandboxes
 from rp_client.task import Task
@@ -60,7 +59,7 @@ class TaskStagingOutput(ClientComponent):
             return error
         finally:
             if cleanup:   # the agent leaves it to the one who needs the sandbox last
-                shutil.rmtree(sandboxes.task, ignore_errors=True)
+                remove_sandbox(sandboxes)
         return None
 
     def _staged(self, finished: Finished, error: PilotError | OSError | None) -> None:

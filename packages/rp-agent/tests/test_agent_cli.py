@@ -1,0 +1,195 @@
+"""The program `rp-agent`: what it refuses, with which words, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rp_agent import cli
+from rp_api.errors import CoordinationError, PilotError
+from rp_api.mesh.loop import Loop
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a configuration that is good enough for an agent that is not run."""
+    monkeypatch.setattr(cli.parts, 'check_upstream', lambda: None)
+    path = tmp_path / 'agent_0.cfg'
+    path.write_text(json.dumps({'pilot_sandbox': str(tmp_path)}))
+    return str(path)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The configurations of agents that would have been run."""
+    configs: list[dict[str, Any]] = []
+    monkeypatch.setattr(cli, '_run', configs.append)
+    return configs
+
+
+class Program:
+    """Calls `main` in a process whose log nobody has set up yet; `level` is what it was set to."""
+
+    level = 0
+
+    def __call__(self, *arguments: str) -> int:
+        root = logging.RootLogger(logging.WARNING)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logging, 'root', root)
+            patch.setattr(cli, '_log', root)
+            try:
+                return cli.main(arguments)
+            finally:
+                self.level = root.level
+                for handler in root.handlers:
+                    handler.close()
+
+
+@pytest.fixture
+def main() -> Program:
+    return Program()
+
+
+@pytest.mark.parametrize('arguments', [[], ['a', 'b'], ['a', '-v', 'c']])
+def test_wrong_number_of_arguments(main: Program, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(*arguments) == 2
+    assert capsys.readouterr().err.startswith('usage: rp-agent CONFIG')
+
+
+def test_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, 'argv', ['rp-agent'])
+    assert cli.main() == 2
+    assert 'usage' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('content', 'words'), [
+    (None, 'No such file'), (b'', 'Expecting value'), (b'{"pilot_sandbox": ', 'Expecting value'),
+    (b'\xff\xfe', 'decode'), (b'[]', 'not the configuration of an agent'), (b'{}', 'pilot_sandbox'),
+    (b'{"pilot_sandbox": 7}', 'pilot_sandbox'), (b'{"pilot_sandbox": "/no/such/directory"}', '/no/such/directory'),
+    (b'{"pilot_sandbox": "a\\u0000b"}', 'null')])
+def test_configuration_that_cannot_be_used(main: Program, tmp_path: Path, content: bytes | None, words: str,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / 'agent_0.cfg'
+    if content is not None:
+        path.write_bytes(content)
+    assert main(str(path)) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f'rp-agent: cannot use {path}: ')
+    assert words in sentence
+
+
+def test_configuration_is_a_directory(main: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(str(tmp_path)) == 2
+    assert 'Is a directory' in capsys.readouterr().err
+
+
+def test_agent_gets_its_configuration(main: Program, config: str, tmp_path: Path,
+                                      started: list[dict[str, Any]]) -> None:
+    assert main(config) == 0
+    assert started == [{'pilot_sandbox': str(tmp_path)}]
+
+
+def test_other_radical_pilot_is_installed(main: Program, config: str, started: list[dict[str, Any]], tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> None:
+        raise PilotError('radical.pilot 1.103 is installed')
+
+    monkeypatch.setattr(cli.parts, 'check_upstream', refuse)
+    assert main(config) == 1
+    assert capsys.readouterr().err == 'rp-agent: radical.pilot 1.103 is installed\n'
+    assert started == []
+    assert 'radical.pilot 1.103 is installed' in (tmp_path / 'agent_0.log').read_text()
+
+
+def test_agent_that_cannot_go_on(main: Program, config: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
+    """The client shows the sentence; the trace is for the log."""
+    def run(_: dict[str, Any]) -> None:
+        raise CoordinationError('the hub speaks another protocol')
+
+    monkeypatch.setattr(cli, '_run', run)
+    assert main(config) == 1
+    assert capsys.readouterr().err == 'rp-agent: the hub speaks another protocol\n'
+    assert 'Traceback' in (tmp_path / 'agent_0.log').read_text()
+
+
+def test_mistake_in_the_agent_is_loud(main: Program, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: dict[str, Any]) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, '_run', run)
+    with pytest.raises(ZeroDivisionError):
+        main(config)
+
+
+@pytest.mark.parametrize(('name', 'level'), [
+    (None, logging.INFO), ('', logging.INFO), ('DEBUG', logging.DEBUG), ('debug', logging.DEBUG),
+    ('DEBUG_9', logging.DEBUG), ('Warning', logging.WARNING), ('ERROR', logging.ERROR), ('REPORT', logging.INFO),
+    ('17', logging.INFO)])
+def test_log_level(main: Program, config: str, started: list[dict[str, Any]], name: str | None, level: int,
+                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name in the environment keeps an agent from running."""
+    monkeypatch.delenv('RADICAL_PILOT_LOG_LVL', raising=False)
+    if name is not None:
+        monkeypatch.setenv('RADICAL_PILOT_LOG_LVL', name)
+    assert main(config) == 0
+    assert main.level == level
+
+
+def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Agent:
+        def __init__(self, config: dict[str, Any], loop: Loop) -> None:
+            loop.call_soon(self.fail)
+
+        def fail(self) -> None:
+            raise CoordinationError('no')
+
+        def close(self) -> None:
+            closed.append('agent')
+
+    monkeypatch.setattr(cli, 'Agent', Agent)
+    monkeypatch.setattr(cli, 'become_subreaper', lambda: None)
+    monkeypatch.setattr(cli, '_on_signal', lambda loop, callback: None)
+    assert main(config) == 1
+    assert closed == ['agent']
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signal_is_handled_in_the_loop(number: signal.Signals) -> None:
+    """Not where it comes: there something may be half done."""
+    program = '''
+import os, signal, sys
+from rp_agent.cli import _on_signal
+from rp_api.mesh.loop import Loop
+
+loop = Loop()
+_on_signal(loop, lambda: (print('told'), loop.stop()))
+
+def work():
+    os.kill(os.getpid(), int(sys.argv[1]))
+    print('went on')
+
+loop.call_soon(work)
+loop.call_later(20, os._exit, 9)
+loop.run()
+'''
+    done = subprocess.run([sys.executable, '-c', program, str(int(number))], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, 'went on\ntold\n', '')
+
+
+def test_module_is_the_program(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, '-m', 'rp_agent', str(tmp_path / 'none')], capture_output=True, text=True,
+                          timeout=30)
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('rp-agent: cannot use')
+    assert 'Traceback' not in done.stderr

@@ -1,0 +1,79 @@
+"""What a pilot gets on the machine that its agent runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rp_agent.resource_manager import fork, machine
+from rp_agent.resource_manager.base import Allocation, Request
+from rp_api.errors import ResourceError
+from rp_api.mesh import codec
+from rp_api.resources import NodeList
+
+FAKE = {'fake_resources': True, 'cores_per_node': 42, 'gpus_per_node': 6, 'mem_per_node': 500, 'lfs_size_per_node': 9}
+
+
+@pytest.fixture(autouse=True)
+def _this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four cores, two GPUs, 8 GB."""
+    monkeypatch.setattr(machine, 'usable_cores', lambda: 4)
+    monkeypatch.setattr(machine, 'usable_gpus', lambda environ: 2)
+    monkeypatch.setattr(machine, 'usable_memory', lambda: 8192)
+
+
+def allocate(platform: dict[str, Any] | None = None, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Allocation:
+    return fork.allocate(Request(nodes, cores, gpus), platform or {})
+
+
+def test_a_node_is_the_whole_machine() -> None:
+    assert allocate(nodes=1) == Allocation(('localhost',), 4, 2, 8192, 0)
+
+
+def test_a_pilot_that_asks_for_cores_gets_just_these() -> None:
+    assert allocate(cores=3) == Allocation(('localhost',), 3, 0, 8192, 0)
+    assert allocate(cores=1, gpus=2) == Allocation(('localhost',), 1, 2, 8192, 0)
+
+
+def test_a_pilot_that_asks_for_gpus_alone_gets_all_cores() -> None:
+    assert allocate(gpus=1) == Allocation(('localhost',), 4, 1, 8192, 0)
+
+
+@pytest.mark.parametrize(('wanted', 'sentence'), [
+    ({'cores': 5}, 'cores=5 of the pilot description is more than the 4'),
+    ({'gpus': 3, 'cores': 1}, 'gpus=3 of the pilot description is more than the 2'),
+    ({'nodes': 2}, 'nodes=2 of the pilot description is more than the 1')])
+def test_more_than_there_is_is_refused(wanted: dict[str, int], sentence: str) -> None:
+    with pytest.raises(ResourceError, match=sentence):
+        allocate(**wanted)
+
+
+def test_the_platform_definition_knows_better_than_the_machine() -> None:
+    assert allocate({'cores_per_node': 2, 'gpus_per_node': 1, 'mem_per_node': 10}, nodes=1) == Allocation(
+        ('localhost',), 2, 1, 10, 0)
+    with pytest.raises(ResourceError, match='cores=3'):
+        allocate({'cores_per_node': 2}, cores=3)
+
+
+def test_fake_resources_may_be_more_than_there_is() -> None:
+    assert allocate(FAKE, nodes=3) == Allocation(('localhost',) * 3, 42, 6, 500, 9)
+    assert allocate(FAKE, cores=1000, gpus=10) == Allocation(('localhost',), 1000, 10, 500, 9)
+
+
+def test_an_allocation_becomes_a_node_list() -> None:
+    allocation = allocate(FAKE, nodes=2)
+    nodes = NodeList(nodes=allocation.node_list())
+    assert (nodes.uniform, nodes.cores_per_node, nodes.gpus_per_node, nodes.mem_per_node, nodes.lfs_per_node) == (
+        True, 42, 6, 500, 9)
+    assert [(node.index, node.name) for node in nodes.nodes] == [(0, 'localhost'), (1, 'localhost')]
+    nodes.check()
+    assert nodes.find_slots({'n_cores': 42, 'n_gpus': 6, 'mem': 500, 'lfs': 9}, n_slots=2)
+
+
+def test_the_application_gets_to_see_what_there_is() -> None:
+    details = allocate(FAKE, nodes=2).details()
+    assert details == codec.unpack(codec.pack(details)), 'plain data'
+    assert len(details.pop('node_list')) == 2
+    assert details == {'cores_per_node': 42, 'gpus_per_node': 6, 'mem_per_node': 500, 'lfs_per_node': 9,
+                       'threads_per_core': 1, 'requested_nodes': 2, 'cores': 84, 'gpus': 12}

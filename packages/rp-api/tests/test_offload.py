@@ -1,0 +1,140 @@
+"""Blocking work beside an event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rp_api.mesh.loop import Loop
+from rp_api.mesh.offload import THREADS, Helpers
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """A loop that fails a test in which nothing happens any more."""
+    made = Loop()
+    made.call_later(PATIENCE, pytest.fail, 'the loop was not stopped')
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def helpers(loop: Loop) -> Iterator[Helpers]:
+    """Helpers that are closed at the end."""
+    made = Helpers(loop)
+    yield made
+    made.close(wait=True)
+
+
+def test_result_comes_back_in_the_loop(loop: Loop, helpers: Helpers) -> None:
+    seen: list[Any] = []
+
+    def done(result: Any) -> None:
+        seen.extend([result, threading.current_thread()])
+        loop.stop()
+
+    helpers.run(threading.current_thread, done)
+    loop.run()
+    worker, receiver = seen
+    assert receiver is threading.current_thread()
+    assert worker is not receiver
+
+
+def test_no_thread_before_there_is_work(loop: Loop) -> None:
+    before = threading.active_count()
+    helpers = Helpers(loop)
+    assert threading.active_count() == before
+    helpers.close(wait=True)
+
+
+def test_several_at_a_time(loop: Loop, helpers: Helpers) -> None:
+    """All helpers meet at a barrier, which none passes alone."""
+    barrier = threading.Barrier(THREADS)
+    results: list[int] = []
+
+    def done(position: int) -> None:
+        results.append(position)
+        if len(results) == THREADS:
+            loop.stop()
+
+    for _ in range(THREADS):
+        helpers.run(lambda: barrier.wait(PATIENCE), done)
+    loop.run()
+    assert sorted(results) == list(range(THREADS))
+
+
+def test_more_work_than_threads(loop: Loop, helpers: Helpers) -> None:
+    count = 10 * THREADS
+    results: list[int] = []
+
+    def done(result: int) -> None:
+        results.append(result)
+        if len(results) == count:
+            loop.stop()
+
+    for number in range(count):
+        helpers.run(lambda number=number: number, done)
+    loop.run()
+    assert sorted(results) == list(range(count))
+
+
+def test_exception_ends_the_loop(loop: Loop, helpers: Helpers) -> None:
+    helpers.run(lambda: 1 / 0, lambda _: pytest.fail('there is no result'))
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+
+
+def test_exception_of_the_receiver_ends_the_loop(loop: Loop, helpers: Helpers) -> None:
+    helpers.run(lambda: 0, lambda result: 1 / result)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+
+
+def test_close_drops_what_has_not_begun(loop: Loop) -> None:
+    helpers = Helpers(loop)
+    entered = threading.Semaphore(0)
+    gate = threading.Event()
+    results: list[str] = []
+
+    def work() -> str:
+        entered.release()
+        gate.wait(PATIENCE)
+        return 'begun'
+
+    for _ in range(THREADS):
+        helpers.run(work, results.append)
+    for _ in range(THREADS):
+        assert entered.acquire(timeout=PATIENCE)
+    helpers.run(lambda: 'queued', results.append)
+    helpers.close(wait=False)
+    gate.set()
+    helpers.close(wait=True)
+    loop.call_soon(loop.stop)
+    loop.run()
+    assert results == ['begun'] * THREADS
+
+
+@pytest.mark.parametrize('used', [False, True])
+def test_closed_helpers_do_nothing(loop: Loop, used: bool) -> None:
+    helpers = Helpers(loop)
+    if used:
+        helpers.run(lambda: None, lambda _: loop.stop())
+        loop.run()
+    helpers.close(wait=True)
+    before = threading.active_count()
+    helpers.run(pytest.fail, pytest.fail)
+    assert threading.active_count() == before
+
+
+def test_result_after_the_loop_has_gone_is_dropped(loop: Loop) -> None:
+    helpers = Helpers(loop)
+    gate = threading.Event()
+    helpers.run(lambda: gate.wait(PATIENCE), pytest.fail)
+    loop.close()
+    gate.set()
+    helpers.close(wait=True)

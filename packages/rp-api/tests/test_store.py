@@ -1,0 +1,331 @@
+"""The hub's file: idempotent inserts, states that only move forward, and feeds that miss nothing."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rp_api import states
+from rp_api.coordination import store as module
+from rp_api.coordination.store import Store
+from rp_api.errors import StateError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'hub.db'
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    store = Store(path)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """Two pilots, three tasks: a and c for p0, b for p1."""
+    store.insert_pilots([('p0', b'pilot 0'), ('p1', b'pilot 1')])
+    store.insert_tasks('p0', b'shared', [('a', b'A')])
+    store.insert_tasks('p1', b'other', [('b', b'B')])
+    store.insert_tasks('p0', b'third', [('c', b'C')])
+    store.commit()
+    return store
+
+
+def state_of(store: Store, uid: str) -> tuple[str, bytes | None]:
+    return {row[0]: (row[2], row[3]) for row in store.results()}[uid]
+
+
+def pilot_states(path: Path) -> dict[str, str]:
+    database = sqlite3.connect(path)
+    try:
+        return dict(database.execute('SELECT uid, state FROM pilots'))
+    finally:
+        database.close()
+
+
+def move(store: Store, uid: str, state: str, info: bytes | None = None, *, announce: bool = True) -> None:
+    store.update_tasks([(uid, state, info)], announce=announce)
+
+
+# what goes in
+
+
+def test_tasks_come_out_in_the_order_in_which_they_came(filled: Store) -> None:
+    rows, upto = filled.new_tasks('p0', 0, 10)
+    assert [(uid, filled.shared(shared), description) for _, uid, shared, description in rows] == [
+        ('a', b'shared', b'A'), ('c', b'third', b'C')]
+    assert upto == filled.rev
+    assert [row[1] for row in filled.new_tasks('p1', 0, 10).rows] == ['b']
+    assert filled.new_tasks('nobody', 0, 10) == ([], filled.rev)
+
+
+def test_what_is_there_already_stays_as_it_is(filled: Store) -> None:
+    move(filled, 'a', states.AGENT_EXECUTING)
+    filled.insert_tasks('p1', b'new', [('a', b'changed'), ('d', b'D')])
+    filled.insert_pilots([('p0', b'changed')])
+    filled.commit()
+    assert state_of(filled, 'a') == (states.AGENT_EXECUTING, None)
+    assert [row[1] for row in filled.new_tasks('p0', 0, 10).rows] == ['a', 'c']
+    assert [row[1] for row in filled.new_tasks('p1', 0, 10).rows] == ['b', 'd']
+    assert len(filled.live_pilots()) == 2
+
+
+def test_new_tasks_are_bound_but_not_started(filled: Store) -> None:
+    assert state_of(filled, 'a') == (states.AGENT_STAGING_INPUT_PENDING, None)
+
+
+def test_commands_come_out_in_order_for_their_pilot(store: Store) -> None:
+    for pilot, command in (('p0', b'one'), ('p1', b'two'), ('p0', b'three')):
+        store.insert_command(pilot, command)
+    assert [row[1] for row in store.new_commands('p0', 0, 10).rows] == [b'one', b'three']
+    assert [row[1] for row in store.new_commands('p1', 0, 10).rows] == [b'two']
+
+
+def test_meta_data_can_be_replaced(store: Store, path: Path) -> None:
+    store.set_meta([('session', 's0')])
+    store.set_meta([('session', 's1'), ('protocol', '1')])
+    store.commit()
+    database = sqlite3.connect(path)
+    assert dict(database.execute("SELECT key, value FROM meta WHERE key != 'rev'")) == {
+        'session': 's1', 'protocol': '1'}
+    database.close()
+
+
+# states
+
+
+def test_a_state_only_moves_forward(filled: Store) -> None:
+    move(filled, 'a', states.AGENT_EXECUTING, b'info')
+    move(filled, 'a', states.AGENT_SCHEDULING, b'old news')
+    assert state_of(filled, 'a') == (states.AGENT_EXECUTING, b'info')
+    move(filled, 'a', states.AGENT_EXECUTING, b'again')
+    assert state_of(filled, 'a') == (states.AGENT_EXECUTING, b'info')
+
+
+def test_what_is_known_stays_known_unless_there_is_news(filled: Store) -> None:
+    move(filled, 'a', states.AGENT_EXECUTING, b'info')
+    move(filled, 'a', states.DONE)
+    assert state_of(filled, 'a') == (states.DONE, b'info')
+
+
+@pytest.mark.parametrize(('first', 'second'), list(itertools.permutations(states.FINAL, 2)))
+def test_final_states_change_as_the_model_says(filled: Store, path: Path, first: str, second: str) -> None:
+    for model, update in ((states.TASK, filled.update_tasks), (states.PILOT, filled.update_pilots)):
+        uid = 'a' if model is states.TASK else 'p0'
+        update([(uid, first, None)], announce=True)
+        update([(uid, second, None)], announce=True)
+        filled.commit()
+        found = state_of(filled, 'a')[0] if model is states.TASK else pilot_states(path)['p0']
+        try:
+            expected, _ = model.progress(first, second)
+        except StateError:
+            expected = first
+        assert found == expected
+
+
+def test_an_unknown_state_is_refused_and_changes_nothing(filled: Store) -> None:
+    with pytest.raises(StateError, match='NOWHERE'):
+        filled.update_tasks([('a', states.DONE, None), ('c', 'NOWHERE', None)], announce=True)
+    assert state_of(filled, 'a')[0] == states.AGENT_STAGING_INPUT_PENDING
+
+
+def test_an_update_of_an_unknown_task_changes_nothing(filled: Store) -> None:
+    move(filled, 'nobody', states.DONE)
+    assert [row[0] for row in filled.results()] == ['a', 'b', 'c']
+    assert filled.tasks_since(0, 10).rows == []
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(news=st.lists(st.sampled_from(states.TASK.names), max_size=8))
+def test_states_follow_the_model_whatever_is_reported(filled: Store, news: list[str]) -> None:
+    uid = f'h{filled.rev}'
+    filled.insert_tasks('p0', b'', [(uid, b'')])
+    expected = states.AGENT_STAGING_INPUT_PENDING
+    for state in news:
+        move(filled, uid, state)
+        with suppress(StateError):   # a final state stays
+            expected, _ = states.TASK.progress(expected, state)
+        assert state_of(filled, uid)[0] == expected
+
+
+# feeds
+
+
+def test_only_announced_changes_are_fed(filled: Store) -> None:
+    move(filled, 'a', states.DONE, announce=False)
+    move(filled, 'b', states.DONE, b'info')
+    rows, upto = filled.tasks_since(0, 10)
+    assert [row[1:] for row in rows] == [('b', states.DONE, b'info')]
+    assert filled.tasks_since(upto, 10).rows == []
+
+
+def test_a_change_is_fed_once_in_the_order_of_the_last_changes(filled: Store) -> None:
+    for uid, state in (('a', states.AGENT_EXECUTING), ('b', states.AGENT_EXECUTING), ('a', states.DONE)):
+        move(filled, uid, state)
+    rows, upto = filled.tasks_since(0, 10)
+    assert [row[1:3] for row in rows] == [('b', states.AGENT_EXECUTING), ('a', states.DONE)]
+    move(filled, 'b', states.FAILED)
+    assert [row[1:3] for row in filled.tasks_since(upto, 10).rows] == [('b', states.FAILED)]
+
+
+def test_changes_of_pilots_are_fed(filled: Store) -> None:
+    filled.update_pilots([('p1', states.PMGR_ACTIVE, b'nodes')], announce=True)
+    rows, upto = filled.pilots_since(0, 10)
+    assert [row[1:] for row in rows] == [('p1', states.PMGR_ACTIVE, b'nodes')]
+    assert filled.pilots_since(upto, 10).rows == []
+
+
+def test_tasks_that_have_left_the_agent_are_not_fed_to_one(filled: Store) -> None:
+    move(filled, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
+    assert [row[1] for row in filled.new_tasks('p0', 0, 10).rows] == ['c']
+    move(filled, 'c', states.CANCELED, announce=False)
+    assert filled.new_tasks('p0', 0, 10).rows == []
+
+
+@pytest.mark.parametrize('feed', ['new_tasks', 'new_commands', 'tasks_since', 'pilots_since'])
+def test_a_batch_has_a_limit_and_says_how_far_it_goes(store: Store, feed: str) -> None:
+    for number in range(10):
+        uid = f'u{number}'
+        store.insert_pilots([(uid, b'')])
+        store.insert_tasks('p', b'', [(uid, b'')])
+        store.insert_command('p', uid.encode())
+    for number in range(10):
+        uid = f'u{number}'
+        store.update_pilots([(uid, states.PMGR_ACTIVE, None)], announce=True)
+        move(store, uid, states.AGENT_EXECUTING)
+    arguments = ('p',) if feed.startswith('new') else ()
+    seen, since = [], 0
+    while (batch := getattr(store, feed)(*arguments, since, 4)).rows:
+        assert len(batch.rows) <= 4
+        seen += batch.rows
+        since = batch.upto
+    assert len(seen) == len(set(seen)) == 10
+    assert [row[0] for row in seen] == sorted(row[0] for row in seen)
+    assert since == store.rev
+
+
+def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, 'MANY_BYTES', 100)
+    store.insert_tasks('p', b'', [(f't{number}', b'x' * 60) for number in range(4)] + [('big', b'x' * 1000)])
+    rows, upto = store.new_tasks('p', 0, 10)
+    assert [row[1] for row in rows] == ['t0', 't1']
+    assert upto == rows[-1][0]
+    rows, upto = store.new_tasks('p', upto, 10)
+    assert [row[1] for row in rows] == ['t2', 't3']
+    assert [row[1] for row in store.new_tasks('p', upto, 10).rows] == ['big']
+
+
+# counts
+
+
+def test_unfinished_are_the_tasks_that_live_pilots_still_have(filled: Store) -> None:
+    assert filled.unfinished() == 3
+    move(filled, 'a', states.AGENT_STAGING_OUTPUT)
+    assert filled.unfinished() == 3
+    move(filled, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
+    assert filled.unfinished() == 2
+    move(filled, 'c', states.FAILED)
+    assert filled.unfinished() == 1
+    filled.update_pilots([('p1', states.FAILED, None)], announce=True)
+    assert filled.unfinished() == 0
+    filled.insert_tasks('never heard of', b'', [('lost', b'')])
+    assert filled.unfinished() == 0
+
+
+def test_live_pilots_are_those_that_are_not_final(filled: Store) -> None:
+    filled.update_pilots([('p0', states.PMGR_ACTIVE, None)], announce=True)
+    assert sorted(filled.live_pilots()) == ['p0', 'p1']
+    filled.update_pilots([('p0', states.DONE, None)], announce=True)
+    assert filled.live_pilots() == ['p1']
+
+
+# what survives
+
+
+def test_a_reopened_file_has_everything_and_goes_on_counting(filled: Store, path: Path) -> None:
+    move(filled, 'a', states.AGENT_EXECUTING)
+    filled.close()
+    again = Store(path)
+    try:
+        assert [row[1] for row in again.new_tasks('p0', 0, 10).rows] == ['a', 'c']
+        assert again.rev == filled.rev
+        again.insert_tasks('p0', b'', [('d', b'')])
+        assert again.new_tasks('p0', filled.rev, 10).rows[0][1] == 'd'
+    finally:
+        again.close()
+
+
+def test_revisions_that_had_no_effect_are_not_used_again(filled: Store, path: Path) -> None:
+    """A reader has seen them; what would get their numbers would never reach it."""
+    filled.insert_tasks('p0', b'', [('a', b''), ('c', b'')])
+    move(filled, 'a', states.NEW)
+    filled.commit()
+    seen = filled.new_tasks('p0', 0, 10).upto
+    filled.close()
+    again = Store(path)
+    try:
+        again.insert_tasks('p0', b'', [('d', b'')])
+        assert [row[1] for row in again.new_tasks('p0', seen, 10).rows] == ['d']
+    finally:
+        again.close()
+
+
+KILLED = '''
+import os, signal, sys
+from rp_api.coordination.store import Store
+
+store = Store(sys.argv[1])
+store.insert_tasks('p0', b'', [('committed', b'')])
+store.commit()
+store.insert_tasks('p0', b'', [('not committed', b'')])
+store.update_tasks([('committed', 'DONE', None)], announce=True)
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+
+
+def test_after_a_kill_the_file_is_as_it_was_at_the_last_commit(path: Path) -> None:
+    assert subprocess.run([sys.executable, '-c', KILLED, str(path)]).returncode == -9
+    store = Store(path)
+    try:
+        assert [row[0] for row in store.results()] == ['committed']
+        assert state_of(store, 'committed')[0] == states.AGENT_STAGING_INPUT_PENDING
+    finally:
+        store.close()
+
+
+def test_others_can_read_what_was_committed_while_the_hub_works(filled: Store, path: Path) -> None:
+    reader = sqlite3.connect(f'file:{path}?mode=ro', uri=True)
+    try:
+        filled.insert_tasks('p0', b'', [('d', b'')])
+        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY rev')] == ['a', 'b', 'c']
+        filled.commit()
+        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY rev')] == ['a', 'b', 'c', 'd']
+    finally:
+        reader.close()
+
+
+def test_commit_and_close_can_be_repeated(filled: Store, path: Path) -> None:
+    filled.commit()
+    filled.commit()
+    filled.insert_command('p0', b'said last')
+    filled.close()
+    filled.close()
+    again = Store(path)
+    try:
+        assert [row[1] for row in again.new_commands('p0', 0, 10).rows] == [b'said last']
+    finally:
+        again.close()

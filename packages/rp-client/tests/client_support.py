@@ -1,0 +1,154 @@
+"""What the tests of the client's parts share: pilots and tasks without a session, and an engine without a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rp_api.coordination.contract import ClientConnection, Submission, Update
+from rp_api.description.pilot import PilotDescription
+from rp_api.description.task import TaskDescription
+from rp_api.mesh import codec
+from rp_api.mesh.loop import Loop
+from rp_api.staging import expand
+from rp_client.launcher.sandbox import PilotSandboxes
+from rp_client.pilot import Pilot
+from rp_client.task import Task
+from rp_profiling.tracer import Tracer
+
+
+class Manager:
+    """Takes the place of pilot and task manager: knows what handles ask them for."""
+
+    def __init__(self, base: Path | str = '/client') -> None:
+        self.uid = 'manager.0000'
+        self.session = self
+        self.client_sandbox = str(base)
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('_'):
+            raise AttributeError(name)
+        return lambda *args: self.calls.append((name, *args))
+
+
+class Events(Tracer):
+    """A trace that is kept: event, uid, state and message of each row."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 'test')
+        self.rows: list[tuple[str, str, str, str]] = []
+
+    def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
+        self.rows.append((event, uid, state, msg))
+
+    def record_bulk(self, event: str, uids: Sequence[str], state: str = '', msg: str = '') -> None:
+        for uid in uids:
+            self.record(event, uid, state, msg)
+
+    def about(self, uid: str) -> list[str]:
+        """The events of an entity, without its states."""
+        return [event for event, who, _, _ in self.rows if who == uid and event != 'advance']
+
+
+class Later:
+    """Takes the place of helper threads: work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], object]]] = []
+
+    def __call__(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        self.waiting.append((work, done))
+
+    def work(self) -> None:
+        """Do all that there is."""
+        while self.waiting:
+            work, done = self.waiting.pop(0)
+            done(work())
+
+
+class Connection(ClientConnection):
+    """Takes the place of the connection to the hub: keeps what is sent, and has room when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = True
+        self.tasks: list[tuple[str, list[Submission]]] = []
+        self.updates: list[list[Update]] = []
+        self.commands: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def room(self) -> bool:
+        return self.free
+
+    @property
+    def settled(self) -> bool:
+        return True
+
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
+        raise NotImplementedError
+
+    def update_pilots(self, updates: Sequence[Update]) -> None:
+        raise NotImplementedError
+
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission]) -> None:
+        assert self.room
+        self.tasks.append((pilot, list(tasks)))
+
+    def update_tasks(self, updates: Sequence[Update]) -> None:
+        self.updates.append(list(updates))
+
+    def command(self, pilot: str, command: Mapping[str, Any]) -> None:
+        self.commands.append((pilot, dict(command)))
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class Calls:
+    """Takes the place of the thread for callbacks: keeps what it would have called."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> None:
+        self.made.append((callback, *args))
+
+
+class Engine:
+    """Takes the place of the engine; `turn` runs what is due in its loop."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.connection = Connection()
+        self.dispatcher = Calls()
+        self.on_room: list[Callable[[], None]] = []
+
+    def turn(self) -> None:
+        """Run all callbacks that wait, and those that they ask for."""
+        while self.loop._ready:
+            self.loop._run_ready()
+
+    def have_room(self) -> None:
+        """Say that more can be sent."""
+        self.connection.free = True
+        for callback in self.on_room:
+            callback()
+
+
+def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Any = None, **description: Any) -> Pilot:
+    """A new pilot, whose directories are below `base`."""
+    description = {'resource': 'local.localhost', 'cores': 1, 'uid': uid} | description
+    sandboxes = PilotSandboxes(f'{base}/client', f'{base}/resource', f'{base}/resource/session',
+                               f'{base}/resource/session/{uid}')
+    return Pilot(manager or Manager(), uid, PilotDescription(description), sandboxes)
+
+
+def a_task(uid: str = 'task.000000', manager: Any = None, **description: Any) -> Task:
+    """A new task."""
+    for name in ('input_staging', 'output_staging'):
+        if name in description:
+            description[name] = expand(description[name])
+    sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
+    return Task(manager or Manager(), uid, codec.pack(sparse))

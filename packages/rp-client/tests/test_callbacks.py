@@ -1,0 +1,227 @@
+"""Callbacks come in order, in a thread of their own, and no one of them can stop the others."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
+
+pytestmark = pytest.mark.timeout(30)
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    dispatcher = Dispatcher('the callbacks')
+    yield dispatcher
+    dispatcher.close(PATIENCE)
+    assert 'the callbacks' not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+
+
+def one(*args: Any) -> None:
+    """A callback."""
+
+
+def other(*args: Any) -> None:
+    """Another callback."""
+
+
+# who calls
+
+
+def test_callbacks_come_in_order_in_one_other_thread(dispatcher: Dispatcher) -> None:
+    seen: list[tuple[int, str]] = []
+    for number in range(100):
+        dispatcher.call(lambda number: seen.append((number, threading.current_thread().name)), number)
+    dispatcher.close(PATIENCE)
+    assert seen == [(number, 'the callbacks') for number in range(100)]
+
+
+def failing(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize('error', [ZeroDivisionError('on purpose'), SystemExit(1), KeyboardInterrupt()],
+                         ids=lambda error: type(error).__name__)
+def test_what_a_callback_raises_is_logged_and_stops_nobody(
+        dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+    seen: list[str] = []
+    dispatcher.call(seen.append, 'before')
+    dispatcher.call(failing, error)
+    dispatcher.call(seen.append, 'after')
+    with caplog.at_level(logging.ERROR):
+        dispatcher.close(PATIENCE)
+    assert seen == ['before', 'after']
+    record, = caplog.records
+    assert record.getMessage() == 'callback failing failed'
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+
+
+def test_a_callback_without_a_name_can_fail_too(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    class Nameless:
+        def __call__(self) -> None:
+            raise ValueError('on purpose')
+
+        def __repr__(self) -> str:
+            return 'a nameless one'
+
+    dispatcher.call(Nameless())
+    dispatcher.close(PATIENCE)
+    assert 'a nameless one' in caplog.text
+
+
+def test_a_callback_may_wait_and_may_ask_for_others(dispatcher: Dispatcher) -> None:
+    """It holds up the other callbacks, but not those who report."""
+    go, seen = threading.Event(), []
+
+    def slow() -> None:
+        assert go.wait(PATIENCE)
+        seen.append('slow')
+        dispatcher.call(seen.append, 'last')
+
+    dispatcher.call(slow)
+    dispatcher.call(seen.append, 'next')
+    assert seen == []
+    go.set()
+    done = threading.Event()
+    dispatcher.call(lambda: dispatcher.call(done.set))
+    assert done.wait(PATIENCE)
+    assert seen == ['slow', 'next', 'last']
+
+
+def test_no_thread_is_started_for_nothing() -> None:
+    before = threading.active_count()
+    Dispatcher('idle').close(PATIENCE)
+    assert threading.active_count() == before
+
+
+def test_close_does_not_wait_longer_than_asked(dispatcher: Dispatcher) -> None:
+    go = threading.Event()
+    dispatcher.call(go.wait, PATIENCE)
+    dispatcher.close(0.01)
+    go.set()
+
+
+def test_close_from_a_callback_does_not_wait_for_itself(dispatcher: Dispatcher) -> None:
+    dispatcher.call(dispatcher.close, PATIENCE)
+    dispatcher.close(PATIENCE)
+
+
+# who is called
+
+
+def test_callbacks_are_selected_by_metric_in_the_order_of_registration(registry: Registry) -> None:
+    assert not registry
+    registry.add(one, 'TASK_STATE')
+    registry.add(other, 'WAIT_QUEUE_SIZE', data=7)
+    registry.add(other, 'TASK_STATE', data={'x': 1}, uid='task.0')
+    assert registry
+    assert registry.select('TASK_STATE') == [(one, None, None), (other, {'x': 1}, 'task.0')]
+    assert registry.select('WAIT_QUEUE_SIZE') == [(other, 7, None)]
+
+
+def test_unknown_metrics_are_refused_everywhere(registry: Registry) -> None:
+    sentence = "metric 'PILOT_STATE' is unknown, allowed are: TASK_STATE, WAIT_QUEUE_SIZE"
+    with pytest.raises(ValueError, match=sentence):
+        registry.add(one, 'PILOT_STATE')
+    with pytest.raises(ValueError, match=sentence):
+        registry.remove(one, ['TASK_STATE', 'PILOT_STATE'])
+    with pytest.raises(ValueError, match=sentence):
+        registry.check('PILOT_STATE')
+    assert not registry
+
+
+def test_what_cannot_be_called_is_refused(registry: Registry) -> None:
+    with pytest.raises(ValueError, match=r"callback 'one' cannot be called"):
+        registry.add('one', 'TASK_STATE')  # type: ignore[arg-type]
+
+
+def test_a_callback_can_be_removed_for_a_metric_an_entity_or_altogether(registry: Registry) -> None:
+    for metric in ('TASK_STATE', 'WAIT_QUEUE_SIZE'):
+        for uid in (None, 'a', 'b'):
+            registry.add(one, metric, uid=uid)
+    registry.add(other, 'TASK_STATE')
+    registry.remove(one, ['WAIT_QUEUE_SIZE'])
+    assert registry.select('WAIT_QUEUE_SIZE') == []
+    registry.remove(one, ['TASK_STATE'], uid='a')
+    assert registry.select('TASK_STATE') == [(one, None, None), (one, None, 'b'), (other, None, None)]
+    registry.remove(one, ['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+    assert registry.select('TASK_STATE') == [(other, None, None)]
+
+
+def test_all_callbacks_can_be_removed(registry: Registry) -> None:
+    registry.add(one, 'TASK_STATE')
+    registry.add(other, 'WAIT_QUEUE_SIZE')
+    registry.remove(None, ['TASK_STATE'])
+    assert registry.select('WAIT_QUEUE_SIZE')
+    registry.remove(None, ['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+    assert not registry
+    registry.remove(None, ['TASK_STATE'])
+
+
+def test_a_callback_that_was_not_registered_cannot_be_removed(registry: Registry) -> None:
+    registry.add(one, 'TASK_STATE', uid='a')
+    for callback, metric, uid in ((other, 'TASK_STATE', None), (one, 'WAIT_QUEUE_SIZE', None),
+                                  (one, 'TASK_STATE', 'b')):
+        with pytest.raises(ValueError, match='is not registered'):
+            registry.remove(callback, [metric], uid=uid)
+    assert registry.select('TASK_STATE') == [(one, None, 'a')]
+
+
+def test_methods_are_recognised(registry: Registry) -> None:
+    """A bound method is another object each time it is looked up."""
+    seen: list[Any] = []
+    registry.add(seen.append, 'TASK_STATE')
+    registry.remove(seen.append, ['TASK_STATE'])
+    assert not registry
+
+
+def test_a_selection_does_not_change_while_others_register(registry: Registry) -> None:
+    registry.add(one, 'TASK_STATE')
+    selected = registry.select('TASK_STATE')
+    entries = registry._entries
+    registry.add(other, 'TASK_STATE')
+    registry.remove(one, ['TASK_STATE'])
+    assert selected == [(one, None, None)]
+    assert len(entries) == 1
+
+
+# what is passed
+
+
+def test_data_is_passed_only_if_there_is_any() -> None:
+    assert arguments('task', 'DONE', data=None) == ('task', 'DONE')
+    assert arguments('task', 'DONE', data={}) == ('task', 'DONE', {})
+    assert arguments(3, data=0) == (3, 0)
+
+
+@pytest.mark.parametrize(('value', 'bulk'), [
+    (None, False), ('', False), ('FALSE', False), ('no', False), ('0', False), ('True', True), ('TRUE', True),
+    ('yes', True), ('1', True)])
+def test_bulks_have_to_be_asked_for(monkeypatch: pytest.MonkeyPatch, value: str | None, bulk: bool) -> None:
+    if value is None:
+        monkeypatch.delenv('RADICAL_PILOT_BULK_CB', raising=False)
+    else:
+        monkeypatch.setenv('RADICAL_PILOT_BULK_CB', value)
+    assert bulk_callbacks() is bulk
+
+
+def test_the_thread_does_not_keep_the_application_alive() -> None:
+    """An application that forgets to close its session can still end."""
+    program = ('import threading\nfrom rp_client.callbacks import Dispatcher\nready = threading.Event()\n'
+               'Dispatcher("x").call(ready.set)\nassert ready.wait(10)\n')
+    assert subprocess.run([sys.executable, '-c', program], timeout=PATIENCE).returncode == 0

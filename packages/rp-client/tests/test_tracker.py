@@ -1,0 +1,245 @@
+"""States move forward only, each is announced once and in order, and what is known comes with the state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rp_api import states
+from rp_client.callbacks import Dispatcher, Registry
+from rp_client.tracker import Change, Tracker
+
+pytestmark = pytest.mark.timeout(30)
+
+PATIENCE = 20.0
+LINE = [name for name in states.TASK.names if name not in states.FINAL]
+
+
+class Thing:
+    """An entity that remembers when it learnt what."""
+
+    def __init__(self, uid: str, state: str = states.NEW) -> None:
+        self.uid = uid
+        self._state = state
+        self.learnt: list[tuple[str, dict[str, Any]]] = []
+        self.callbacks = Registry(['TASK_STATE'])
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def _learn(self, info: dict[str, Any]) -> None:
+        self.learnt.append((self._state, info))
+
+
+class Direct(Dispatcher):
+    """Calls at once."""
+
+    def call(self, callback: Any, *args: Any) -> None:
+        callback(*args)
+
+
+class Watch:
+    """A tracker, and what it announces: (uid, state)."""
+
+    def __init__(self) -> None:
+        self.registry = Registry(['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+        self.tracker = Tracker(states.TASK, 'TASK_STATE', self.registry, Direct('x'))
+        self.seen: list[tuple[str, str]] = []
+        self.registry.add(lambda thing, state: self.seen.append((thing.uid, state)), 'TASK_STATE')
+
+    def move(self, thing: Thing, state: str, info: dict[str, Any] | None = None) -> list[Change]:
+        return self.tracker.apply([Change(thing, state, info)])
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    monkeypatch.delenv('RADICAL_PILOT_BULK_CB', raising=False)
+    return Watch()
+
+
+def states_of(watch: Watch) -> list[str]:
+    return [state for _, state in watch.seen]
+
+
+# states
+
+
+def test_skipped_states_are_announced_once_in_order(watch: Watch) -> None:
+    thing = Thing('a')
+    real = watch.move(thing, states.AGENT_EXECUTING)
+    assert real == [Change(thing, states.AGENT_EXECUTING, None)]
+    assert thing.state == states.AGENT_EXECUTING
+    assert states_of(watch) == LINE[1:LINE.index(states.AGENT_EXECUTING) + 1]
+    watch.move(thing, states.DONE)
+    assert states_of(watch) == [*LINE[1:], states.DONE]
+
+
+@pytest.mark.parametrize('end', [states.FAILED, states.CANCELED])
+def test_a_bad_end_is_announced_alone(watch: Watch, end: str) -> None:
+    watch.move(Thing('a', states.TMGR_SCHEDULING), end)
+    assert states_of(watch) == [end]
+
+
+def test_before_a_bad_end_comes_what_was_really_reached(watch: Watch) -> None:
+    thing = Thing('a', states.AGENT_STAGING_INPUT_PENDING)
+    info = {'reached': states.AGENT_SCHEDULING, 'exception': 'too large'}
+    assert watch.move(thing, states.FAILED, info) == [Change(thing, states.FAILED, info)]
+    assert states_of(watch) == [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
+                                states.FAILED]
+
+
+def test_what_was_reached_long_ago_is_not_announced_again(watch: Watch) -> None:
+    thing = Thing('a', states.AGENT_EXECUTING)
+    watch.move(thing, states.CANCELED, {'reached': states.AGENT_SCHEDULING})
+    assert states_of(watch) == [states.CANCELED]
+
+
+@pytest.mark.parametrize(('state', 'late'), [
+    (states.AGENT_EXECUTING, states.AGENT_SCHEDULING), (states.AGENT_EXECUTING, states.AGENT_EXECUTING),
+    (states.DONE, states.AGENT_EXECUTING), (states.DONE, states.FAILED), (states.DONE, states.CANCELED),
+    (states.FAILED, states.DONE), (states.FAILED, states.CANCELED), (states.AGENT_EXECUTING, 'NOWHERE'),
+    (states.AGENT_EXECUTING, states.PMGR_ACTIVE)])
+def test_late_and_impossible_news_changes_nothing(watch: Watch, state: str, late: str) -> None:
+    thing = Thing('a', state)
+    assert watch.move(thing, late) == []
+    assert thing.state == state
+    assert watch.seen == []
+
+
+@pytest.mark.parametrize('end', [states.DONE, states.FAILED])
+def test_a_cancellation_can_be_corrected_by_what_really_happened(watch: Watch, end: str) -> None:
+    thing = Thing('a', states.CANCELED)
+    assert watch.move(thing, end, {'reached': states.AGENT_EXECUTING, 'exit_code': 3})
+    assert thing.state == end
+    assert states_of(watch) == [end]
+    assert thing.learnt[0][1]['exit_code'] == 3
+
+
+@given(news=st.lists(st.sampled_from(states.TASK.names), max_size=12))
+def test_each_state_is_announced_at_most_once_and_forward(news: list[str]) -> None:
+    watch, thing = Watch(), Thing('a')
+    for state in news:
+        watch.move(thing, state)
+    seen = states_of(watch)
+    values = [states.TASK.value(state) for state in seen]
+    assert values == sorted(values)
+    assert len(seen) == len(set(seen))
+    assert thing.state == (seen[-1] if seen else states.NEW)
+    finals = [state for state in seen if state in states.FINAL]
+    assert len(finals) <= 1 or finals[0] == states.CANCELED
+
+
+# what becomes known
+
+
+def test_what_is_known_is_there_before_the_state_can_be_seen(watch: Watch) -> None:
+    thing = Thing('a', states.AGENT_EXECUTING)
+    info = {'exit_code': 0, 'reached': states.AGENT_STAGING_OUTPUT}
+    watch.move(thing, states.DONE, info)
+    assert thing.learnt == [(states.AGENT_STAGING_OUTPUT, info)]
+
+
+def test_more_may_become_known_in_the_same_state(watch: Watch) -> None:
+    thing = Thing('a', states.AGENT_EXECUTING)
+    assert watch.move(thing, states.AGENT_EXECUTING, {'slots': []}) == []
+    assert thing.learnt == [(states.AGENT_EXECUTING, {'slots': []})]
+    assert watch.seen == []
+
+
+def test_old_news_teaches_nothing(watch: Watch) -> None:
+    thing = Thing('a', states.DONE)
+    watch.move(thing, states.AGENT_EXECUTING, {'exit_code': 1})
+    watch.move(thing, states.FAILED, {'exit_code': 1})
+    assert thing.learnt == []
+
+
+# bulks, waits and callbacks
+
+
+def test_a_bulk_gives_its_real_changes_in_order(watch: Watch) -> None:
+    a, b, c = Thing('a'), Thing('b', states.DONE), Thing('c')
+    real = watch.tracker.apply([Change(a, states.TMGR_SCHEDULING_PENDING), Change(b, states.AGENT_EXECUTING),
+                                Change(c, states.FAILED, {'x': 1}), Change(a, states.TMGR_SCHEDULING)])
+    assert [(change.entity.uid, change.state) for change in real] == [
+        ('a', states.TMGR_SCHEDULING_PENDING), ('c', states.FAILED), ('a', states.TMGR_SCHEDULING)]
+    assert watch.seen == [('a', states.TMGR_SCHEDULING_PENDING), ('c', states.FAILED), ('a', states.TMGR_SCHEDULING)]
+
+
+def test_an_empty_bulk_is_no_problem(watch: Watch) -> None:
+    assert watch.tracker.apply(iter(())) == []
+
+
+def test_those_who_wait_are_woken(watch: Watch) -> None:
+    thing = Thing('a')
+    results: list[bool] = []
+    waiter = threading.Thread(target=lambda: results.append(watch.tracker.board.wait([thing], None, PATIENCE)))
+    waiter.start()
+    watch.move(thing, states.AGENT_EXECUTING)
+    watch.move(thing, states.FAILED)
+    waiter.join()
+    assert results == [True]
+
+
+def test_states_can_be_seen_when_callbacks_come(watch: Watch) -> None:
+    thing = Thing('a')
+    seen: list[str] = []
+    watch.registry.add(lambda thing, state: seen.append(thing.state), 'TASK_STATE')
+    watch.move(thing, states.DONE)
+    assert set(seen) == {states.DONE}
+
+
+def test_callbacks_may_be_for_one_entity_and_have_data(watch: Watch) -> None:
+    seen: list[tuple[Any, ...]] = []
+    watch.registry.add(lambda *args: seen.append(args), 'TASK_STATE', data='mine', uid='b')
+    watch.registry.add(lambda *args: pytest.fail('another metric'), 'WAIT_QUEUE_SIZE')
+    a, b = Thing('a'), Thing('b')
+    watch.tracker.apply([Change(a, states.FAILED), Change(b, states.FAILED)])
+    assert seen == [(b, states.FAILED, 'mine')]
+    assert watch.seen == [('a', states.FAILED), ('b', states.FAILED)]
+
+
+def test_entities_have_callbacks_of_their_own(watch: Watch) -> None:
+    a, b = Thing('a'), Thing('b')
+    seen: list[tuple[Any, ...]] = []
+    a.callbacks.add(lambda *args: seen.append(args), 'TASK_STATE', data=1)
+    watch.tracker.apply([Change(a, states.TMGR_SCHEDULING), Change(b, states.TMGR_SCHEDULING)])
+    assert seen == [(a, states.TMGR_SCHEDULING_PENDING, 1), (a, states.TMGR_SCHEDULING, 1)]
+
+
+def test_in_bulk_mode_there_is_one_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
+    registry = Registry(['TASK_STATE'])
+    tracker = Tracker(states.TASK, 'TASK_STATE', registry, Direct('x'))
+    seen: list[tuple[Any, ...]] = []
+    registry.add(lambda *args: seen.append(args), 'TASK_STATE')
+    registry.add(lambda *args: seen.append(args), 'TASK_STATE', data=7, uid='b')
+    a, b = Thing('a'), Thing('b')
+    tracker.apply([Change(a, states.AGENT_EXECUTING), Change(b, states.AGENT_EXECUTING)])
+    tracker.apply([Change(a, states.DONE), Change(b, states.NEW)])
+    assert seen == [([a, b],), ([b], 7), ([a],)]
+
+
+@pytest.fixture
+def threaded() -> Iterator[Dispatcher]:
+    dispatcher = Dispatcher('callbacks')
+    yield dispatcher
+    dispatcher.close(PATIENCE)
+
+
+def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> None:
+    registry = Registry(['TASK_STATE'])
+    tracker = Tracker(states.TASK, 'TASK_STATE', registry, threaded)
+    seen: list[tuple[str, str]] = []
+    registry.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE')
+    things = [Thing(f't{number}') for number in range(50)]
+    for state in (states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING, states.FAILED):
+        tracker.apply([Change(thing, state) for thing in things])
+    threaded.close(PATIENCE)
+    assert seen == [(thing.uid, state) for state in (states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING,
+                                                     states.FAILED) for thing in things]
