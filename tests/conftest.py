@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,8 +118,11 @@ def processes_with(*texts: str) -> dict[int, str]:
 
 
 def _children() -> set[int]:
-    return {int(child) for task in Path('/proc/self/task').iterdir()
-            for child in (task / 'children').read_text().split()}
+    found: set[int] = set()
+    for task in Path('/proc/self/task').iterdir():
+        with suppress(FileNotFoundError):   # the thread has ended
+            found.update(map(int, (task / 'children').read_text().split()))
+    return found
 
 
 def _runtime_directories() -> set[str]:

@@ -128,6 +128,19 @@ def test_hub_killed(run: Run) -> None:
     assert len(stored) == 450
 
 
+def test_hub_killed_without_orphan_timeout(base: Path) -> None:
+    """A hub that comes back does not leave orphans, however impatient the session is with those."""
+    with rp.Session(cfg={'base': str(base)}, orphan_timeout=0) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        pilot = pmgr.submit_pilots(pilot_description(base))
+        tmgr.add_pilots(pilot)
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['2']}))
+        task.wait(rp.AGENT_EXECUTING, timeout=20)
+        os.kill(session.engine.hub.pid, signal.SIGKILL)
+        assert task.wait(timeout=20) == rp.DONE
+        assert pilot.state == rp.PMGR_ACTIVE
+
+
 def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
     """When a hub does not stay alive, waits end with the reason, and closing leaves nothing."""
     task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from rp_api.coordination.contract import ClientConnection, Submission, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
-from rp_api.mesh.loop import Loop
 from rp_api.staging import expand
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
@@ -116,19 +116,29 @@ class Calls:
         self.made.append((callback, *args))
 
 
-class Engine:
-    """Takes the place of the engine; `turn` runs what is due in its loop."""
+class Turns:
+    """Takes the place of the event loop: `turn` runs what was asked for, and what that asks for."""
 
     def __init__(self) -> None:
-        self.loop = Loop()
+        self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self._ready.append((callback, args))
+
+    def turn(self) -> None:
+        while self._ready:
+            callback, args = self._ready.popleft()
+            callback(*args)
+
+
+class Engine:
+    """Takes the place of the engine, without any thread or process."""
+
+    def __init__(self) -> None:
+        self.loop = Turns()
         self.connection = Connection()
         self.dispatcher = Calls()
         self.on_room: list[Callable[[], None]] = []
-
-    def turn(self) -> None:
-        """Run all callbacks that wait, and those that they ask for."""
-        while self.loop._ready:
-            self.loop._run_ready()
 
     def have_room(self) -> None:
         """Say that more can be sent."""

@@ -29,6 +29,9 @@ _log = logging.getLogger('radical.pilot.agent')
 FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
 
+HUB_RETURN = 5.0
+"""Seconds that a living client has to start a hub again that has died."""
+
 PATIENCE = 8.0
 """Seconds that tasks have to end when the pilot does."""
 
@@ -136,16 +139,24 @@ class Agent:
 
     def _hub_lost(self, how: str) -> None:
         _log.warning('the hub is lost: %s', how)
+        self._orphan_timer = self._loop.call_later(HUB_RETURN, self._hub_gone)
+
+    def _hub_gone(self) -> None:
         self._orphanage.client_lost()
         self._orphan_check()
 
     def _hub_found(self) -> None:
         _log.info('the hub is back')
         self._orphanage.client_attached()
+        self._forget_orphan_timer()
+
+    def _forget_orphan_timer(self) -> None:
         if self._orphan_timer is not None:
             self._orphan_timer.cancel()
+            self._orphan_timer = None
 
     def _orphan_check(self) -> None:
+        self._forget_orphan_timer()
         action, again = self._orphanage.next(time.monotonic(), len(self._tasks), 0)
         if action == 'end':
             self._connection.remove_endpoint()
@@ -163,7 +174,9 @@ class Agent:
         self._reporter.flush()
         self._flush_traces()
         sandbox.wrap_up(self._config)
-        self._connection.update_pilots([Update(self.pilot, state, {'reason': f'{self.pilot} {reason}'})])
+        # with all that was said before: of several updates at once, the client may get only the last one
+        self._connection.update_pilots([Update(self.pilot, state, {
+            'reason': f'{self.pilot} {reason}', 'resource_details': self._allocation.details()})])
         self._loop.call_later(2.0, self._loop.stop)   # without a hub nothing will ever be settled
         self._connection.on_room = self._settled
         self._settled()

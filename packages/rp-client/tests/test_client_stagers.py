@@ -1,0 +1,322 @@
+"""The client's stagers: files that tasks bring along, results that come back, and files of pilots."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_support import Events, Later, Manager, a_pilot, a_task
+
+from rp_api import states
+from rp_api.constants import COPY, NON_FATAL, TARBALL, TRANSFER
+from rp_api.errors import DescriptionError, StagingError
+from rp_client.stager.input import TaskStagingInput
+from rp_client.stager.output import Finished, TaskStagingOutput
+from rp_client.stager.pilot import stage
+from rp_client.task import Task
+
+
+class Site:
+    """A pilot's directories, and one stager."""
+
+    def __init__(self, base: Path) -> None:
+        self.pilot = a_pilot(base=base)
+        self.client = Path(self.pilot.sandboxes.client)
+        self.client.mkdir()
+        Path(self.pilot.sandboxes.pilot).mkdir(parents=True)
+        self.events = Events()
+        self.later = Later()
+        self.out: list[Any] = []
+        self.failed: list[tuple[Task, str, dict[str, Any]]] = []
+        self.states: list[tuple[str, list[str]]] = []
+
+    def input(self) -> TaskStagingInput:
+        stager = self._wired(TaskStagingInput('0000', self.events, self.later))
+        stager.failed = lambda task, state, info: self.failed.append((task, state, info))
+        return stager   # type: ignore[no-any-return]
+
+    def output(self) -> TaskStagingOutput:
+        return self._wired(TaskStagingOutput('0000', self.events, self.later))   # type: ignore[no-any-return]
+
+    def task(self, uid: str = 'task.000000', **description: Any) -> Task:
+        """A task that is bound to the pilot."""
+        task = a_task(uid, Manager(), **description)
+        task.bind(self.pilot)
+        task._state = states.TMGR_STAGING_INPUT_PENDING
+        return task
+
+    def ended(self, uid: str = 'task.000000', state: str = states.DONE, **description: Any) -> Finished:
+        """A task that has left its agent."""
+        task = self.task(uid, **description)
+        self.sandbox(task).mkdir()
+        return Finished(task, state, {'exit_code': 0})
+
+    def sandbox(self, task: Task) -> Path:
+        assert task.sandbox is not None
+        return Path(task.sandbox)
+
+    def _wired(self, component: Any) -> Any:
+        component.output = self.out.append
+        component.advanced = self._advanced
+        return component
+
+    def _advanced(self, tasks: Sequence[Task], state: str) -> None:
+        for task in tasks:
+            task._state = state
+        self.states.append((state, [task.uid for task in tasks]))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def stage_in(site: Site, *tasks: Task) -> None:
+    site.input().put(list(tasks))
+    site.later.work()
+
+
+def stage_out(site: Site, *finished: Finished) -> list[Finished]:
+    """What came out, all bulks together."""
+    site.output().put(list(finished))
+    site.later.work()
+    return [each for bulk in site.out for each in bulk]
+
+
+# input
+
+def test_tasks_without_files_pass_at_once_and_together(site: Site) -> None:
+    tasks = [site.task('task.1'), site.task('task.2', input_staging={'source': 'a', 'action': COPY})]
+    site.input().put(tasks)
+    uids = ['task.1', 'task.2']
+    assert site.out == [tasks]
+    assert site.states == [(states.TMGR_STAGING_INPUT, uids), (states.AGENT_STAGING_INPUT_PENDING, uids)]
+    assert not site.later.waiting
+    assert not site.sandbox(tasks[1]).exists()
+
+
+def test_files_are_transferred(site: Site) -> None:
+    (site.client / 'a').write_text('data')
+    slow, fast = site.task('slow', input_staging=['a > b', 'client:///a > pilot:///c']), site.task('fast')
+    site.input().put([slow, fast])
+    assert site.out == [[fast]]
+    site.later.work()
+    assert site.out == [[fast], [slow]]
+    assert (site.sandbox(slow) / 'b').read_text() == Path(site.pilot.sandboxes.pilot, 'c').read_text() == 'data'
+    assert site.events.about('slow') == ['create_sandbox_start', 'create_sandbox_stop', *(
+        ['staging_in_start', 'staging_in_stop'] * 2)]
+    assert slow.state == states.AGENT_STAGING_INPUT_PENDING
+
+
+def test_directives_of_the_agent_are_left_to_it(site: Site) -> None:
+    (site.client / 'a').touch()
+    task = site.task(input_staging=['a', {'source': 'none', 'action': COPY}])
+    stage_in(site, task)
+    assert site.out == [[task]]
+
+
+def test_many_small_files_travel_in_one(site: Site) -> None:
+    for name in ('a', 'b', 'c'):
+        (site.client / name).write_text(name)
+    task = site.task(input_staging=[{'source': 'a', 'action': TARBALL}, {'source': 'c'},
+                                    {'source': 'b', 'target': 'sub/', 'action': TARBALL}])
+    stage_in(site, task)
+    assert site.out == [[task]]
+    assert sorted(path.name for path in site.sandbox(task).iterdir()) == ['c', f'{task.uid}.tar']
+    with tarfile.open(site.sandbox(task) / f'{task.uid}.tar') as archive:
+        assert archive.getnames() == ['a', 'sub/b']
+    assert site.events.about(task.uid)[2:] == ['staging_in_tar_start', 'staging_in_tar_stop', 'staging_in_start',
+                                               'staging_in_stop']
+
+
+@pytest.mark.parametrize('action', [TRANSFER, TARBALL])
+def test_input_that_is_not_there(site: Site, action: str) -> None:
+    task = site.task(input_staging={'source': 'none', 'action': action})
+    stage_in(site, task)
+    ((failed, state, info),) = site.failed
+    assert (failed, state) == (task, states.FAILED)
+    assert f'{site.client}/none: No such file or directory' in info['exception']
+    assert info['exception_detail'] == 'input staging failed'
+    assert site.out == []
+
+
+@pytest.mark.parametrize('action', [TRANSFER, TARBALL])
+def test_input_that_does_not_matter(site: Site, action: str) -> None:
+    task = site.task(input_staging={'source': 'none', 'action': action, 'flags': NON_FATAL})
+    stage_in(site, task)
+    assert site.out == [[task]]
+
+
+def test_archive_cannot_lead_out_of_the_sandbox(site: Site) -> None:
+    (site.client / 'a').touch()
+    task = site.task(input_staging={'source': 'a', 'target': 'pilot:///b', 'action': TARBALL})
+    stage_in(site, task)
+    assert 'Not a path inside' in site.failed[0][2]['exception']
+
+
+def test_sandbox_that_cannot_be_made(site: Site) -> None:
+    (site.client / 'a').touch()
+    task = site.task(input_staging='a')
+    site.sandbox(task).touch()
+    stage_in(site, task)
+    assert str(site.sandbox(task)) in site.failed[0][2]['exception']
+
+
+def test_cancelled_before_its_files_are_moved(site: Site) -> None:
+    """Nothing is moved then."""
+    (site.client / 'a').touch()
+    task, other = site.task('task.1', input_staging='a'), site.task('task.2', input_staging='a')
+    stager = site.input()
+    stager.put([task, other])
+    stager.cancel(['task.1', 'unknown'])
+    site.later.work()
+    assert site.failed == [(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})]
+    assert not site.sandbox(task).exists()
+    assert site.out == [[other]]
+
+
+def test_cancelled_while_its_files_are_moved(site: Site) -> None:
+    (site.client / 'a').touch()
+    task = site.task(input_staging='a')
+    stager = site.input()
+    stager.put([task])
+    work, done = site.later.waiting.pop()
+    result = work()
+    stager.cancel([task.uid])
+    done(result)
+    assert [(failed.uid, state) for failed, state, _ in site.failed] == [(task.uid, states.CANCELED)]
+    assert site.out == []
+
+
+def test_cancelled_too_late(site: Site) -> None:
+    """It is with its agent already, and nothing is remembered about it."""
+    (site.client / 'a').touch()
+    task = site.task(input_staging='a')
+    stager = site.input()
+    stager.put([task])
+    site.later.work()
+    stager.cancel([task.uid])
+    stager.put([task])
+    site.later.work()
+    assert site.failed == []
+
+
+@pytest.mark.parametrize('source', ['a', 'none'])
+@pytest.mark.parametrize('cancelled', [True, False])
+def test_ended_while_its_files_are_moved(site: Site, source: str, cancelled: bool) -> None:
+    """Its pilot has ended, for example: whatever comes of the files, there is nothing more to say."""
+    (site.client / 'a').touch()
+    task = site.task(input_staging=source)
+    stager = site.input()
+    stager.put([task])
+    task._state = states.FAILED
+    if cancelled:
+        stager.cancel([task.uid])
+    site.later.work()
+    assert (site.out, site.failed) == ([], [])
+
+
+# output
+
+def test_results_without_files_pass_at_once_and_together(site: Site) -> None:
+    finished = [site.ended('task.1'), site.ended('task.2', states.FAILED),
+                site.ended('task.3', output_staging={'source': 'a', 'action': COPY}, cleanup=True)]
+    site.output().put(finished)
+    assert site.out == [finished]
+    assert site.states == [(states.TMGR_STAGING_OUTPUT, ['task.1', 'task.2', 'task.3'])]
+    assert not site.later.waiting
+
+
+def test_results_come_back(site: Site) -> None:
+    slow, fast = site.ended('slow', output_staging=['r > deep/result', 'r > pilot:///r']), site.ended('fast')
+    (site.sandbox(slow.task) / 'r').write_text('data')
+    assert stage_out(site, slow, fast) == [fast, slow]
+    assert (site.client / 'deep/result').read_text() == 'data'
+    assert site.events.about('slow') == ['staging_out_start', 'staging_out_stop'] * 2
+
+
+@pytest.mark.parametrize(('state', 'stage_on_error', 'staged'), [
+    (states.FAILED, False, False), (states.CANCELED, False, False), (states.FAILED, True, True),
+    (states.CANCELED, True, True)])
+def test_results_of_tasks_that_did_not_succeed(site: Site, state: str, stage_on_error: bool, staged: bool) -> None:
+    finished = site.ended(state=state, output_staging='r', stage_on_error=stage_on_error)
+    (site.sandbox(finished.task) / 'r').touch()
+    assert stage_out(site, finished) == [finished]
+    assert (site.client / 'r').exists() is staged
+
+
+def test_result_that_is_not_there(site: Site) -> None:
+    finished = site.ended(output_staging='r')
+    (changed,) = stage_out(site, finished)
+    assert (changed.task, changed.state) == (finished.task, states.FAILED)
+    assert f'{site.sandbox(finished.task)}/r: No such file or directory' in changed.info['exception']
+    assert changed.info['exception_detail'] == 'output staging failed'
+    assert changed.info['exit_code'] == 0
+    assert 'exception' not in finished.info
+
+
+@pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])
+def test_first_failure_counts(site: Site, state: str) -> None:
+    finished = site.ended(state=state, output_staging='r', stage_on_error=True)
+    assert stage_out(site, finished) == [finished]
+
+
+@pytest.mark.parametrize('source', ['r', 'none'])
+def test_cleanup_when_the_files_are_here(site: Site, source: str) -> None:
+    finished = site.ended(output_staging=source, cleanup=True)
+    (site.sandbox(finished.task) / 'r').write_text('data')
+    (changed,) = stage_out(site, finished)
+    assert not site.sandbox(finished.task).exists()
+    assert (site.client / 'r').exists() is (source == 'r')
+    assert changed.state == (states.DONE if source == 'r' else states.FAILED)
+
+
+def test_cleanup_of_a_task_whose_files_are_not_wanted(site: Site) -> None:
+    """The agent has left it to the client."""
+    finished = site.ended(state=states.FAILED, output_staging='r', cleanup=True)
+    assert stage_out(site, finished) == [finished]
+    assert not site.sandbox(finished.task).exists()
+    assert site.events.about(finished.task.uid) == []
+
+
+def test_cleanup_spares_the_pilot(site: Site) -> None:
+    task = site.task(output_staging='r', cleanup=True, sandbox='..')
+    (site.sandbox(task) / 'r').touch()
+    stage_out(site, Finished(task, states.DONE, {}))
+    assert Path(site.pilot.sandboxes.pilot).exists()
+    assert (site.client / 'r').exists()
+
+
+# pilots
+
+def test_files_of_a_pilot(site: Site) -> None:
+    """Relative paths on the platform are the pilot's, and so are those of `task://`."""
+    (site.client / 'a').write_text('data')
+    pilot = site.pilot.sandboxes.pilot
+    assert stage(site.pilot, ['a', 'a > task:///b'], site.events, inwards=True) == [f'{pilot}/a', f'{pilot}/b']
+    assert stage(site.pilot, 'b > back', site.events, inwards=False) == [f'{site.client}/back']
+    assert (site.client / 'back').read_text() == 'data'
+    assert site.events.about(site.pilot.uid) == ['staging_in_start', 'staging_in_stop'] * 2 + [
+        'staging_out_start', 'staging_out_stop']
+
+
+def test_nothing_for_a_pilot(site: Site) -> None:
+    assert stage(site.pilot, [], site.events, inwards=True) == []
+
+
+def test_file_of_a_pilot_that_is_not_there(site: Site) -> None:
+    with pytest.raises(StagingError, match='none: No such file or directory') as caught:
+        stage(site.pilot, 'none', site.events, inwards=True)
+    assert caught.value.path == f'{site.client}/none'
+
+
+def test_wrong_directive_of_a_pilot(site: Site) -> None:
+    """None is carried out then."""
+    (site.client / 'a').touch()
+    with pytest.raises(DescriptionError, match='nowhere'):
+        stage(site.pilot, ['a', 'a > nowhere:///a'], site.events, inwards=True)
+    assert not Path(site.pilot.sandboxes.pilot, 'a').exists()
+    assert site.events.rows == []

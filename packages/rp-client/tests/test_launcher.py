@@ -1,0 +1,440 @@
+"""Starting agents, watching them and ending them: with programs that take the agent's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from client_support import Events, Later, a_pilot
+
+from rp_api import states
+from rp_api.errors import PilotError
+from rp_api.mesh.loop import Loop
+from rp_api.platforms.definition import ResourceConfig
+from rp_api.processes import read_process
+from rp_client.launcher import local
+from rp_client.launcher.base import End, Launcher, Start
+from rp_client.launcher.component import Launch, PilotLaunching
+from rp_client.launcher.local import LocalLauncher
+from rp_client.pilot import Pilot
+
+PATIENCE = 20.0
+SESSION = f'session.of.tests.{os.getpid()}'
+
+# the program: it does what its configuration says, and can tell that it has begun
+FAKE = '''
+import json, os, signal, subprocess, sys
+
+def ready():
+    open('ready', 'w').close()
+
+def main():
+    with open(sys.argv[1]) as file:
+        exec(json.load(file)['code'])
+'''
+
+
+class Site:
+    """A launcher on a loop, whose agents do what a test wants."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.loop = Loop()
+        self.ends: list[End] = []
+        self.wanted = 0
+        self.launcher = LocalLauncher(self.loop, SESSION, self._ended)
+        self._thread: threading.Thread | None = None
+
+    def sandbox(self, uid: str = 'pilot.0000') -> Path:
+        path = self.base / uid
+        path.mkdir(exist_ok=True)
+        return path
+
+    def launch(self, code: str, uid: str = 'pilot.0000') -> Path:
+        """Start an agent that runs some Python; gives its sandbox."""
+        sandbox = self.sandbox(uid)
+        os.mkfifo(sandbox / 'ready')
+        self.wanted += 1
+        self.launcher.launch(Start(uid, sandbox, {'code': code}))
+        return sandbox
+
+    def end(self) -> End:
+        """How the one agent ended."""
+        self.wait()
+        (end,) = self.ends
+        return end
+
+    def wait(self) -> None:
+        """Run the loop until all agents have ended."""
+        self.loop.call_later(PATIENCE, pytest.fail, 'the agents did not end')
+        self.loop.run()
+
+    def run_in_thread(self) -> None:
+        """Run the loop until the test is over."""
+        self.wanted = -1
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.launcher.close(PATIENCE if self._thread else 0)
+        if self._thread:
+            self.loop.stop()
+            self._thread.join(PATIENCE)
+            assert not self._thread.is_alive()
+        self.loop.close()
+
+    def _ended(self, end: End) -> None:
+        self.ends.append(end)
+        if len(self.ends) == self.wanted:
+            self.loop.stop()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    package = tmp_path / 'fake/rp_agent'
+    package.mkdir(parents=True)
+    (package / '__init__.py').touch()
+    (package / 'cli.py').write_text(FAKE)
+    monkeypatch.setenv('PYTHONPATH', str(tmp_path / 'fake'))
+    monkeypatch.setattr(local.parts, 'require', lambda part: None)
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+def begun(sandbox: Path) -> int:
+    """The process id of an agent that has called `ready()`; the file is written before."""
+    (sandbox / 'ready').read_bytes()
+    return int((sandbox / 'pid').read_text())
+
+
+BLOCK = "open('pid', 'w').write(str(os.getpid())); ready(); signal.pause()"
+
+
+# how agents end
+
+def test_agent_ends_in_order(site: Site) -> None:
+    site.launch("print('said'); print('complained', file=sys.stderr)")
+    assert site.end() == End('pilot.0000', None, 'said\n', 'complained\n')
+
+
+@pytest.mark.parametrize(('code', 'reason'), [
+    ('sys.exit(3)', 'ended with exit code 3'),
+    ('os.kill(os.getpid(), signal.SIGKILL)', 'was killed by signal 9 (SIGKILL)'),
+    ('os.kill(os.getpid(), signal.SIGTERM)', 'was killed by signal 15 (SIGTERM)'),
+    ('os.kill(os.getpid(), 40)', 'was killed by signal 40')])
+def test_agent_fails(site: Site, code: str, reason: str) -> None:
+    site.launch(code)
+    assert site.end().reason == f'the agent of pilot.0000 {reason}'
+
+
+def test_agent_with_an_error(site: Site) -> None:
+    site.launch("raise ValueError('what went wrong')")
+    end = site.end()
+    assert end.reason == 'the agent of pilot.0000 ended with exit code 1'
+    assert end.stderr.endswith('ValueError: what went wrong\n')
+
+
+def test_last_words(site: Site) -> None:
+    """The end of what was written; all of it is in the files."""
+    sandbox = site.launch("print('x' * 9000 + 'end'); sys.stderr.buffer.write(b'a\\xffb')")
+    end = site.end()
+    assert len(end.stdout) == 2048
+    assert end.stdout.endswith('xend\n')
+    assert end.stderr == 'a\ufffdb'
+    assert len((sandbox / 'agent_0.out').read_text()) == 9004
+
+
+def test_files_have_gone(site: Site) -> None:
+    """As they do when the pilot cleans up."""
+    site.launch("os.unlink('agent_0.out'); os.unlink('agent_0.err')")
+    assert site.end() == End('pilot.0000', None, '', '')
+
+
+def test_agents_are_told_apart(site: Site) -> None:
+    site.launch('print(1)', 'pilot.0001')
+    site.launch('print(2); sys.exit(2)', 'pilot.0002')
+    site.wait()
+    assert sorted(site.ends) == [
+        End('pilot.0001', None, '1\n', ''),
+        End('pilot.0002', 'the agent of pilot.0002 ended with exit code 2', '2\n', '')]
+
+
+# how agents begin
+
+def test_configuration_is_private(site: Site) -> None:
+    config = site.sandbox() / 'agent_0.cfg'
+    config.write_text('a longer text that was there before, ' * 100)
+    config.chmod(0o666)
+    site.launch('pass')
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    assert json.loads(config.read_text()) == {'code': 'pass'}
+    site.end()
+
+
+def test_configuration_is_not_written_elsewhere(site: Site, tmp_path: Path) -> None:
+    (site.sandbox() / 'agent_0.cfg').symlink_to(tmp_path / 'elsewhere')
+    with pytest.raises(OSError, match=r'agent_0\.cfg'):
+        site.launch('pass')
+    assert not (tmp_path / 'elsewhere').exists()
+
+
+def test_process_of_an_agent(site: Site) -> None:
+    """It has the application's interpreter, a session of its own, so that ctrl-c misses it, and nothing to read."""
+    sandbox = site.launch("print(json.dumps([os.getcwd(), os.getsid(0) == os.getpid(), sys.stdin.read(), "
+                          "sys.executable]))")
+    assert json.loads(site.end().stdout) == [str(sandbox), True, '', sys.executable]
+
+
+@pytest.mark.parametrize('path', ['{}', '{}:', ':{}'])
+def test_files_in_the_sandbox_are_no_modules(site: Site, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user has staged there may have any name."""
+    monkeypatch.setenv('PYTHONPATH', path.format(site.base / 'fake'))
+    for name in ('json.py', 'rp_agent.py', 'tarfile.py'):
+        (site.sandbox() / name).write_text('raise RuntimeError("taken for a module")')
+    site.launch('import tarfile')
+    assert site.end().reason is None
+
+
+def test_sandbox_that_is_not_there(site: Site) -> None:
+    with pytest.raises(FileNotFoundError, match='nowhere'):
+        site.launcher.launch(Start('pilot.0000', site.base / 'nowhere', {}))
+
+
+def test_agent_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def require(part: str) -> None:
+        raise PilotError(f'{part} is not installed')
+
+    monkeypatch.setattr(local.parts, 'require', require)
+    with pytest.raises(PilotError, match='rp-agent is not installed'):
+        site.launch('pass')
+
+
+def test_agent_that_cannot_be_watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not left running."""
+    pids: list[int] = []
+
+    def pidfd_open(pid: int) -> int:
+        pids.append(pid)
+        raise OSError(24, 'Too many open files')
+
+    monkeypatch.setattr(local, 'pidfd_open', pidfd_open)
+    with pytest.raises(OSError, match='Too many open files'):
+        site.launch(BLOCK)
+    assert [read_process(pid) for pid in pids] == [None]
+
+
+# how they are ended
+
+def test_kill(site: Site) -> None:
+    begun(site.launch(BLOCK))
+    site.launcher.kill('pilot.0000')
+    assert site.end().reason == 'the agent of pilot.0000 was killed by signal 9 (SIGKILL)'
+    site.launcher.kill('pilot.0000')
+
+
+def test_kill_of_an_unknown_one(site: Site) -> None:
+    site.launcher.kill('pilot.0007')
+
+
+def test_close_without_agents(site: Site) -> None:
+    site.launcher.close(0)
+    site.launcher.close(PATIENCE)
+
+
+def test_close_waits_for_those_that_end(site: Site) -> None:
+    sandbox = site.launch("open('pid', 'w').write(str(os.getpid())); ready(); open('ready').read(); print('well')")
+    site.run_in_thread()
+    pid = begun(sandbox)
+    (sandbox / 'ready').write_text('')
+    site.launcher.close(PATIENCE)
+    assert read_process(pid) is None
+    site.loop.stop()
+    site.close()
+    assert site.ends == [End('pilot.0000', None, 'well\n', '')]
+
+
+def test_close_ends_those_that_do_not(site: Site) -> None:
+    pids = [begun(site.launch(BLOCK, f'pilot.{number}')) for number in range(2)]
+    site.run_in_thread()
+    site.launcher.close(0)
+    assert [read_process(pid) for pid in pids] == [None, None]
+
+
+def test_close_after_the_loop(site: Site) -> None:
+    """Nobody is there to be told, but the agents end all the same."""
+    pids = [begun(site.launch(BLOCK, f'pilot.{number}')) for number in range(2)]
+    site.launcher.close(0)
+    assert [read_process(pid) for pid in pids] == [None, None]
+    assert site.ends == []
+
+
+# a grandchild that keeps a pipe open for as long as it lives
+LEAVE = '''
+environ = os.environ | {{'RP_SESSION_ID': {session!r}, 'RP_PILOT_ID': {pilot!r}}}
+pipe = os.open('alive', os.O_WRONLY)
+subprocess.Popen(['sleep', '1000'], pass_fds=[pipe], start_new_session=True, env=environ)
+sys.exit({code})
+'''
+
+
+def leave(site: Site, pilot: str, code: int) -> int:
+    """Run an agent that leaves a process of a pilot; gives the end of a pipe that is closed when that has ended."""
+    os.mkfifo(site.sandbox() / 'alive')
+    pipe = os.open(site.sandbox() / 'alive', os.O_RDONLY | os.O_NONBLOCK)
+    site.launch(LEAVE.format(session=SESSION, pilot=pilot, code=code))
+    site.wait()
+    return pipe
+
+
+def test_leftovers_of_a_failed_agent_are_ended(site: Site) -> None:
+    pipe = leave(site, 'pilot.0000', 1)
+    os.set_blocking(pipe, True)
+    assert os.read(pipe, 1) == b''
+    os.close(pipe)
+
+
+@pytest.mark.parametrize(('pilot', 'code'), [('pilot.0001', 1), ('pilot.0000', 0)])
+def test_what_others_run_is_not_touched(site: Site, pilot: str, code: int) -> None:
+    """Processes of other pilots, and what an agent that ended in order may have left with good reason."""
+    pipe = leave(site, pilot, code)
+    try:
+        with pytest.raises(BlockingIOError):
+            os.read(pipe, 1)
+    finally:
+        assert local.sweep({'RP_SESSION_ID': SESSION, 'RP_PILOT_ID': pilot}, signal.SIGKILL)
+        os.set_blocking(pipe, True)
+        assert os.read(pipe, 1) == b''
+        os.close(pipe)
+
+
+# the component that uses a launcher
+
+class Starts(Launcher):
+    """A launcher that only remembers."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda end: None)
+        self.starts: list[Start] = []
+        self.error: Exception | None = None
+
+    def launch(self, start: Start) -> None:
+        if self.error:
+            raise self.error
+        self.starts.append(start)
+
+    def kill(self, uid: str) -> None:
+        raise NotImplementedError
+
+    def close(self, patience: float) -> None:
+        raise NotImplementedError
+
+
+class Launching:
+    """The component, and what comes of it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.launcher = Starts()
+        self.later = Later()
+        self.events = Events()
+        self.failed: list[tuple[str, str, str]] = []
+        self.states: list[tuple[str, list[str]]] = []
+        self.component = PilotLaunching('0000', self.events, self.launcher, {'session': 'session', 'profile': True},
+                                        self.later, self._fail)
+        self.component.advanced = self._advanced
+
+    def put(self, *pilots: Pilot) -> None:
+        platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})
+        self.component.put([Launch(pilot, platform) for pilot in pilots])
+
+    def _fail(self, pilot: Pilot, sentence: str, where: str) -> None:
+        self.failed.append((pilot.uid, sentence, where))
+
+    def _advanced(self, pilots: Sequence[Pilot], state: str) -> None:
+        for pilot in pilots:
+            pilot._state = state
+        self.states.append((state, [pilot.uid for pilot in pilots]))
+
+
+@pytest.fixture
+def launching(tmp_path: Path) -> Launching:
+    (tmp_path / 'client').mkdir()
+    return Launching(tmp_path)
+
+
+def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
+    first = a_pilot('pilot.1', tmp_path, cores=3, runtime=5, output_staging=['x'], cleanup=True)
+    launching.put(first, a_pilot('pilot.2', tmp_path))
+    assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1', 'pilot.2']),
+                                (states.PMGR_ACTIVE_PENDING, ['pilot.1']), (states.PMGR_ACTIVE_PENDING, ['pilot.2'])]
+    start = launching.launcher.starts[0]
+    assert (start.uid, start.sandbox) == ('pilot.1', Path(first.sandboxes.pilot))
+    assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
+    wanted = {'session': 'session', 'profile': True, 'pilot': 'pilot.1', 'resource': 'local.localhost', 'runtime': 5,
+              'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
+              'client_sandbox': f'{tmp_path}/client', 'resource_sandbox': f'{tmp_path}/resource',
+              'session_sandbox': f'{tmp_path}/resource/session',
+              'pilot_sandbox': f'{tmp_path}/resource/session/pilot.1'}
+    platform = start.config['platform']
+    assert start.config == wanted | {'platform': platform}
+    assert platform['cores_per_node'] == 7
+    assert json.loads(json.dumps(start.config)) == start.config
+    assert launching.events.about('pilot.1') == ['submission_start', 'submission_stop']
+    assert launching.failed == []
+
+
+def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
+    """They are moved outside of the loop, so that nobody else is held up."""
+    (tmp_path / 'client/a').write_text('data')
+    pilot = a_pilot('pilot.1', tmp_path, input_staging=['a > b'])
+    launching.put(pilot, a_pilot('pilot.2', tmp_path))
+    assert [start.uid for start in launching.launcher.starts] == ['pilot.2']
+    launching.later.work()
+    assert [start.uid for start in launching.launcher.starts] == ['pilot.2', 'pilot.1']
+    assert Path(pilot.sandboxes.pilot, 'b').read_text() == 'data'
+    assert launching.events.about('pilot.1') == ['staging_in_start', 'staging_in_stop', 'submission_start',
+                                                 'submission_stop']
+
+
+def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
+    pilot = a_pilot('pilot.1', tmp_path, input_staging=['none'])
+    launching.put(pilot)
+    launching.later.work()
+    ((uid, sentence, where),) = launching.failed
+    assert (uid, where) == ('pilot.1', pilot.sandboxes.pilot)
+    assert sentence.startswith('pilot.1 could not be launched: staging directive')
+    assert sentence.endswith(f'{tmp_path}/client/none: No such file or directory')
+    assert launching.launcher.starts == []
+
+
+def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:
+    (tmp_path / 'resource').touch()
+    launching.put(a_pilot('pilot.1', tmp_path))
+    assert f'{tmp_path}/resource' in launching.failed[0][1]
+    assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1'])]
+
+
+@pytest.mark.parametrize('error', [OSError(28, 'No space left on device'), PilotError('rp-agent is not installed')])
+def test_agent_cannot_be_started(launching: Launching, tmp_path: Path, error: Exception) -> None:
+    launching.launcher.error = error
+    launching.put(a_pilot('pilot.1', tmp_path))
+    assert launching.failed[0][1] == f'pilot.1 could not be launched: {error}'
+    assert launching.events.about('pilot.1') == ['submission_start']
+
+
+def test_cancelled_while_files_are_moved(launching: Launching, tmp_path: Path) -> None:
+    (tmp_path / 'client/a').touch()
+    pilot = a_pilot('pilot.1', tmp_path, input_staging=['a'])
+    launching.put(pilot)
+    pilot._state = states.CANCELED
+    launching.later.work()
+    assert (launching.launcher.starts, launching.failed) == ([], [])
+    assert pilot.state == states.CANCELED

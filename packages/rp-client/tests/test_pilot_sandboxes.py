@@ -1,0 +1,75 @@
+"""Where the files of pilots and tasks lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
+
+
+def sandboxes(workdir: str = '', **description: Any) -> PilotSandboxes:
+    """Those of a pilot on a platform with a work directory."""
+    return pilot_sandboxes('/client', 'session', 'pilot.0000', PilotDescription(description),
+                           ResourceConfig({'default_remote_workdir': workdir}))
+
+
+def test_layout() -> None:
+    assert sandboxes('/work') == PilotSandboxes(
+        '/client', '/work/radical.pilot.sandbox', '/work/radical.pilot.sandbox/session',
+        '/work/radical.pilot.sandbox/session/pilot.0000')
+
+
+def test_description_wins() -> None:
+    assert sandboxes('/work', sandbox='/mine').resource == '/mine/radical.pilot.sandbox'
+
+
+def test_working_directory_where_nobody_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PWD', '/where/i/am')
+    assert sandboxes().resource == '/where/i/am/radical.pilot.sandbox'
+
+
+def test_variables_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('SCRATCH', '/scratch/me')
+    assert sandboxes('$SCRATCH').resource == '/scratch/me/radical.pilot.sandbox'
+    assert sandboxes(sandbox='${SCRATCH}/deep').resource == '/scratch/me/deep/radical.pilot.sandbox'
+
+
+def test_attributes_are_filled_in() -> None:
+    assert sandboxes('/work/%(pd.project)s/%(pd.PROJECT)s', project='abc').resource == (
+        '/work/abc/ABC/radical.pilot.sandbox')
+
+
+def test_attribute_that_is_not_set() -> None:
+    with pytest.raises(PlatformError, match="needs the attribute 'project'"):
+        sandboxes('/work/%(pd.project)s')
+
+
+def test_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('SCRATCH', raising=False)
+    with pytest.raises(ValueError, match=r"'\$SCRATCH/x' of pilot.0000 uses an environment variable that is not set"):
+        sandboxes(sandbox='$SCRATCH/x')
+
+
+@pytest.mark.parametrize('path', ['relative', './here', '~/there'])
+def test_path_that_is_not_absolute(path: str) -> None:
+    with pytest.raises(ValueError, match=f"'{path}' of pilot.0000 is not an absolute path"):
+        sandboxes(sandbox=path)
+
+
+@pytest.mark.parametrize(('sandbox', 'path'), [
+    ('', 'task.1'), ('name', 'name'), ('deep/er', 'deep/er'), ('./name/', 'name'), ('.', ''), ('a/../b', 'b')])
+def test_sandbox_of_a_task(sandbox: str, path: str) -> None:
+    pilot = sandboxes('/work')
+    assert pilot.task('task.1', sandbox) == f'{pilot.pilot}/{path}'.rstrip('/')
+
+
+@pytest.mark.parametrize(('sandbox', 'path'), [
+    ('/elsewhere', '/elsewhere'), ('/else/../where//', '/where'),
+    ('..', '/work/radical.pilot.sandbox/session'), ('../other/task.2', '/work/radical.pilot.sandbox/session/other/task.2')])
+def test_sandbox_of_a_task_elsewhere(sandbox: str, path: str) -> None:
+    assert sandboxes('/work').task('task.1', sandbox) == path

@@ -1,0 +1,163 @@
+"""The application's handle of a task: what it shows, from when on, and how much memory that takes."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from client_support import Manager, a_pilot, a_task
+
+from rp_api import states
+from rp_api.description.task import TaskDescription
+from rp_api.resources import Slot
+from rp_client.task import Task
+
+SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
+        'mem': 0, 'version': 1}
+RESULT = {'exit_code': 0, 'stdout': 'out\n', 'stderr': 'err\n', 'slots': [SLOT], 'output_files': ['a', 'b'],
+          'target_state': states.DONE}
+
+
+def test_new_task() -> None:
+    manager = Manager()
+    task = a_task('task.000007', manager, name='name, with a comma', arguments=['a'], metadata={'my': [1]})
+    assert (task.uid, task.state, task.origin, task.mode) == ('task.000007', states.NEW, 'client', 'task.executable')
+    assert (task.name, task.metadata) == ('name, with a comma', {'my': [1]})
+    assert (task.tmgr, task.session, task.client_sandbox) == (manager, manager, '/client')
+    assert (task.exit_code, task.stdout, task.stderr, task.exception, task.exception_detail) == (None, '', '', None, None)
+    assert (task.return_value, task.slots, task.output_files, task.info, task.partition) == (None, None, [], None, None)
+    assert repr(task) == '<Task task.000007 NEW>'
+    assert str(task) == "['task.000007', None, 'NEW']"
+
+
+def test_task_that_is_not_bound_has_no_place() -> None:
+    task = a_task(sandbox='here')
+    places = (task.pilot, task.bound, task.sandbox, task.task_sandbox, task.pilot_sandbox, task.session_sandbox,
+              task.resource_sandbox, task.endpoint_fs)
+    assert places == (None,) * 8
+
+
+def test_bound_task_knows_its_places() -> None:
+    pilot = a_pilot(base='/base')
+    task = a_task('task.1')
+    task.bind(pilot)
+    assert (task.pilot, task.bound, task.endpoint_fs) == ('pilot.0000', pilot, '/')
+    assert task.sandbox == task.task_sandbox == '/base/resource/session/pilot.0000/task.1'
+    assert (task.resource_sandbox, task.session_sandbox, task.pilot_sandbox) == (
+        '/base/resource', '/base/resource/session', '/base/resource/session/pilot.0000')
+    other = a_task('task.2', sandbox='/own')
+    other.bind(pilot)
+    assert other.sandbox == '/own'
+
+
+def test_description_is_a_copy_with_all_attributes() -> None:
+    task = a_task('task.1', arguments=['a'], environment={'A': '1'})
+    description = task.description
+    assert isinstance(description, TaskDescription)
+    assert (description.uid, description.executable, description.ranks) == ('task.1', '/bin/true', 1)
+    description.arguments.append('b')
+    description.environment['B'] = '2'
+    assert (task.description.arguments, task.description.environment) == (['a'], {'A': '1'})
+
+
+def test_only_what_was_set_travels() -> None:
+    assert a_task('task.1', ranks=1, cores_per_rank=2).sparse() == {'executable': '/bin/true', 'cores_per_rank': 2}
+
+
+@pytest.mark.parametrize('pilot', ['', 'pilot.0003'])
+def test_wanted_pilot(pilot: str) -> None:
+    assert a_task(pilot=pilot).wanted_pilot == pilot
+
+
+def test_result() -> None:
+    task = a_task()
+    task._learn(RESULT)
+    assert (task.exit_code, task.stdout, task.stderr, task.output_files) == (0, 'out\n', 'err\n', ['a', 'b'])
+    assert task.slots == [SLOT]
+    assert isinstance(task.slots[0], Slot)
+
+
+def test_news_come_in_pieces() -> None:
+    """What is not mentioned stays as it was."""
+    task = a_task()
+    task._learn({'slots': [SLOT], 'exit_code': 1})
+    task._learn({'exception': 'why', 'exception_detail': 'more'})
+    task._learn({'return_value': {'a': 1}, 'partition': 0, 'info': 'address'})
+    task._learn({'stderr': 'err', 'reached': states.AGENT_EXECUTING, 'target_state': states.FAILED})
+    assert (task.exit_code, task.exception, task.exception_detail, task.stderr) == (1, 'why', 'more', 'err')
+    assert (task.slots, task.return_value, task.info) == ([SLOT], {'a': 1}, 'address')
+
+
+def test_results_are_copies() -> None:
+    task = a_task()
+    task._learn(RESULT)
+    task.output_files.append('c')
+    assert task.slots is not None
+    task.slots.clear()
+    assert (task.output_files, len(task.slots)) == (['a', 'b'], 1)
+
+
+@pytest.mark.parametrize('bound', [False, True])
+def test_as_plain_data(bound: bool) -> None:
+    task = a_task('task.1', name='name')
+    if bound:
+        task.bind(a_pilot())
+        task._learn(RESULT)
+    data = task.as_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert {name: data[name] for name in ('type', 'uid', 'name', 'state', 'tmgr', 'exit_code', 'pilot')} == {
+        'type': 'task', 'uid': 'task.1', 'name': 'name', 'state': states.NEW, 'tmgr': 'manager.0000',
+        'exit_code': 0 if bound else None, 'pilot': 'pilot.0000' if bound else None}
+    assert data['slots'] == ([SLOT] if bound else None)
+    assert data['description'] == task.description.as_dict()
+
+
+def test_what_is_asked_of_the_manager() -> None:
+    manager = Manager()
+    task = a_task('task.1', manager)
+    assert task.wait('DONE', 3) == states.NEW
+    task.cancel()
+    task.register_callback(print)
+    task.register_callback(print, 'data', 'METRIC')
+    assert manager.calls == [
+        ('wait_tasks', 'task.1', 'DONE', 3), ('cancel_tasks', 'task.1'),
+        ('register_callback', print, None, 'TASK_STATE', 'task.1'),
+        ('register_callback', print, 'data', 'METRIC', 'task.1')]
+
+
+def test_nothing_can_be_set_by_mistake() -> None:
+    task: Any = a_task()
+    for name in ('state', 'exit_code', 'no_such_attribute'):
+        with pytest.raises(AttributeError):
+            setattr(task, name, 1)
+
+
+def test_memory() -> None:
+    """A session may hold hundreds of thousands of tasks."""
+    from rp_api.mesh import codec
+
+    count = 10_000
+    manager: Any = Manager()
+    pilot = a_pilot()
+
+    def one(number: int) -> Task:
+        """A task as the manager makes it, with a result as it comes off the wire."""
+        uid = f'task.{number:06d}'
+        sparse = TaskDescription({'executable': '/usr/bin/simulate', 'arguments': ['--input', f'{uid}.dat', '-n', '8'],
+                                  'environment': {'MODE': 'fast'}, 'cores_per_rank': 2}).sparse()
+        task = Task(manager, uid, codec.pack(sparse))
+        task.bind(pilot)
+        task._learn(codec.unpack(codec.pack(RESULT | {'stdout': f'{uid} has converged\n'})))
+        return task
+
+    one(0)
+    tracemalloc.start()
+    try:
+        tasks = [one(number) for number in range(count)]
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(tasks) == count
+    assert used / count < 900
