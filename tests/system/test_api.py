@@ -72,14 +72,22 @@ def test_session_uid_of_the_application(base: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) -> None:
-    """A script with a fixed session uid can be run again: its tasks run again, too."""
-    for _ in range(2):
+    """A script with a fixed session uid can be run again: its tasks run again, and the old results can still be read."""
+    for words in ('first', 'second'):
         with rp.Session(uid='again') as session:
             pmgr, tmgr = managers(session)
             tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
-            task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'echo', 'arguments': ['x']}))
+            task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'echo', 'arguments': [words]}))
             assert task.wait(timeout=20) == rp.DONE
-            assert task.stdout == 'x\n'
+            assert task.stdout == f'{words}\n'
+    assert {path.name for path in Path(session.path).glob('hub.db*')} == {'hub.db', 'hub.db.1'}
+
+
+def test_sessions_do_not_share_a_directory(base: Path) -> None:
+    with rp.Session(uid='same') as session:
+        with pytest.raises(RuntimeError, match='another session is at work'):
+            rp.Session(uid='same')
+        assert session.list_resources()
 
 
 def test_session_cfg(base: Path) -> None:
@@ -95,7 +103,9 @@ def test_session_cfg(base: Path) -> None:
 @pytest.mark.parametrize(('values', 'error', 'words'), [
     ({'cfg': {'bases': '/tmp'}}, ValueError, "'bases'.*base, path, client_sandbox"),
     ({'cfg': 7}, TypeError, 'cfg'), ({'downlod': True}, ValueError, "'downlod'.*download, terminate, cleanup"),
-    ({'terminate': False}, ValueError, 'terminate'), ({'orphan_timeout': -1}, ValueError, 'orphan_timeout')])
+    ({'terminate': False}, ValueError, 'terminate'), ({'orphan_timeout': -1}, ValueError, 'orphan_timeout'),
+    ({'uid': 'a/b'}, ValueError, "'a/b'"), ({'uid': '..'}, ValueError, 'uid'), ({'uid': 'a b'}, ValueError, 'uid'),
+    ({'uid': 7}, ValueError, 'a string, not 7')])
 def test_session_refuses(base: Path, values: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         rp.Session(**values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -35,19 +36,25 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 class Program:
-    """Calls `main` in a process whose log nobody has set up yet; `level` is what it was set to."""
+    """Calls `main` in a process whose log nobody has set up yet; `level` is what it was set to.
+
+    `directory` is where it went.
+    """
 
     level = 0
+    directory = ''
 
     def __call__(self, *arguments: str) -> int:
         root = logging.RootLogger(logging.WARNING)
         with pytest.MonkeyPatch.context() as patch:
+            patch.chdir('.')   # it goes elsewhere
             patch.setattr(logging, 'root', root)
             patch.setattr(cli, '_log', root)
             try:
                 return cli.main(arguments)
             finally:
                 self.level = root.level
+                self.directory = os.getcwd()
                 for handler in root.handlers:
                     handler.close()
 
@@ -94,6 +101,7 @@ def test_agent_gets_its_configuration(main: Program, config: str, tmp_path: Path
                                       started: list[dict[str, Any]]) -> None:
     assert main(config) == 0
     assert started == [{'pilot_sandbox': str(tmp_path)}]
+    assert main.directory == str(tmp_path)
 
 
 def test_other_radical_pilot_is_installed(main: Program, config: str, started: list[dict[str, Any]], tmp_path: Path,

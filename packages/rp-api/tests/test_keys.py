@@ -54,10 +54,10 @@ class Site:
         if own:
             keys.make_client(socket, own, server)
         monitor: zmq.Socket[Any] = socket.get_monitor_socket(REFUSALS | zmq.Event.HANDSHAKE_SUCCEEDED)
+        self._open += [monitor, socket]
         socket.connect(self.address)
         with suppress(zmq.Again):   # refused already
             socket.send(b'hello', zmq.NOBLOCK)
-        self._open += [monitor, socket]
         return monitor
 
     def close(self) -> None:

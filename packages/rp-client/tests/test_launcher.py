@@ -37,7 +37,9 @@ def ready():
 
 def main():
     with open(sys.argv[1]) as file:
-        exec(json.load(file)['code'])
+        code = json.load(file)['code']
+    os.chdir(os.path.dirname(sys.argv[1]))
+    exec(code)
 '''
 
 
@@ -188,19 +190,38 @@ def test_configuration_is_not_written_elsewhere(site: Site, tmp_path: Path) -> N
 
 def test_process_of_an_agent(site: Site) -> None:
     """It has the application's interpreter, a session of its own, so that ctrl-c misses it, and nothing to read."""
-    sandbox = site.launch("print(json.dumps([os.getcwd(), os.getsid(0) == os.getpid(), sys.stdin.read(), "
-                          "sys.executable]))")
-    assert json.loads(site.end().stdout) == [str(sandbox), True, '', sys.executable]
+    site.launch('print(json.dumps([os.getsid(0) == os.getpid(), sys.stdin.read(), sys.executable]))')
+    assert json.loads(site.end().stdout) == [True, '', sys.executable]
+
+
+def write_modules(directory: Path) -> None:
+    for name in ('json.py', 'rp_agent.py', 'tarfile.py'):
+        (directory / name).write_text('raise RuntimeError("taken for a module")')
 
 
 @pytest.mark.parametrize('path', ['{}', '{}:', ':{}'])
 def test_files_in_the_sandbox_are_no_modules(site: Site, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the user has staged there may have any name."""
     monkeypatch.setenv('PYTHONPATH', path.format(site.base / 'fake'))
-    for name in ('json.py', 'rp_agent.py', 'tarfile.py'):
-        (site.sandbox() / name).write_text('raise RuntimeError("taken for a module")')
+    write_modules(site.sandbox())
     site.launch('import tarfile')
     assert site.end().reason is None
+
+
+def test_files_beside_the_application_are_no_modules(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.base / 'work').mkdir()
+    monkeypatch.chdir(site.base / 'work')
+    write_modules(site.base / 'work')
+    site.launch('import tarfile')
+    assert site.end().reason is None
+
+
+def test_python_path_may_be_relative(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for the application."""
+    monkeypatch.chdir(site.base)
+    monkeypatch.setenv('PYTHONPATH', 'fake')
+    site.launch('import rp_agent; print(rp_agent.__file__)')
+    assert site.end().stdout == f'{site.base}/fake/rp_agent/__init__.py\n'
 
 
 def test_sandbox_that_is_not_there(site: Site) -> None:

@@ -70,6 +70,7 @@ def test_sandbox_of_a_task(sandbox: str, path: str) -> None:
 
 @pytest.mark.parametrize(('sandbox', 'path'), [
     ('/elsewhere', '/elsewhere'), ('/else/../where//', '/where'),
-    ('..', '/work/radical.pilot.sandbox/session'), ('../other/task.2', '/work/radical.pilot.sandbox/session/other/task.2')])
+    ('..', '/work/radical.pilot.sandbox/session'),
+    ('../other/task.2', '/work/radical.pilot.sandbox/session/other/task.2')])
 def test_sandbox_of_a_task_elsewhere(sandbox: str, path: str) -> None:
     assert sandboxes('/work').task('task.1', sandbox) == path

@@ -26,8 +26,9 @@ def test_new_task() -> None:
     assert (task.uid, task.state, task.origin, task.mode) == ('task.000007', states.NEW, 'client', 'task.executable')
     assert (task.name, task.metadata) == ('name, with a comma', {'my': [1]})
     assert (task.tmgr, task.session, task.client_sandbox) == (manager, manager, '/client')
-    assert (task.exit_code, task.stdout, task.stderr, task.exception, task.exception_detail) == (None, '', '', None, None)
-    assert (task.return_value, task.slots, task.output_files, task.info, task.partition) == (None, None, [], None, None)
+    assert (task.exit_code, task.exception, task.exception_detail, task.return_value) == (None,) * 4
+    assert (task.stdout, task.stderr, task.output_files) == ('', '', [])
+    assert (task.slots, task.info, task.partition) == (None,) * 3
     assert repr(task) == '<Task task.000007 NEW>'
     assert str(task) == "['task.000007', None, 'NEW']"
 
@@ -138,7 +139,7 @@ def test_memory() -> None:
     """A session may hold hundreds of thousands of tasks."""
     from rp_api.mesh import codec
 
-    count = 10_000
+    count = 2_000
     manager: Any = Manager()
     pilot = a_pilot()
 

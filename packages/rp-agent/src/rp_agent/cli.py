@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         config = _read(arguments[0])
-        logging.basicConfig(filename=os.path.join(config['pilot_sandbox'], 'agent_0.log'),
+        os.chdir(config['pilot_sandbox'])
+        logging.basicConfig(filename='agent_0.log',
                             format='%(asctime)s %(levelname)s %(name)s %(message)s',
                             level=_log_level(os.environ.get('RADICAL_PILOT_LOG_LVL', '')))
     except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 
 
 @functools.cache
@@ -17,6 +18,18 @@ def host_id() -> str:
             return f'{file.read().strip()}:{os.readlink("/proc/self/ns/pid")}'
     except OSError:
         return os.uname().nodename
+
+
+_RUN = 'import os, sys; sys.path[:] = [os.path.abspath(path) for path in sys.path if path]; '
+
+
+def python_program(module: str) -> list[str]:
+    """The command that runs `main()` of a module with this interpreter.
+
+    Other than with `python -m`, files in the working directory, which are the user's, are not taken for modules, and
+    the program can change that directory.
+    """
+    return [sys.executable, '-c', f'{_RUN}from {module} import main; sys.exit(main())']
 
 
 def pidfd_open(pid: int) -> int | None:

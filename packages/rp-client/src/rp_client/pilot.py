@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.constants import PILOT_STATE
 from rp_api.description.pilot import PilotDescription
+from rp_api.description.task import TaskDescription
 from rp_client.callbacks import Registry
 from rp_client.launcher.sandbox import PilotSandboxes
 
 if TYPE_CHECKING:
-    from rp_api.description.task import TaskDescription
     from rp_api.resources import NodeList
     from rp_client.pilot_manager import PilotManager
     from rp_client.session import Session
-    from rp_client.task import Task
     from rp_client.task_manager import TaskManager
 
 
@@ -181,15 +180,22 @@ class Pilot:
         """Undo `attach_tmgr`."""
         self._tmgr = None
 
-    def submit_tasks(self, tds: Sequence[TaskDescription]) -> list[Task]:
-        """Submit tasks to this very pilot, through the task manager that it is attached to."""
+    def submit_tasks(self, tds: TaskDescription | Sequence[TaskDescription]) -> Any:
+        """Submit tasks to this very pilot, through the task manager that it is attached to.
+
+        Gives a `Task` for one description, a list for a list. Raises `RuntimeError` without a task manager.
+        """
         if self._tmgr is None:
             raise RuntimeError(f'{self._uid} is not attached to a task manager: call TaskManager.add_pilots first')
-        for description in tds:
-            description.pilot = self._uid
-        tasks = self._tmgr.submit_tasks(list(tds))
-        assert isinstance(tasks, list)
-        return tasks
+        if isinstance(tds, Mapping):
+            return self._tmgr.submit_tasks(self._mine(tds))
+        return self._tmgr.submit_tasks([self._mine(description) for description in tds])
+
+    def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
+        """A copy of the description that asks for this pilot."""
+        copy = TaskDescription(description)
+        copy.pilot = self._uid
+        return copy
 
     def stage_in(self, sds: Any) -> list[str]:
         """Bring files from the client to the pilot's sandbox; gives where they went. Blocks until they are there.

@@ -32,6 +32,12 @@ _Prepared = tuple[PilotDescription, ResourceConfig, PilotSandboxes]
 GRACE = 10.0
 """Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
 
+DRAIN = 0.25
+"""Seconds that results of an agent that has died have to arrive before its tasks are failed."""
+
+LAST_WORD = 1.0
+"""Seconds that an agent's message about its end has to arrive when it ended in order."""
+
 
 class PilotManager:
     """Submits pilots to platforms.
@@ -228,17 +234,18 @@ class PilotManager:
             'stdout': end.stdout if end else '', 'stderr': end.stderr if end else ''})
 
     def _agent_ended(self, end: End) -> None:
-        pilot = self._pilots[end.uid]
-        if end.reason is None and pilot.state not in states.FINAL:
-            # the agent's own last word may still be on its way through the hub
-            self._engine.loop.call_later(1.0, self._agent_silent, pilot, end)
-        elif pilot.state not in states.FINAL:
-            self._fail(pilot, end.reason or '', f'{pilot.pilot_sandbox}/agent_0.err', end)
+        # what the agent has said last may still be on its way through the hub
+        delay = LAST_WORD if end.reason is None else DRAIN
+        self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)
 
-    def _agent_silent(self, pilot: Pilot, end: End) -> None:
-        if pilot.state not in states.FINAL:
-            self._fail(pilot, f'the agent of {pilot.uid} ended without a word', f'{pilot.pilot_sandbox}/agent_0.log',
-                       end)
+    def _agent_gone(self, pilot: Pilot, end: End) -> None:
+        if pilot.state in states.FINAL:
+            return
+        if end.reason is None:
+            sentence = f'the agent of {pilot.uid} ended without a word'
+            self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
+        else:
+            self._fail(pilot, end.reason, f'{pilot.pilot_sandbox}/agent_0.err', end)
 
     def _cancel(self, pilots: list[Pilot]) -> None:
         for pilot in pilots:

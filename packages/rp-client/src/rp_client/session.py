@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import parts, states
 from rp_api.coordination.contract import Update
+from rp_api.description.casts import path_part
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
 from rp_client.engine import Engine
 from rp_client.ids import session_uid
@@ -52,7 +53,7 @@ class Session:
         config = _checked_config(cfg)
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
-        self.uid = uid or session_uid()
+        self.uid = _checked_uid(uid) if uid else session_uid()
         self.base = str(Path(config.get('base') or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
         self.path = str(Path(config.get('path') or Path(self.base) / self.uid).absolute())
         self.client_sandbox = str(Path(config.get('client_sandbox') or os.getcwd()).absolute())
@@ -317,6 +318,13 @@ def _checked(options: Mapping[str, bool]) -> dict[str, bool]:
         if name == 'terminate' and not value:
             raise ValueError('close option terminate=False is not supported: pilots cannot outlive their session')
     return dict(options)
+
+
+def _checked_uid(uid: str) -> str:
+    allowed = path_part(uid) if isinstance(uid, str) else 'a string'
+    if allowed:
+        raise ValueError(f'the uid of a session must be {allowed}, not {uid!r}')
+    return uid
 
 
 def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:

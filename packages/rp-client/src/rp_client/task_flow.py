@@ -67,8 +67,9 @@ class TaskFlow:
 
     def add_pilots(self, pilots: list[Pilot]) -> None:
         """Bind tasks to these pilots from now on."""
-        self._dead_end = None
-        self._scheduling.add_pilots(pilots)
+        if pilots:
+            self._dead_end = None
+            self._scheduling.add_pilots(pilots)
 
     def remove_pilots(self, uids: Sequence[str]) -> None:
         """Bind no more tasks to these pilots."""
@@ -169,7 +170,9 @@ class TaskFlow:
     def _finished(self, finished: list[Finished]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
         self._trace_final(real)
-        self._engine.connection.update_tasks([Update(task.uid, state) for task, state, _ in real])
+        if real:   # of failures the hub may not know the reason yet: they may have happened here
+            self._engine.connection.update_tasks([Update(task.uid, state, info if state == states.FAILED else None)
+                                                  for task, state, info in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])

@@ -30,7 +30,7 @@ from rp_api import states
 from rp_api.coordination import wire
 from rp_api.coordination.contract import BULK, PROTOCOL
 from rp_api.coordination.orphan import Orphanage
-from rp_api.coordination.store import Store
+from rp_api.coordination.store import Store, claim, set_aside
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id, pidfd_open
 from rp_api.mesh import codec, keys
@@ -315,6 +315,9 @@ class Hub:
 
 def serve(config: dict[str, Any], ready: Callable[[], object]) -> None:
     """Serve a session until it ends; calls `ready()` when peers can come."""
+    claimed = claim(os.path.dirname(config['database']))
+    if config['fresh']:
+        set_aside(config['database'])
     context = zmq.Context()
     loop = Loop()
     store = Store(config['database'])
@@ -338,6 +341,7 @@ def serve(config: dict[str, Any], ready: Callable[[], object]) -> None:
         store.close()
         loop.close()
         shutil.rmtree(config['runtime_dir'], ignore_errors=True)
+        os.close(claimed)
 
 
 def _answer(answer: dict[str, Any]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from rp_api.coordination.embedded import HubAddress
 from rp_api.errors import CoordinationError
-from rp_api.host import pidfd_open
+from rp_api.host import pidfd_open, python_program
 from rp_api.mesh import keys
 
 _SOCKET_PATH_MAX = 100
@@ -51,15 +51,14 @@ class HubProcess:
         """Start the hub, or start it again after it died; returns at once, see `wait_ready`."""
         os.makedirs(self._runtime_dir, mode=0o700, exist_ok=True)
         with open(self._log, 'a', encoding='utf-8') as log:
+            config = self._config | {'fresh': self._process is None}   # else the session's own file is there
             self._process = subprocess.Popen(
-                [sys.executable, '-m', 'rp_api.coordination.hub'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, text=True, start_new_session=True)
+                python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, start_new_session=True)
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(self._config) + '\n')
+        with contextlib.suppress(BrokenPipeError):   # it died at once: `wait_ready` tells why
+            self._process.stdin.write(json.dumps(config) + '\n')
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass   # it died at once: `wait_ready` tells why
 
     def wait_ready(self) -> None:
         """Return when the hub serves; raise `CoordinationError` with its reason if it cannot."""

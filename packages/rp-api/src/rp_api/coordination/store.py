@@ -9,12 +9,15 @@ one turn of its event loop. The file is readable with any SQLite client while an
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from rp_api import states
+from rp_api.errors import CoordinationError
 
 MANY_BYTES = 16 << 20
 """Size after which a batch takes no further row, so that a message with it stays far below what can be sent."""
@@ -51,6 +54,31 @@ class Batch(NamedTuple):
 
     rows: list[Row]
     upto: int
+
+
+def claim(directory: str) -> int:
+    """Make sure that no other hub uses the directory of a session; the claim holds until the descriptor is closed.
+
+    Raises `CoordinationError` if one does: the session is still open, or its application died and its pilots work on.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise CoordinationError(f'another session is at work in {directory}: give this one another uid, or wait for '
+                                'the end of the other one') from None
+    return descriptor
+
+
+def set_aside(path: str) -> None:
+    """Rename the file that an earlier session of the same name left, with all that belongs to it, to `<path>.<n>`."""
+    if not os.path.exists(path):
+        return
+    number = next(number for number in itertools.count(1) if not os.path.exists(f'{path}.{number}'))
+    for end in ('-wal', '-shm', ''):
+        if os.path.exists(path + end):
+            os.rename(path + end, f'{path}.{number}{end}')
 
 
 class Store:

@@ -6,28 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from rp_api import parts
-from rp_api.host import pidfd_open
+from rp_api.host import pidfd_open, python_program
 from rp_api.mesh.loop import Loop
 from rp_api.processes import sweep
 from rp_client.launcher.base import End, Launcher, Start
 
 _TAIL = 2048
 """Bytes of an agent's output that are shown when it fails."""
-
-
-# the sandbox, in which the agent runs, holds files of the user, which must not be taken for modules
-_PROGRAM = '''
-import os, sys
-sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
-from rp_agent.cli import main
-sys.exit(main())
-'''
 
 
 class _Agent:
@@ -55,8 +45,8 @@ class LocalLauncher(Launcher):
         _write_private(config, json.dumps(start.config, indent=1))
         with open(start.sandbox / 'agent_0.out', 'ab') as out, open(start.sandbox / 'agent_0.err', 'ab') as err:
             process = subprocess.Popen(
-                [sys.executable, '-c', _PROGRAM, str(config)], cwd=start.sandbox, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True)
+                [*python_program('rp_agent.cli'), str(config)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True)
         try:
             pidfd = pidfd_open(process.pid)
         except OSError:   # nobody would notice its end

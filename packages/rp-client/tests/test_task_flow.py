@@ -1,0 +1,484 @@
+"""The way of tasks through the client: to a pilot, to its agent, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_support import Engine, Events, Later, Manager, a_pilot, a_task
+
+from rp_api import states
+from rp_api.constants import TASK_STATE, TMGR_METRICS
+from rp_api.coordination.contract import BULK, Update
+from rp_client.callbacks import Registry
+from rp_client.pilot import Pilot
+from rp_client.scheduler.component import TaskScheduling
+from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.stager.input import TaskStagingInput
+from rp_client.stager.output import TaskStagingOutput
+from rp_client.task import Task
+from rp_client.task_flow import TaskFlow
+from rp_client.tracker import Tracker
+
+SENT = states.AGENT_STAGING_INPUT_PENDING
+LEFT = states.TMGR_STAGING_OUTPUT_PENDING
+
+
+class Site:
+    """The components of a task manager, joined; nothing happens unless the test says so."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        (base / 'client').mkdir()
+        self.engine = Engine()
+        self.connection = self.engine.connection
+        self.later = Later()
+        self.events = Events()
+        self.tasks: dict[str, Task] = {}
+        self.waiting: list[int] = []
+        registry = Registry(TMGR_METRICS)
+        registry.add(self._told, TASK_STATE)
+        self.states: dict[str, list[str]] = {}
+        tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]
+        self.flow = TaskFlow(
+            self.engine, tracker, self.events,   # type: ignore[arg-type]
+            TaskScheduling('0000', self.events, RoundRobin(), self.tasks, self.waiting.append),
+            TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later))
+
+    def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
+        """A pilot in that state, which tasks can be bound to."""
+        pilot = a_pilot(uid, self.base)
+        pilot._state = state
+        if add:
+            self.flow.add_pilots([pilot])
+        return pilot
+
+    def make(self, *uids: str, **description: Any) -> list[Task]:
+        tasks = [a_task(uid, Manager(), **description) for uid in uids]
+        self.tasks.update((task.uid, task) for task in tasks)
+        return tasks
+
+    def submit(self, *uids: str, **description: Any) -> list[Task]:
+        """Tasks that are as far as they get without their files being moved."""
+        tasks = self.make(*uids, **description)
+        self.flow.submit(tasks)
+        self.engine.loop.turn()
+        return tasks
+
+    def submit_many(self, count: int) -> list[Task]:
+        return self.submit(*(f'task.{number:06d}' for number in range(count)))
+
+    def report(self, task: Task, state: str, **info: Any) -> None:
+        """Have the agent say something about a task."""
+        self.flow.update([(task, Update(task.uid, state, info or None))])
+
+    def end(self, pilot: Pilot, state: str = states.FAILED, reason: str = 'it was hit by a truck',
+            dead_end: str | None = None) -> None:
+        """End a pilot as its manager does."""
+        pilot._state = state
+        pilot._learn({'exception': reason, 'exception_detail': 'see there'} if state == states.FAILED
+                     else {'reason': reason})
+        self.flow.pilot_ended(pilot, list(self.tasks.values()), dead_end=dead_end)
+
+    def sent(self) -> list[tuple[str, list[str]]]:
+        """Pilots and the uids of each bulk that went to them."""
+        return [(pilot, [submission.uid for submission in bulk]) for pilot, bulk in self.connection.tasks]
+
+    def updates(self) -> list[Update]:
+        return [update for bulk in self.connection.updates for update in bulk]
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Takes the place of the thread for callbacks."""
+        callback(*args)
+
+    def _told(self, task: Task, state: str) -> None:
+        self.states.setdefault(task.uid, []).append(state)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def are(tasks: Iterable[Task]) -> list[str]:
+    return [task.state for task in tasks]
+
+
+# there and back
+
+def test_way_of_a_task(site: Site) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1', arguments=['a'])
+    assert site.connection.tasks == [('pilot.0000', [('task.1', {'executable': '/bin/true', 'arguments': ['a']})])]
+    assert (task.state, task.pilot) == (SENT, 'pilot.0000')
+    site.report(task, states.AGENT_EXECUTING)
+    site.report(task, LEFT, target_state=states.DONE, exit_code=0, stdout='out')
+    assert (task.state, task.exit_code, task.stdout) == (states.DONE, 0, 'out')
+    assert site.states['task.1'] == [row.name for row in states.TASK_STATES][1:-2]
+    assert site.updates() == [('task.1', states.DONE, None)]
+
+
+def test_events(site: Site) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1')
+    site.report(task, LEFT, target_state=states.DONE)
+    seen = [(event, state) for event, uid, state, _ in site.events.rows if uid == 'task.1']
+    assert seen == [('get', states.NEW), *(('advance', state) for state in (
+        states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING, states.TMGR_STAGING_INPUT_PENDING,
+        states.TMGR_STAGING_INPUT, SENT, states.TMGR_STAGING_OUTPUT, states.DONE))]
+    assert ('get', 'test', '', 'bulk size: 1') in site.events.rows
+
+
+@pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])
+def test_task_that_does_not_succeed(site: Site, state: str) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1')
+    site.report(task, LEFT, target_state=state, exit_code=3, exception='why')
+    assert (task.state, task.exit_code, task.exception) == (state, 3, 'why')
+    assert site.states['task.1'][-2:] == [states.TMGR_STAGING_OUTPUT, state]
+
+
+def test_task_that_fails_before_it_runs(site: Site) -> None:
+    """It does not come back through output staging."""
+    site.pilot()
+    (task,) = site.submit('task.1')
+    site.report(task, states.FAILED, reached=states.AGENT_SCHEDULING, exception='too large')
+    assert (task.state, task.exception) == (states.FAILED, 'too large')
+    assert site.states['task.1'][-2:] == [states.AGENT_SCHEDULING, states.FAILED]
+    assert site.updates() == []
+
+
+def test_files_on_both_ways(site: Site) -> None:
+    (site.base / 'client/in').write_text('data')
+    site.pilot()
+    (task,) = site.submit('task.1', input_staging='in', output_staging='in > out')
+    assert (task.state, site.sent()) == (states.TMGR_STAGING_INPUT, [])
+    site.later.work()
+    assert (task.state, site.sent()) == (SENT, [('pilot.0000', ['task.1'])])
+    site.report(task, LEFT, target_state=states.DONE, exit_code=0)
+    assert task.state == states.TMGR_STAGING_OUTPUT
+    site.later.work()
+    assert task.state == states.DONE
+    assert (site.base / 'client/out').read_text() == 'data'
+
+
+def test_input_that_is_not_there(site: Site) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1', input_staging='in')
+    site.later.work()
+    assert (task.state, task.exception_detail, site.sent()) == (states.FAILED, 'input staging failed', [])
+    assert [(uid, state) for uid, state, _ in site.updates()] == [('task.1', states.FAILED)]
+
+
+def test_result_that_is_not_there(site: Site) -> None:
+    """The hub gets to know why, for those who read its results later."""
+    site.pilot()
+    (task,) = site.submit('task.1', output_staging='none')
+    site.report(task, LEFT, target_state=states.DONE, exit_code=0)
+    site.later.work()
+    assert (task.state, task.exit_code, task.exception_detail) == (states.FAILED, 0, 'output staging failed')
+    (update,) = site.updates()
+    assert update.info is not None
+    assert (update.info['exit_code'], update.info['exception']) == (0, task.exception)
+
+
+def test_nothing_is_told_twice(site: Site) -> None:
+    """A restarted hub may deliver again what was seen."""
+    site.pilot()
+    (task,) = site.submit('task.1')
+    for _ in range(2):
+        site.report(task, LEFT, target_state=states.DONE)
+        site.report(task, states.AGENT_EXECUTING)
+    assert site.states['task.1'].count(states.DONE) == 1
+    assert len(site.updates()) == 1
+
+
+def test_results_are_handled_in_bulks(site: Site) -> None:
+    site.pilot()
+    tasks = site.submit_many(5)
+    site.flow.update([(task, Update(task.uid, LEFT, {'target_state': states.DONE})) for task in tasks])
+    assert [len(bulk) for bulk in site.connection.updates] == [5]
+
+
+# what is on its way to the hub
+
+def test_bulks_have_a_limit(site: Site) -> None:
+    site.pilot()
+    tasks = site.submit_many(2 * BULK + 1)
+    assert [len(uids) for _, uids in site.sent()] == [BULK, BULK, 1]
+    assert [uid for _, uids in site.sent() for uid in uids] == [task.uid for task in tasks]
+
+
+def test_large_submission_is_looked_at_in_steps(site: Site) -> None:
+    """The first tasks are on their way before the last ones are bound."""
+    site.pilot()
+    tasks = site.make(*(f'task.{number}' for number in range(BULK + 1)))
+    site.flow.submit(tasks)
+    assert set(are(tasks)) == {states.TMGR_SCHEDULING_PENDING}
+    assert site.sent() == []
+    site.engine.loop.turn()
+    assert [len(uids) for _, uids in site.sent()] == [BULK, 1]
+
+
+def test_nothing_is_sent_without_room(site: Site) -> None:
+    """The connection itself would fail this test."""
+    site.pilot()
+    site.connection.free = False
+    tasks = site.submit_many(BULK + 1)
+    assert set(are(tasks)) == {SENT}
+    assert site.sent() == []
+    site.engine.have_room()
+    assert [len(uids) for _, uids in site.sent()] == [BULK, 1]
+
+
+def test_room_for_one_bulk_at_a_time(site: Site) -> None:
+    """What is left waits for the next time; several pilots take turns."""
+    site.pilot('pilot.1')
+    site.pilot('pilot.2')
+    site.connection.free = False
+    tasks = site.submit_many(4 * BULK)
+    insert = site.connection.insert_tasks
+
+    def insert_one(pilot: str, bulk: Any) -> None:
+        insert(pilot, bulk)
+        site.connection.free = False
+
+    site.connection.insert_tasks = insert_one   # type: ignore[method-assign]
+    for number in range(1, 5):
+        site.engine.have_room()
+        assert len(site.sent()) == number
+    assert [(pilot, len(uids)) for pilot, uids in site.sent()] == [
+        ('pilot.1', BULK), ('pilot.2', BULK), ('pilot.1', BULK), ('pilot.2', BULK)]
+    assert {uid for _, uids in site.sent() for uid in uids} == {task.uid for task in tasks}
+    site.engine.have_room()
+    assert len(site.sent()) == 4
+
+
+def test_tasks_wait_for_a_pilot(site: Site) -> None:
+    tasks = site.submit('task.1', 'task.2')
+    assert are(tasks) == [states.TMGR_SCHEDULING] * 2
+    assert site.waiting == [2]
+    site.pilot()
+    assert site.sent() == [('pilot.0000', ['task.1', 'task.2'])]
+    assert site.waiting == [2, 0]
+
+
+def test_removed_pilot_gets_no_more_tasks(site: Site) -> None:
+    site.pilot()
+    (first,) = site.submit('task.1')
+    site.flow.remove_pilots(['pilot.0000'])
+    (second,) = site.submit('task.2')
+    assert are([first, second]) == [SENT, states.TMGR_SCHEDULING]
+    assert site.sent() == [('pilot.0000', ['task.1'])]
+
+
+# cancellation
+
+def test_cancel_of_what_was_just_submitted(site: Site) -> None:
+    site.pilot()
+    tasks = site.make('task.1', 'task.2')
+    site.flow.submit(tasks)
+    site.flow.cancel(tasks[:1])
+    assert (tasks[0].state, tasks[0].exception) == (states.CANCELED, 'cancelled before it was sent to a pilot')
+    site.engine.loop.turn()
+    assert site.sent() == [('pilot.0000', ['task.2'])]
+    assert site.connection.commands == []
+
+
+def test_cancel_of_what_waits_for_a_pilot(site: Site) -> None:
+    tasks = site.submit('task.1', 'task.2')
+    site.flow.cancel(tasks[:1])
+    assert are(tasks) == [states.CANCELED, states.TMGR_SCHEDULING]
+    assert site.waiting == [2, 1]
+    site.pilot()
+    assert site.sent() == [('pilot.0000', ['task.2'])]
+    assert site.updates() == []
+
+
+def test_cancel_of_what_could_not_be_sent_yet(site: Site) -> None:
+    site.pilot('pilot.1')
+    site.pilot('pilot.2')
+    site.connection.free = False
+    tasks = site.submit('task.1', 'task.2', 'task.3', 'task.4')
+    site.flow.cancel(tasks[:3])
+    assert are(tasks) == [states.CANCELED] * 3 + [SENT]
+    site.engine.have_room()
+    assert site.sent() == [('pilot.2', ['task.4'])]
+    assert site.connection.commands == []
+
+
+def test_cancel_of_what_was_sent(site: Site) -> None:
+    """The agents end it, and tell about it."""
+    site.pilot('pilot.1')
+    site.pilot('pilot.2')
+    tasks = site.submit('task.1', 'task.2', 'task.3')
+    site.flow.cancel(tasks)
+    assert set(are(tasks)) == {SENT}
+    assert site.connection.commands == [('pilot.1', {'cmd': 'cancel_tasks', 'uids': ['task.1', 'task.3']}),
+                                        ('pilot.2', {'cmd': 'cancel_tasks', 'uids': ['task.2']})]
+    site.report(tasks[0], LEFT, target_state=states.CANCELED)
+    assert tasks[0].state == states.CANCELED
+
+
+def test_cancel_while_files_are_moved(site: Site) -> None:
+    (site.base / 'client/in').touch()
+    site.pilot()
+    (task,) = site.submit('task.1', input_staging='in')
+    site.flow.cancel([task])
+    assert task.state == states.TMGR_STAGING_INPUT
+    site.later.work()
+    assert (task.state, task.exception) == (states.CANCELED, 'cancelled while its input was staged')
+    assert site.sent() == []
+
+
+def test_cancel_of_what_has_ended(site: Site) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1')
+    site.report(task, LEFT, target_state=states.DONE)
+    site.flow.cancel([task])
+    assert (task.state, site.connection.commands) == (states.DONE, [])
+
+
+def test_cancel_of_many(site: Site) -> None:
+    """Wherever they are, each is told about once."""
+    site.connection.free = False
+    waiting = site.submit('task.1', pilot='pilot.9')
+    site.pilot()
+    boxed = site.submit('task.2')
+    new = site.make('task.3')
+    site.flow.submit(new)
+    tasks = [*waiting, *boxed, *new]
+    site.flow.cancel(tasks)
+    site.flow.cancel(tasks)
+    site.engine.loop.turn()
+    assert set(are(tasks)) == {states.CANCELED}
+    assert [site.states[task.uid].count(states.CANCELED) for task in tasks] == [1, 1, 1]
+    site.engine.have_room()
+    assert site.sent() == []
+
+
+# pilots that end
+
+@pytest.mark.parametrize(('pilot_state', 'task_state'), [
+    (states.FAILED, states.FAILED), (states.CANCELED, states.CANCELED), (states.DONE, states.FAILED)])
+def test_end_of_a_pilot(site: Site, pilot_state: str, task_state: str) -> None:
+    """Tasks end with it, and say why; those that have left their agent go on."""
+    pilot = site.pilot()
+    other = site.pilot('pilot.1')
+    tasks = site.submit('task.1', 'task.2', 'task.3', 'task.4', 'task.5', output_staging='none')
+    mine, theirs = tasks[::2], tasks[1::2]
+    site.report(mine[1], LEFT, target_state=states.DONE)
+    site.end(pilot, pilot_state)
+    assert are(mine) == [task_state, states.TMGR_STAGING_OUTPUT, task_state]
+    assert set(are(theirs)) == {SENT}
+    assert mine[0].exception == 'pilot.0000 ended before the task did: it was hit by a truck'
+    assert mine[0].exception_detail == ('see there' if pilot_state == states.FAILED else None)
+    assert {(uid, state) for uid, state, _ in site.updates()} == {('task.1', task_state), ('task.5', task_state)}
+    (late,) = site.submit('task.6')
+    assert late.bound is other
+
+
+def test_end_of_a_pilot_whose_tasks_could_not_be_sent(site: Site) -> None:
+    pilot = site.pilot()
+    site.connection.free = False
+    tasks = site.submit_many(3)
+    site.end(pilot)
+    site.engine.have_room()
+    assert set(are(tasks)) == {states.FAILED}
+    assert site.sent() == []
+
+
+@pytest.mark.parametrize('exists', [True, False])
+def test_end_of_a_pilot_while_files_are_moved(site: Site, exists: bool) -> None:
+    """The reason stays the first one."""
+    if exists:
+        (site.base / 'client/in').touch()
+    pilot = site.pilot()
+    (task,) = site.submit('task.1', input_staging='in')
+    site.end(pilot, states.CANCELED)
+    site.later.work()
+    assert task.state == states.CANCELED
+    assert 'hit by a truck' in str(task.exception)
+    assert site.sent() == []
+    assert site.states['task.1'].count(states.CANCELED) == 1
+
+
+def test_end_of_a_pilot_that_said_nothing(site: Site) -> None:
+    pilot = site.pilot()
+    (task,) = site.submit('task.1')
+    pilot._state = states.DONE
+    site.flow.pilot_ended(pilot, [task], dead_end=None)
+    assert task.exception == 'pilot.0000 ended before the task did: pilot.0000 is DONE'
+
+
+def test_waiting_tasks_wait_for_the_next_pilot(site: Site) -> None:
+    site.end(site.pilot())
+    (task,) = site.submit('task.1')
+    assert task.state == states.TMGR_SCHEDULING
+    site.pilot('pilot.1')
+    assert (task.state, task.pilot) == (SENT, 'pilot.1')
+
+
+def test_tasks_for_a_pilot_that_has_ended(site: Site) -> None:
+    """They fail, before and after its end; others go on waiting."""
+    pilot = site.pilot(add=False)
+    before, other = site.submit('task.1', pilot=pilot.uid) + site.submit('task.2', pilot='pilot.9')
+    site.end(pilot)
+    (after,) = site.submit('task.3', pilot=pilot.uid)
+    assert are([before, other, after]) == [states.FAILED, states.TMGR_SCHEDULING, states.FAILED]
+    for task in (before, after):
+        assert task.exception == 'pilot.0000, which the task asks for, has ended: it was hit by a truck'
+    assert site.waiting[-1] == 1
+
+
+def test_dead_end(site: Site) -> None:
+    """Where no pilot is left, neither those that wait nor later ones are kept waiting, until there is a new pilot."""
+    (waiting,) = site.submit('task.1', pilot='pilot.9')
+    site.end(site.pilot(), dead_end='no pilot is left')
+    (late,) = site.submit('task.2')
+    assert [(task.state, task.exception) for task in (waiting, late)] == [(states.FAILED, 'no pilot is left')] * 2
+    site.flow.add_pilots([])
+    (later,) = site.submit('task.3')
+    assert later.state == states.FAILED
+    site.pilot('pilot.1')
+    (good,) = site.submit('task.4')
+    assert good.state == SENT
+
+
+def test_task_bound_to_a_pilot_that_has_just_ended(site: Site) -> None:
+    site.pilot('pilot.1', states.FAILED)
+    (task,) = site.submit('task.1')
+    assert (task.state, task.exception) == (states.FAILED, 'pilot.1 is FAILED already')
+    assert site.sent() == []
+
+
+# the end of it all
+
+def test_end_of_all_tasks(site: Site) -> None:
+    (site.base / 'client/in').touch()
+    site.pilot()
+    done, sent = site.submit('task.1', 'task.2')
+    (moving,) = site.submit('task.3', input_staging='in')
+    (waiting,) = site.submit('task.4', pilot='pilot.9')
+    site.report(done, LEFT, target_state=states.DONE)
+    tasks = [done, sent, moving, waiting]
+    site.flow.end_all(tasks, 'the session was closed')
+    site.later.work()
+    assert are(tasks) == [states.DONE] + [states.CANCELED] * 3
+    assert [task.exception for task in tasks] == [None] + ['the session was closed'] * 3
+    assert site.sent() == [('pilot.0000', ['task.1', 'task.2'])]
+
+
+def test_close(site: Site) -> None:
+    """Nothing is sent any more, and components leave their last event."""
+    site.pilot()
+    site.connection.free = False
+    tasks = site.submit('task.1')
+    site.flow.end_all(tasks, 'the session was closed')
+    site.flow.close()
+    site.engine.have_room()
+    assert site.sent() == []
+    assert [uid for event, uid, _, _ in site.events.rows if event == 'component_final'] == [
+        'tmgr_scheduling.0000', 'tmgr_staging_input.0000', 'tmgr_staging_output.0000']
