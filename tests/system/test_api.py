@@ -72,7 +72,7 @@ def test_session_uid_of_the_application(base: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) -> None:
-    """A script with a fixed session uid can be run again: its tasks run again, and the old results can still be read."""
+    """A script with a fixed session uid can be run again: its tasks run again, and the old results are kept."""
     for words in ('first', 'second'):
         with rp.Session(uid='again') as session:
             pmgr, tmgr = managers(session)

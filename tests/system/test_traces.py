@@ -20,8 +20,8 @@ AGENT = ('agent_0', 'agent_staging_input.0000', 'agent_scheduling.0000', 'agent_
 
 # what a task without commands before and after it does, one event after the other
 EXECUTION = ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
-             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop',
-             'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
+             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post',
+             'exec_stop', 'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
 
 
 def test_a_session_is_traced(run: Run, base: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import select
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from rp_api.coordination.embedded import HubAddress
 from rp_api.errors import CoordinationError
 from rp_api.host import pidfd_open, python_program
 from rp_api.mesh import keys
-
-_SOCKET_PATH_MAX = 100
-"""Longest path of a Unix socket that all systems accept (107 bytes on Linux, with some to spare)."""
+from rp_api.mesh.connection import make_private_directory
 
 
 class HubProcess:
@@ -29,14 +26,14 @@ class HubProcess:
 
     def __init__(self, session: str, directory: Path, orphan_timeout: float) -> None:
         self._log = directory / 'hub.log'
-        self._runtime_dir = _make_runtime_dir()
+        self._runtime_dir = make_private_directory()
         server, client, agent = keys.generate(), keys.generate(), keys.generate()
-        endpoint = f'ipc://{self._runtime_dir}/hub'
+        endpoint = f'ipc://{self._runtime_dir}/s'
         self.address = _address(endpoint, server, client)
         self.agent_address = _address(endpoint, server, agent)
         self._config = {
             'session': session, 'database': str(directory / 'hub.db'), 'endpoint': endpoint,
-            'runtime_dir': str(self._runtime_dir), 'orphan_timeout': orphan_timeout,
+            'runtime_dir': self._runtime_dir, 'orphan_timeout': orphan_timeout,
             'public': server.public.decode(), 'secret': server.secret.decode(),
             'peers': [client.public.decode(), agent.public.decode()]}
         self._process: subprocess.Popen[str] | None = None
@@ -102,14 +99,6 @@ class HubProcess:
             poll.register(pidfd, select.POLLIN)
             poll.poll(patience * 1000)
             os.close(pidfd)
-
-
-def _make_runtime_dir() -> Path:
-    """A fresh directory of mode 0700 whose path is short enough for a socket in it."""
-    base = tempfile.gettempdir()
-    if len(os.fsencode(base)) > _SOCKET_PATH_MAX - len('/rp.12345678/hub'):
-        base = '/tmp'
-    return Path(tempfile.mkdtemp(prefix='rp.', dir=base))
 
 
 def _address(endpoint: str, server: keys.KeyPair, peer: keys.KeyPair) -> HubAddress:

@@ -129,7 +129,7 @@ class Listener:
 
     def _bind(self, address: str | None) -> str:
         if address is None:
-            self._fresh = _make_private_directory()
+            self._fresh = make_private_directory()
             address = f'ipc://{self._fresh}/s'
         checked = _checked_address(address)
         try:
@@ -152,7 +152,8 @@ def _checked_address(address: str) -> str:
     return f'tcp://{host}:{port if int(port or 0) else "*"}'
 
 
-def _make_private_directory() -> str:
+def make_private_directory() -> str:
+    """A fresh directory that only its owner can enter, with a path that is short enough for a socket in it."""
     base = os.environ.get('TMPDIR', '/tmp')
     name = f'rp.{os.urandom(6).hex()}'
     if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
