@@ -13,7 +13,6 @@ import pytest
 from hub_support import Client, MakeSite, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import process
 from rp_api.coordination.contract import BULK, Update
 from rp_api.errors import CoordinationError
 
@@ -227,7 +226,10 @@ def test_the_session_directory_can_be_deleted_while_the_hub_runs(site: Site, cli
 @pytest.mark.parametrize(('content', 'reason'), [(None, 'unable to open database file'),
                                                  (b'no database' * 1000, 'not a database')])
 def test_a_hub_that_cannot_start_says_why(make_site: MakeSite, content: bytes | None, reason: str) -> None:
-    site = make_site()
+    site = make_site().start()
+    site.hub.stop(0)
+    for path in site.directory.glob('hub.db*'):
+        path.unlink()
     path = site.directory / 'hub.db'
     path.write_bytes(content) if content else path.mkdir()
     with pytest.raises(CoordinationError, match=reason) as failure:
@@ -268,7 +270,7 @@ def test_a_long_path_for_temporary_files_is_no_problem(tmp_path: Path, make_site
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ('x' * 100)
     deep.mkdir()
-    monkeypatch.setattr(process.tempfile, 'tempdir', str(deep))
+    monkeypatch.setenv('TMPDIR', str(deep))
     site = make_site().start()
     assert len(os.fsencode(site.runtime_dir)) < 100
     site.client().until_settled()
