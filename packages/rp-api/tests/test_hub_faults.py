@@ -210,7 +210,7 @@ def test_a_hub_on_another_host_is_lost_when_it_is_silent_and_found_when_it_speak
 
 @pytest.fixture
 def proxy(site: Site, tmp_path: Path) -> Iterator[Proxy]:
-    proxy = Proxy(site.runtime_dir / 'hub', site.runtime_dir / 'proxy')
+    proxy = Proxy(site.runtime_dir / 's', site.runtime_dir / 'proxy')
     yield proxy
     proxy.close()
 
