@@ -10,13 +10,13 @@ from rp_api.constants import COPY, DOWNLOAD, LINK, MOVE, STAGING_ACTIONS, TARBAL
 from rp_api.errors import DescriptionError
 from rp_api.staging import Sandboxes, acts_on_client, bases, resolve
 
-SANDBOXES = Sandboxes(client='/home/me', resource='/scratch/rps', session='/scratch/rps/s0',
+SANDBOXES = Sandboxes(client='/client', resource='/scratch/rps', session='/scratch/rps/s0',
                       pilot='/scratch/rps/s0/p0', task='/scratch/rps/s0/p0/t0')
 
 
 @pytest.mark.parametrize(('url', 'path'), [
-    ('client:///a/b', '/home/me/a/b'),
-    ('client://a/b', '/home/me/a/b'),
+    ('client:///a/b', '/client/a/b'),
+    ('client://a/b', '/client/a/b'),
     ('endpoint:///etc/x', '/etc/x'),
     ('resource:///x', '/scratch/rps/x'),
     ('session:///x', '/scratch/rps/s0/x'),
@@ -47,7 +47,7 @@ def test_urls(url, path):
     ('x', 'x'), ('dir/x', 'dir/x'), ('./x', './x'), ('', ''), ('.', '.'), ('pwd:///x', 'x'), ('pwd://x', 'x'),
     ('a:b', 'a:b'), ('12:30/x', '12:30/x'), ('localhost', 'localhost'), ('me@host', 'me@host')])
 def test_relative_paths_belong_to_the_base(url, name):
-    assert resolve(url, 'client', SANDBOXES) == f'/home/me/{name}'
+    assert resolve(url, 'client', SANDBOXES) == f'/client/{name}'
     assert resolve(url, 'task', SANDBOXES) == f'/scratch/rps/s0/p0/t0/{name}'
     assert resolve(url, 'pilot', SANDBOXES) == f'/scratch/rps/s0/p0/{name}'
 
@@ -82,7 +82,7 @@ def test_unknown_scheme_lists_the_known():
     ('task:///x', 'client'), ('x', 'task'), ('staging:///x', 'client')])
 def test_sandbox_that_there_is_none_of(url, base):
     with pytest.raises(DescriptionError, match='has no meaning here'):
-        resolve(url, base, Sandboxes(client='/home/me'))
+        resolve(url, base, Sandboxes(client='/client'))
 
 
 def test_who_acts():

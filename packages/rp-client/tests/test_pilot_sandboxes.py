@@ -19,13 +19,13 @@ def sandboxes(workdir: str = '', **description: Any) -> PilotSandboxes:
 
 
 def test_layout() -> None:
-    assert sandboxes('/work') == PilotSandboxes(
-        '/client', '/work/radical.pilot.sandbox', '/work/radical.pilot.sandbox/session',
-        '/work/radical.pilot.sandbox/session/pilot.0000')
+    assert sandboxes('/scratch') == PilotSandboxes(
+        '/client', '/scratch/radical.pilot.sandbox', '/scratch/radical.pilot.sandbox/session',
+        '/scratch/radical.pilot.sandbox/session/pilot.0000')
 
 
 def test_description_wins() -> None:
-    assert sandboxes('/work', sandbox='/mine').resource == '/mine/radical.pilot.sandbox'
+    assert sandboxes('/scratch', sandbox='/mine').resource == '/mine/radical.pilot.sandbox'
 
 
 def test_working_directory_where_nobody_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +40,13 @@ def test_variables_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_attributes_are_filled_in() -> None:
-    assert sandboxes('/work/%(pd.project)s/%(pd.PROJECT)s', project='abc').resource == (
-        '/work/abc/ABC/radical.pilot.sandbox')
+    assert sandboxes('/scratch/%(pd.project)s/%(pd.PROJECT)s', project='abc').resource == (
+        '/scratch/abc/ABC/radical.pilot.sandbox')
 
 
 def test_attribute_that_is_not_set() -> None:
     with pytest.raises(PlatformError, match="needs the attribute 'project'"):
-        sandboxes('/work/%(pd.project)s')
+        sandboxes('/scratch/%(pd.project)s')
 
 
 def test_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +64,13 @@ def test_path_that_is_not_absolute(path: str) -> None:
 @pytest.mark.parametrize(('sandbox', 'path'), [
     ('', 'task.1'), ('name', 'name'), ('deep/er', 'deep/er'), ('./name/', 'name'), ('.', ''), ('a/../b', 'b')])
 def test_sandbox_of_a_task(sandbox: str, path: str) -> None:
-    pilot = sandboxes('/work')
+    pilot = sandboxes('/scratch')
     assert pilot.task('task.1', sandbox) == f'{pilot.pilot}/{path}'.rstrip('/')
 
 
 @pytest.mark.parametrize(('sandbox', 'path'), [
     ('/elsewhere', '/elsewhere'), ('/else/../where//', '/where'),
-    ('..', '/work/radical.pilot.sandbox/session'),
-    ('../other/task.2', '/work/radical.pilot.sandbox/session/other/task.2')])
+    ('..', '/scratch/radical.pilot.sandbox/session'),
+    ('../other/task.2', '/scratch/radical.pilot.sandbox/session/other/task.2')])
 def test_sandbox_of_a_task_elsewhere(sandbox: str, path: str) -> None:
-    assert sandboxes('/work').task('task.1', sandbox) == path
+    assert sandboxes('/scratch').task('task.1', sandbox) == path

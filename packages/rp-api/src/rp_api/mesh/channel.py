@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -53,7 +54,7 @@ class Getter(Protocol):
     def close(self, linger: float = LINGER) -> None: ...
 
 
-class _QueueEnd:
+class _QueueEnd(ABC):
     """What putter and getter have in common: a connection to the bridge, and the messages on it."""
 
     _role = ''
@@ -72,9 +73,9 @@ class _QueueEnd:
         socket.setsockopt(zmq.ROUTING_ID, b'q' + os.urandom(16))
         self._connection.open()
 
+    @abstractmethod
     def _progress(self) -> tuple[int, int, int]:
         """Received, done and allowed of this end."""
-        raise NotImplementedError
 
     def _greet(self) -> None:
         self._send('hello', VERSION, self._role, self.name, *self._progress())
