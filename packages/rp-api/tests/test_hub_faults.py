@@ -483,16 +483,34 @@ def test_a_client_that_comes_in_time_takes_over(make_site: MakeSite, victims: li
     assert agent.commands == []
 
 
+@pytest.mark.parametrize('tasks', [0, 2])
+def test_a_hub_does_not_wait_for_agents_that_were_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                               tasks: int) -> None:
+    """The application dies between the submission of a pilot and the start of its agent."""
+    monkeypatch.setattr(hub, 'ARRIVAL', 0.2)
+    store = Store(tmp_path / 'hub.db')
+    store.insert_pilots([('p0', b'')])
+    store.insert_tasks('p0', b'', [(uid, b'') for uid in uids(tasks)])
+    lose_a_client(monkeypatch, store, 0.1)
+    database = sqlite3.connect(tmp_path / 'hub.db')
+    assert database.execute('SELECT state FROM pilots').fetchall() == [(states.FAILED,)]
+    database.close()
+
+
 def test_a_silent_client_on_another_host_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_a_client(monkeypatch, Store(tmp_path / 'hub.db'), 0.0)
+
+
+def lose_a_client(monkeypatch: pytest.MonkeyPatch, store: Store, orphan_timeout: float) -> None:
+    """Run a hub in this process that hears of a client once, and then nothing more, until it ends."""
     monkeypatch.setattr(hub, 'LEASE', 0.1)
     loop = Loop()
-    store = Store(tmp_path / 'hub.db')
     context = zmq.Context()
     router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
     try:
         router.bind('inproc://hub')
         dealer.connect('inproc://hub')
-        hub.Hub(loop, router, store, 0.0)
+        hub.Hub(loop, router, store, orphan_timeout)
         dealer.send(codec.pack([0, 'hello', HELLO | {'role': 'client'}]))
         loop.run()   # until the hub has nobody to serve
         assert codec.unpack(dealer.recv(zmq.NOBLOCK))[0] == 'welcome'

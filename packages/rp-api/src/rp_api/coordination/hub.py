@@ -42,6 +42,9 @@ WINDOW = 8
 LEASE = 60.0
 """Seconds after which a silent peer on another host counts as lost."""
 
+ARRIVAL = 60.0
+"""Seconds that agents have to come after the application has died; then nobody waits for them any more."""
+
 _log = logging.getLogger('radical.pilot.hub')
 
 
@@ -261,6 +264,7 @@ class Hub:
             self._dead_agents.add(peer.uid)
         elif not self._has_client():
             self._orphanage.client_lost()
+            self._loop.call_later(ARRIVAL, self._fail_absent)
         if self._orphanage.orphaned:
             self._fail_dead()
             self._orphan_check()
@@ -274,6 +278,16 @@ class Hub:
         self._store.update_pilots([(uid, states.FAILED, info) for uid in self._dead_agents], announce=True)
         self._store.commit()
         self._dead_agents.clear()
+
+    def _fail_absent(self) -> None:
+        """Note the end of pilots whose agents never came: the application may have died before it had started them."""
+        present = {peer.uid for peer in self._peers.values()}
+        if self._orphanage.orphaned:
+            info = codec.pack({'exception': 'the agent never came, and the application is gone'})
+            self._store.update_pilots([(uid, states.FAILED, info) for uid in self._store.live_pilots()
+                                       if uid not in present], announce=True)
+            self._store.commit()
+            self._orphan_check()
 
     def _check_leases(self) -> None:
         limit = time.monotonic() - LEASE
