@@ -249,6 +249,26 @@ def test_two_sessions_at_a_time(base: Path) -> None:
         assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
 
 
+def test_sessions_of_the_same_name_do_not_touch_each_other(base: Path) -> None:
+    """Uids are the user's, and two directories can have a session each of the same uid."""
+    running = []
+    with (rp.Session(uid='twin', cfg={'base': str(base / 'a')}) as one,
+          rp.Session(uid='twin', cfg={'base': str(base / 'b')}) as other):
+        for session, name in ((one, 'a'), (other, 'b')):
+            pmgr, tmgr = managers(session)
+            tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base / name)))
+            running.append(tmgr.submit_tasks([sleeping(), sleeping()]))
+            tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=20)
+        running[0][0].cancel()
+        assert running[0][0].wait(timeout=20) == rp.CANCELED
+        one.get_pilot_managers()[0].kill_pilots()
+        one.close()
+        assert [task.state for task in running[1]] == [rp.AGENT_EXECUTING] * 2
+        assert all(sandbox_pids(task) for task in running[1])
+        assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+        assert [task.state for task in running[1]] == [rp.AGENT_EXECUTING] * 2
+
+
 # PilotManager and Pilot
 
 

@@ -51,7 +51,7 @@ class Site:
         self.loop = Loop()
         self.ends: list[End] = []
         self.wanted = 0
-        self.launcher = LocalLauncher(self.loop, SESSION, self._ended)
+        self.launcher = LocalLauncher(self.loop, {'RP_SESSION_ID': SESSION}, self._ended)
         self._thread: threading.Thread | None = None
 
     def sandbox(self, uid: str = 'pilot.0000') -> Path:

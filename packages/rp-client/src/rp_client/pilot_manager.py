@@ -55,7 +55,8 @@ class PilotManager:
         self._board = self._tracker.board
         self._closed = False
         self._tracer = session.tracer(self.uid)
-        self._launcher = LocalLauncher(self._engine.loop, session.uid, self._agent_ended)
+        belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
+        self._launcher = LocalLauncher(self._engine.loop, belongs, self._agent_ended)
         self._launching = self._make_launching()
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)

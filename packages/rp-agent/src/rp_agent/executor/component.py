@@ -42,7 +42,9 @@ class Executor(Component):
         super().__init__(uid, tracer)
         self._loop = loop
         self._environment = TaskEnvironment(context)
-        belongs = {'RP_SESSION_ID': context.session_id, 'RP_PILOT_ID': context.pilot_id}
+        # the address tells sessions apart that were given the same uid
+        belongs = {'RP_SESSION_ID': context.session_id, 'RP_PILOT_ID': context.pilot_id,
+                   'RP_REGISTRY_ADDRESS': context.registry_address}
         self._reaper = Reaper(loop, tracer, belongs, grace, self._finished)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._done: list[AgentTask] = []

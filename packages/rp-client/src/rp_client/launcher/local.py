@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rp_api import parts
@@ -30,12 +30,15 @@ class _Agent:
 
 
 class LocalLauncher(Launcher):
-    """Starts `rp-agent` with the interpreter of the application."""
+    """Starts `rp-agent` with the interpreter of the application.
 
-    def __init__(self, loop: Loop, session: str, on_end: Callable[[End], None]) -> None:
+    `belongs` are variables that all processes of the session's tasks, and of no others, have in their environment.
+    """
+
+    def __init__(self, loop: Loop, belongs: Mapping[str, str], on_end: Callable[[End], None]) -> None:
         super().__init__(on_end)
         self._loop = loop
-        self._session = session
+        self._belongs = belongs
         self._agents: dict[str, _Agent] = {}
         self._buried = threading.Condition()
 
@@ -84,7 +87,7 @@ class LocalLauncher(Launcher):
     def _bury(self, agent: _Agent) -> None:
         """Reap an agent, and end what it may have left running if it did not end in order."""
         if agent.process.wait() != 0:
-            sweep({'RP_SESSION_ID': self._session, 'RP_PILOT_ID': agent.start.uid}, signal.SIGKILL)
+            sweep({**self._belongs, 'RP_PILOT_ID': agent.start.uid}, signal.SIGKILL)
         with self._buried:
             if self._agents.pop(agent.start.uid, None) is not None:
                 os.close(agent.pidfd)
