@@ -407,6 +407,8 @@ def test_pilot_uids_are_unique(shared: Run, base: Path) -> None:
     assert shared.pmgr.list_pilots() == known
     with pytest.raises(ValueError, match=shared.pilot.uid):
         rp.PilotManager(shared.session).submit_pilots(pilot_description(base, uid=shared.pilot.uid))
+    assert not shared.pmgr.check_uid(shared.pilot.uid)
+    assert shared.pmgr.check_uid('pilot.of.nobody')
 
 
 def test_made_up_pilot_uids_avoid_those_of_the_application(session: rp.Session, base: Path) -> None:

@@ -429,10 +429,9 @@ def test_cancel_while_the_agent_stages(shared: Run, web: str) -> None:
     assert Handler.asked.wait(20)
     assert task.wait(rp.AGENT_STAGING_INPUT, timeout=20) == rp.AGENT_STAGING_INPUT
     task.cancel()
-    other = shared.one(executable='/bin/true')
-    Handler.go.set()
     assert task.wait(timeout=20) == rp.CANCELED
-    assert done(other)
+    Handler.go.set()
+    assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
     assert not (Path(task.sandbox) / 'ran').exists()
 
@@ -453,12 +452,39 @@ def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch
     assert begun.wait(20)
     assert task.state == rp.TMGR_STAGING_INPUT
     task.cancel()
-    other = shared.one(executable='/bin/true')
-    go.set()
     assert task.wait(timeout=20) == rp.CANCELED
-    assert done(other)
+    go.set()
+    assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
     assert not (Path(task.sandbox) / 'ran').exists()
+
+
+def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: str,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for what may never end: here a web server, and a file that the client copies."""
+    from rp_client import engine
+    from rp_client.stager import input as stager
+
+    begun, go = threading.Event(), threading.Event()
+
+    def stuck(*args: Any) -> list[str]:
+        begun.set()
+        go.wait(50)
+        return []
+
+    monkeypatch.setattr(stager, 'run', stuck)
+    monkeypatch.setattr(engine, 'PATIENCE', 0.1)
+    (base / 'a').touch()
+    downloading, copying = run.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/true', 'input_staging': staging}) for staging in (
+            [copied(f'{web}/slow', action=rp.DOWNLOAD)], ['a'])])
+    assert Handler.asked.wait(20)
+    assert begun.wait(20)
+    run.session.close()
+    assert not go.is_set()
+    assert [downloading.state, copying.state, run.pilot.state] == [rp.CANCELED] * 3
+    assert 'cancelled' in run.pilot.log[-1]
+    go.set()
 
 
 def test_many_tasks_with_data(shared: Run, client: Client) -> None:

@@ -257,6 +257,23 @@ def test_cancelled_while_staging(site: Site) -> None:
     assert site.out == []
 
 
+def test_ended_while_staging(site: Site) -> None:
+    """Nobody waits for the files then, and what comes of them changes nothing."""
+    one, other = (site.task(uid, input_staging={'source': 'pilot:///none', 'action': COPY}) for uid in ('one', 'other'))
+    stager = site.input()
+    stager.put([one, other])
+    stager.cancel(['one', 'unknown'])
+    assert (one.target_state, one.exception) == (states.CANCELED, 'cancelled while its input was staged')
+    assert site.failed == [one]
+    stager.cancel_all('the pilot ended')
+    assert (other.target_state, other.exception) == (states.CANCELED, 'the pilot ended')
+    stager.cancel_all('again')
+    site.work()
+    assert site.failed == [one, other]
+    assert {task.target_state for task in site.failed} == {states.CANCELED}
+    assert site.out == []
+
+
 def test_failed_and_cancelled(site: Site) -> None:
     """The failure is what happened first."""
     task = site.task(input_staging={'source': 'pilot:///none', 'action': COPY})

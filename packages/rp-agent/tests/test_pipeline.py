@@ -67,7 +67,7 @@ class Agent:
         self.pipeline.stop('pilot.0000 ends', stopped)
 
     def close(self) -> None:
-        self.helpers.close(wait=True)
+        self.helpers.close(PATIENCE)
         self.pipeline.close()
         self.loop.close()
 

@@ -28,7 +28,7 @@ def helpers(loop: Loop) -> Iterator[Helpers]:
     """Helpers that are closed at the end."""
     made = Helpers(loop)
     yield made
-    made.close(wait=True)
+    made.close(PATIENCE)
 
 
 def test_result_comes_back_in_the_loop(loop: Loop, helpers: Helpers) -> None:
@@ -49,7 +49,7 @@ def test_no_thread_before_there_is_work(loop: Loop) -> None:
     before = threading.active_count()
     helpers = Helpers(loop)
     assert threading.active_count() == before
-    helpers.close(wait=True)
+    helpers.close(PATIENCE)
 
 
 def test_several_at_a_time(loop: Loop, helpers: Helpers) -> None:
@@ -111,9 +111,9 @@ def test_close_drops_what_has_not_begun(loop: Loop) -> None:
     for _ in range(THREADS):
         assert entered.acquire(timeout=PATIENCE)
     helpers.run(lambda: 'queued', results.append)
-    helpers.close(wait=False)
+    helpers.close(0)
     gate.set()
-    helpers.close(wait=True)
+    helpers.close(PATIENCE)
     loop.call_soon(loop.stop)
     loop.run()
     assert results == ['begun'] * THREADS
@@ -125,7 +125,7 @@ def test_closed_helpers_do_nothing(loop: Loop, used: bool) -> None:
     if used:
         helpers.run(lambda: None, lambda _: loop.stop())
         loop.run()
-    helpers.close(wait=True)
+    helpers.close(PATIENCE)
     before = threading.active_count()
     helpers.run(pytest.fail, pytest.fail)
     assert threading.active_count() == before
@@ -137,4 +137,40 @@ def test_result_after_the_loop_has_gone_is_dropped(loop: Loop) -> None:
     helpers.run(lambda: gate.wait(PATIENCE), pytest.fail)
     loop.close()
     gate.set()
-    helpers.close(wait=True)
+    helpers.close(PATIENCE)
+
+
+def test_close_does_not_wait_for_ever(loop: Loop) -> None:
+    helpers = Helpers(loop)
+    before = set(threading.enumerate())
+    entered, gate = threading.Event(), threading.Event()
+
+    def work() -> None:
+        entered.set()
+        gate.wait(PATIENCE)
+
+    helpers.run(work, pytest.fail)
+    assert entered.wait(PATIENCE)
+    helpers.close(0.01)
+    assert not gate.is_set()
+    (stuck,) = set(threading.enumerate()) - before
+    assert stuck.daemon   # the process can end all the same
+    gate.set()
+    helpers.close(PATIENCE)
+    assert not stuck.is_alive()
+
+
+def test_helpers_are_used_again(loop: Loop, helpers: Helpers) -> None:
+    """One thread is enough for work that comes piece by piece."""
+    threads: list[threading.Thread] = []
+
+    def done(thread: threading.Thread) -> None:
+        threads.append(thread)
+        if len(threads) == 10:
+            loop.stop()
+        else:
+            loop.call_later(0.001, helpers.run, threading.current_thread, done)
+
+    helpers.run(threading.current_thread, done)
+    loop.run()
+    assert len(set(threads)) <= 2   # the first may not have had the time to become idle

@@ -116,10 +116,11 @@ def test_sandbox_is_removed(sandboxes: Sandboxes) -> None:
     remove_sandbox(sandboxes)
 
 
-def test_sandbox_elsewhere_is_removed(sandboxes: Sandboxes, tmp_path: Path) -> None:
+def test_sandbox_elsewhere_stays(sandboxes: Sandboxes, tmp_path: Path) -> None:
+    """It may hold what the user had there before the task came."""
     (tmp_path / 'elsewhere').mkdir()
     remove_sandbox(sandboxes._replace(task=f'{tmp_path}/elsewhere'))
-    assert not (tmp_path / 'elsewhere').exists()
+    assert (tmp_path / 'elsewhere').exists()
 
 
 @pytest.mark.parametrize('name', ['pilot', 'session', 'resource'])

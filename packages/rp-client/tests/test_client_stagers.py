@@ -186,8 +186,9 @@ def test_cancelled_while_its_files_are_moved(site: Site) -> None:
     work, done = site.later.waiting.pop()
     result = work()
     stager.cancel([task.uid])
-    done(result)
     assert [(failed.uid, state) for failed, state, _ in site.failed] == [(task.uid, states.CANCELED)]
+    done(result)
+    assert len(site.failed) == 1
     assert site.out == []
 
 

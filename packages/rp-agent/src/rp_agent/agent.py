@@ -85,7 +85,7 @@ class Agent:
 
     def close(self) -> None:
         """Free what the agent holds."""
-        self._helpers.close(wait=False)
+        self._helpers.close(0)
         self._connection.close()
         self._pipeline.close()
         self._tracer.close()

@@ -59,6 +59,7 @@ class Pipeline:
         for task in tasks:
             task.cancelled = True
         uids = [task.uid for task in tasks]
+        self._input.cancel(uids)
         self._scheduler.cancel(uids)
         self._executor.cancel(uids)
 
@@ -72,6 +73,7 @@ class Pipeline:
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
+        self._input.cancel_all(reason)
         self._scheduler.cancel_all(reason)
         self._executor.stop(stopped, reason)
 

@@ -26,6 +26,9 @@ _log = logging.getLogger('radical.pilot.engine')
 
 T = TypeVar('T')
 
+PATIENCE = 5.0
+"""Seconds that a session waits at its end for files that are being moved."""
+
 RESTARTS = 5
 """How often a hub is started again before the session gives up."""
 
@@ -94,7 +97,7 @@ class Engine:
 
     def close(self) -> None:
         """End hub, threads and loop; bounded in time."""
-        self.helpers.close(wait=True)
+        self.helpers.close(PATIENCE)
         self.settle(2.0)
         if self._broken is None:
             self.loop.call_soon(self._leave)

@@ -80,6 +80,10 @@ class PilotManager:
         self._engine.call(self._launch, launches)
         return launches[0].pilot if single else [launch.pilot for launch in launches]
 
+    def check_uid(self, uid: str) -> bool:
+        """Whether a pilot of that uid can be submitted: no other one in the session has it."""
+        return not self._session.knows_pilot(uid)
+
     def list_pilots(self) -> list[str]:
         """The uids of all pilots."""
         return list(self._pilots)

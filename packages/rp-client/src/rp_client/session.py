@@ -244,6 +244,10 @@ class Session:
         """Reserve the uids of pilots; `ValueError`, and none reserved, if one is in use."""
         self._claim('pilot', self._pilots, uids)
 
+    def knows_pilot(self, uid: str) -> bool:
+        """Whether there is a pilot of that uid."""
+        return uid in self._pilots
+
     def find_pilot(self, uid: str) -> Pilot:
         """The pilot of that uid, of whichever manager; `ValueError` if there is none."""
         for manager in self._pmgrs.values():

@@ -97,7 +97,7 @@ class TaskFlow:
         self._input.cancel(live)
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
-            if task.pilot:
+            if task.pilot and task.state not in states.FINAL:
                 commands.setdefault(task.pilot, []).append(uid)
         for pilot, uids in commands.items():
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from rp_agent.stager.base import names, stage
@@ -30,6 +30,7 @@ class StagerInput(Component):
         self._sandboxes = sandboxes
         self._offload = offload
         self._failed = failed
+        self._busy: dict[str, AgentTask] = {}
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to stage for."""
@@ -37,12 +38,25 @@ class StagerInput(Component):
         ready = []
         for task in tasks:
             if task.description['input_staging']:
+                self._busy[task.uid] = task
                 self._offload(partial(self._stage, task), partial(self._staged, task))
                 continue
             if task.description['sandbox']:   # others may use that directory, too
                 task.extra['before'] = names(task)
             ready.append(task)
         self._pass_on(ready)
+
+    def cancel(self, uids: Iterable[str], reason: str = 'cancelled while its input was staged') -> None:
+        """End those of the tasks that are being staged for; how that goes on is of no interest any more."""
+        ended = [self._busy.pop(uid) for uid in uids if uid in self._busy]
+        for task in ended:
+            _cancelled(task, reason)
+        if ended:
+            self._failed(ended)
+
+    def cancel_all(self, reason: str) -> None:
+        """End all tasks that are being staged for, for this reason."""
+        self.cancel(list(self._busy), reason)
 
     def _stage(self, task: AgentTask) -> None:
         if task.cancelled:
@@ -68,9 +82,10 @@ class StagerInput(Component):
         os.unlink(archive)
 
     def _staged(self, task: AgentTask, _: None) -> None:
-        if task.cancelled and task.target_state is None:
-            task.target_state = states.CANCELED
-            task.exception = 'cancelled while its input was staged'
+        if self._busy.pop(task.uid, None) is None:
+            return   # it has been ended
+        if task.cancelled:
+            _cancelled(task, 'cancelled while its input was staged')
         if task.target_state is None:
             self._pass_on([task])
         else:
@@ -80,3 +95,10 @@ class StagerInput(Component):
         if tasks:
             self.advance(tasks, states.AGENT_SCHEDULING_PENDING)
             self.output(tasks)
+
+
+def _cancelled(task: AgentTask, reason: str) -> None:
+    """Make the task a cancelled one, unless something else has happened to it before."""
+    if task.target_state is None:
+        task.target_state = states.CANCELED
+        task.exception = reason

@@ -173,7 +173,7 @@ class TaskDescription(Description):
       `<uid>.err`.
     - `input_staging`, `output_staging` (list, []): staging directives, as text (`source > target`) or as dicts.
     - `stage_on_error` (bool, False): whether output is staged for tasks that failed or were cancelled, too.
-    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended; never if it is the pilot's.
+    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended, if it lies in the pilot's.
 
     What it needs
 

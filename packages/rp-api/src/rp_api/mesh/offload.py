@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 from rp_api.mesh.loop import Loop
@@ -16,11 +17,16 @@ Offload = Callable[[Callable[[], Any], Callable[[Any], object]], None]
 
 
 class Helpers:
-    """A few threads that do blocking work for an event loop; they start when they are first needed."""
+    """A few threads that do blocking work for an event loop; they start when they are first needed.
+
+    They are daemons, so that work which never ends, as on a dead file server, does not keep the process from ending.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], object]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._pending = 0
         self._closed = False
         self._lock = threading.Lock()
 
@@ -29,21 +35,41 @@ class Helpers:
 
         An exception that leaves `work` is raised in the loop. After `close` nothing happens.
         """
-        def finished(future: Future[Any]) -> None:
-            if not future.cancelled():
-                self._loop.call_soon(lambda: done(future.result()))
-
         with self._lock:   # whoever closes is another thread
             if self._closed:
                 return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix='helper')
-            future = self._pool.submit(work)
-        future.add_done_callback(finished)
+            self._pending += 1
+            if len(self._threads) < min(self._pending, THREADS):
+                thread = threading.Thread(target=self._serve, name=f'helper_{len(self._threads)}', daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._jobs.put((work, done))
 
-    def close(self, *, wait: bool) -> None:
-        """Start nothing more; `wait` for what is running."""
+    def close(self, patience: float) -> None:
+        """Start nothing more, and wait at most `patience` seconds for what is running."""
         with self._lock:
             self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
+        for _ in self._threads:
+            self._jobs.put(None)
+        deadline = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not self._closed:
+                self._carry_out(*job)
+
+    def _carry_out(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        try:
+            result = work()
+        except BaseException as error:   # whatever it is, it must not get lost with this thread
+            self._loop.call_soon(_throw, error)
+        else:
+            self._loop.call_soon(done, result)
+        with self._lock:
+            self._pending -= 1
+
+
+def _throw(error: BaseException) -> None:
+    raise error

@@ -40,11 +40,11 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
 
 
 def remove_sandbox(sandboxes: Sandboxes) -> None:
-    """Delete a task's sandbox with all that is in it, unless that is the pilot's own one or holds it."""
+    """Delete a task's sandbox with all that is in it, if it lies in the pilot's: others may hold what is the user's."""
     import shutil  # takes long to load, and few tasks ask for this
 
     own, pilot = os.path.realpath(sandboxes.task), os.path.realpath(sandboxes.pilot)
-    if os.path.commonpath([own, pilot]) != own:
+    if own != pilot and os.path.commonpath([own, pilot]) == pilot:
         shutil.rmtree(sandboxes.task, ignore_errors=True)
 
 

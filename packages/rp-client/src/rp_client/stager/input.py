@@ -30,8 +30,7 @@ class TaskStagingInput(ClientComponent):
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
-        self._busy: set[str] = set()
-        self._cancelled: set[str] = set()
+        self._busy: dict[str, Task] = {}
         self.failed: Callable[[Task, str, dict[str, Any]], None]
 
     def put(self, tasks: list[Task]) -> None:
@@ -47,16 +46,19 @@ class TaskStagingInput(ClientComponent):
         self._pass_on(ready)
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """Cancel those of the tasks whose files are being moved, as soon as that is over."""
-        self._cancelled.update(self._busy.intersection(uids))
+        """End those of the tasks whose files are being moved; how that goes on is of no interest any more."""
+        for uid in uids:
+            task = self._busy.pop(uid, None)
+            if task is not None and task.state not in states.FINAL:
+                self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
 
     def _start(self, task: Task, directives: list[Directive]) -> None:
-        self._busy.add(task.uid)
+        self._busy[task.uid] = task
         self._offload(lambda: self._stage(task, directives), lambda error: self._staged(task, error))
 
     def _stage(self, task: Task, directives: list[Directive]) -> PilotError | OSError | None:
         """What may take long; gives what went wrong."""
-        if task.uid in self._cancelled:
+        if task.uid not in self._busy:   # it was cancelled
             return None
         sandboxes = task_sandboxes(task)
         try:
@@ -87,14 +89,9 @@ class TaskStagingInput(ClientComponent):
         self.tracer.record('staging_in_tar_stop', task.uid)
 
     def _staged(self, task: Task, error: PilotError | OSError | None) -> None:
-        cancelled = task.uid in self._cancelled
-        self._busy.discard(task.uid)
-        self._cancelled.discard(task.uid)
-        if task.state in states.FINAL:   # its pilot or the session has ended meanwhile
-            return
-        if cancelled:
-            self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
-        elif error is not None:
+        if self._busy.pop(task.uid, None) is None or task.state in states.FINAL:
+            return   # it was cancelled, or its pilot or the session has ended meanwhile
+        if error is not None:
             self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})
         else:
             self._pass_on([task])
