@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ import pytest
 
 from rp_profiling import tracer as tracer_module
 from rp_profiling.profile import Row, read_profile
+from rp_profiling.rows import timestamp
 from rp_profiling.tracer import HEADER, LOGGER, Tracer, profiling_enabled
 
 if TYPE_CHECKING:
@@ -63,21 +65,18 @@ def test_the_file_begins_with_the_header_and_the_synchronisation(path: Path) -> 
     assert mode == 'sys'
 
 
-def test_times_are_epoch_seconds_with_seven_decimals_and_no_row_is_older_than_the_first(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = iter([1700000000.5, 1700000001.25, 1700000002.0])
-    monkeypatch.setattr(tracer_module, 'time', lambda: next(times))
+def test_times_are_those_of_the_clock_and_no_row_is_older_than_the_first(path: Path) -> None:
+    before = timestamp(time.time_ns())
     tracer = Tracer(path, 'agent_0')
     tracer.record('hostname')
+    tracer.record_bulk('get', ['task.0'])
+    tracer.record_many('task.0', ('exec_start', 'rank_start'))
     tracer.close()
 
-    lines = path.read_text().splitlines()[1:]
-    assert [line.split(',')[0] for line in lines] == [
-        '1700000000.5000000',
-        '1700000001.2500000',
-        '1700000002.0000000',
-    ]
+    times = [line.partition(',')[0] for line in path.read_text().splitlines()[1:]]
+    assert len(times) == 6
+    in_order = [before, *times, timestamp(time.time_ns())]
+    assert in_order == sorted(in_order)
 
 
 def test_a_bulk_is_one_row_for_each_uid_with_one_time(path: Path) -> None:
@@ -92,6 +91,20 @@ def test_a_bulk_is_one_row_for_each_uid_with_one_time(path: Path) -> None:
     assert [row.uid for row in rows] == ['task.0', 'task.1', 'task.2']
     assert len({row.time for row in rows}) == 1
     assert {row.state for row in rows} == {'AGENT_SCHEDULING'}
+
+
+def test_several_events_of_one_uid_keep_their_order_and_have_one_time(path: Path) -> None:
+    tracer = Tracer(path, 'agent_executing.0000')
+    tracer.record_many('task.0', ('exec_stop', 'exec_start', 'exec_stop'))
+    tracer.record_many('task.1', ())
+    tracer.close()
+
+    rows = recorded(path)
+    assert [row[1:] for row in rows] == [
+        (event, 'agent_executing.0000', 'MainThread', 'task.0', '', '')
+        for event in ('exec_stop', 'exec_start', 'exec_stop')
+    ]
+    assert len({row.time for row in rows}) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,11 +124,12 @@ def test_whatever_a_field_holds_a_row_stays_one_row_of_seven_fields(
     tracer = Tracer(path, comp=text, thread=text)
     tracer.record(text, uid=text, state=text, msg=text)
     tracer.record_bulk(text, [text], text, text)
+    tracer.record_many(text, (text,))
     tracer.close()
 
-    assert [row[1:] for row in recorded(path)] == [(stored,) * 6] * 2
+    assert [row[1:] for row in recorded(path)] == [(stored,) * 6] * 2 + [(*(stored,) * 4, '', '')]
     with open(path, newline='', encoding='utf-8') as file:
-        assert [len(row) for row in csv.reader(file)] == [7] * 5
+        assert [len(row) for row in csv.reader(file)] == [7] * 6
 
 
 def test_a_field_that_is_not_text_does_not_stop_the_trace(path: Path) -> None:
@@ -157,6 +171,14 @@ def test_large_bulks_are_written_without_a_flush(path: Path) -> None:
     assert len(events(path)) >= 5_000
     tracer.close()
     assert [row.uid for row in recorded(path)] == uids * 10
+
+
+def test_a_bulk_is_given_up_with_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tracer = Tracer(tmp_path, 'agent_0')  # a directory
+    tracer.record_bulk('get', ['task.0'] * 50_000)
+    assert not tracer.enabled
+    assert len(caplog.records) == 1
+    assert tracer._take() == b''
 
 
 def test_close_twice_writes_one_end_and_later_events_are_not_kept(path: Path) -> None:
@@ -202,6 +224,7 @@ def test_no_row_is_lost_or_doubled_when_threads_record_and_flush(path: Path) -> 
             tracer.record('get', uid=f'{name}.{index}')
             if index % 100 == 0:
                 tracer.record_bulk('put', [f'{name}.{index}', f'{name}.{index}.bulk'])
+                tracer.record_many(f'{name}.größe', ('exec_start', 'exec_stop'))
                 tracer.flush()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in 'abcd']
@@ -217,6 +240,7 @@ def test_no_row_is_lost_or_doubled_when_threads_record_and_flush(path: Path) -> 
         own = [row.uid for row in rows if row.event == 'get' and row.uid.startswith(name)]
         assert own == [f'{name}.{index}' for index in range(3000)]
     assert sum(row.event == 'put' for row in rows) == 4 * 30 * 2
+    assert sum(row.uid.endswith('größe') for row in rows) == 4 * 30 * 2
 
 
 def test_without_a_path_nothing_is_recorded() -> None:
@@ -238,6 +262,7 @@ def assert_gives_up(tracer: Tracer, path: Path | str, caplog: pytest.LogCaptureF
     for _ in range(5000):
         tracer.record('get', uid='task.0')
     tracer.record_bulk('get', ['task.0'] * 5000)
+    tracer.record_many('task.0', ('get',) * 5000)
     tracer.flush()
     tracer.close()
     (record,) = caplog.records

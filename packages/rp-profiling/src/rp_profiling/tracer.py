@@ -2,9 +2,10 @@
 
 Rules of this file:
 
-- `record` does nothing but append to a list; rows are formatted and written once a few thousand have
-  gathered.
-- Entries leave the list only from its front and only under the lock, so no thread can lose a row to a flush.
+- Recording an event formats its row in memory (`rows`) and touches no file; one write takes some thousand rows to
+  the file.
+- Rows leave the memory only under the lock that is held until they are written, so the file has them in the order in
+  which they were recorded.
 - Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
   raised.
 
@@ -15,20 +16,18 @@ from __future__ import annotations
 
 import os
 import threading
-from time import time
+from time import time_ns
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from io import FileIO
+from rp_profiling.rows import RowBuffer, clean, timestamp
 
-    Entry = tuple[float, str, str | tuple[str, ...], str, str]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from io import FileIO
 
 HEADER = '#time,event,comp,thread,uid,state,msg'
 LOGGER = 'radical.pilot.profiling'
 
-_SEPARATORS = HEADER.count(',')
-_FLUSH_AT = 4096
 _ENABLING_VARIABLES = ('RADICAL_PILOT_PROFILE', 'RADICAL_PROFILE', 'RADICAL_DEFAULT_PROFILE')
 _OFF = frozenset(('0', 'false', 'no', 'off'))
 
@@ -46,7 +45,7 @@ def profiling_enabled(environ: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-class Tracer:
+class Tracer(RowBuffer):
     """Records the events of one component in one file; with no path it records nothing.
 
     `enabled` tells whether events are kept: false without a path, after `close`, and after a failed write.
@@ -54,66 +53,34 @@ class Tracer:
     file is extended. Rows reach the file after some thousand events, on `flush` and on `close`.
     """
 
-    __slots__ = (
-        '_bulk_rows',
-        '_entries',
-        '_file',
-        '_lock',
-        '_path',
-        '_source',
-        '_started',
-        'comp',
-        'enabled',
-    )
+    __slots__ = ('_file', '_lock', '_path', '_started', '_thread')
 
     def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread') -> None:
-        self.enabled = path is not None
-        self.comp = comp
+        super().__init__(comp, thread, path is not None)
         self._path = '' if path is None else os.fspath(path)
-        self._source = f'{_clean(comp)},{_clean(thread)}'
-        self._started = time()
-        self._entries: list[Entry] = []
-        self._bulk_rows = 0
+        self._thread = thread
+        self._started = time_ns()
         self._file: FileIO | None = None
         self._lock = threading.Lock()
-
-    def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
-        """Keep one event, at the present time."""
-        if not self.enabled:
-            return
-        entries = self._entries
-        entries.append((time(), event, uid, state, msg))
-        if len(entries) >= _FLUSH_AT:
-            self._flush_unless_busy()
-
-    def record_bulk(self, event: str, uids: Sequence[str], state: str = '', msg: str = '') -> None:
-        """Keep one event for each of `uids`, all at the present time."""
-        if not self.enabled or not uids:
-            return
-        self._entries.append((time(), event, tuple(uids), state, msg))
-        # several threads may make this count inexact; it only decides when to write
-        self._bulk_rows += len(uids)
-        if self._bulk_rows >= _FLUSH_AT:
-            self._flush_unless_busy()
 
     def flush(self) -> None:
         """Write what has been recorded so far."""
         with self._lock:
-            if self.enabled and self._entries:
-                self._write(self._take())
+            if self.enabled:
+                rows = self._take()
+                if rows:
+                    self._write(rows)
 
     def close(self) -> None:
         """Write what is left and the event `END`, then keep nothing more; a second call does nothing."""
         with self._lock:
             if self.enabled:
                 self.enabled = False
-                rows = self._take()
-                rows.append(_row((time(), 'END', '', '', ''), '', self._source))
-                self._write(rows)
+                self._write(self._take() + self._own_row('END', time_ns()))
                 self._close_file()
 
-    def _flush_unless_busy(self) -> None:
-        """Write, unless another thread is doing so: threads that record do not queue up for the disk."""
+    def _full(self) -> None:
+        # if another thread is writing, it is not waited for: threads that record do not queue up for the disk
         if self._lock.acquire(blocking=False):
             try:
                 if self.enabled:
@@ -121,33 +88,30 @@ class Tracer:
             finally:
                 self._lock.release()
 
-    def _take(self) -> list[str]:
-        """The rows of all entries recorded so far, which are removed."""
-        count = len(self._entries)
-        batch = self._entries[:count]
-        del self._entries[:count]
-        self._bulk_rows = 0
-        return [row for entry in batch for row in _rows(entry, self._source)]
+    def _own_row(self, event: str, when: int, msg: str = '') -> bytes:
+        """A row that stands at a fixed place of the file and not among what is recorded."""
+        return f'{timestamp(when)},{event},{clean(self.comp)},{clean(self._thread)},,,{clean(msg)}\n'.encode()
 
-    def _write(self, rows: list[str]) -> None:
+    def _write(self, rows: bytes) -> None:
         """Append `rows` to the file, which is opened if need be; give tracing up if that fails."""
         try:
             if self._file is None:
                 self._file = _open(self._path)
-                rows = [*self._preamble(self._file), *rows]
-            _write_all(self._file, ('\n'.join(rows) + '\n').encode())
+                rows = self._preamble(self._file) + rows
+            _write_all(self._file, rows)
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have
             self._give_up(error)
 
-    def _preamble(self, file: FileIO) -> Iterator[str]:
+    def _preamble(self, file: FileIO) -> bytes:
         """What stands before the first row: the header if the file is new, and the time synchronisation."""
         size = file.seek(0, os.SEEK_END)
+        start = b''
         if size == 0:
-            yield HEADER
+            start = f'{HEADER}\n'.encode()
         elif not _ends_line(file, size):
-            yield ''  # a writer died in its last row; that row must not run into ours
+            start = b'\n'  # a writer died in its last row; that row must not run into ours
         # taken when the tracer was made, so that no row of this profile is older
-        yield _row((self._started, 'sync_abs', '', '', _sync_message(self._started)), '', self._source)
+        return start + self._own_row('sync_abs', self._started, _sync_message(timestamp(self._started)))
 
     def _close_file(self) -> None:
         file, self._file = self._file, None
@@ -162,34 +126,12 @@ class Tracer:
         import logging
 
         self.enabled = False
-        self._entries.clear()
+        self._take()
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):  # the failure that matters is the one reported below
                 file.close()
         logging.getLogger(LOGGER).warning('profile %s ends here, it cannot be written: %s', self._path, error)
-
-
-def _rows(entry: Entry, source: str) -> list[str]:
-    uid = entry[2]
-    return (
-        [_row(entry, each, source) for each in uid] if isinstance(uid, tuple) else [_row(entry, uid, source)]
-    )
-
-
-def _row(entry: Entry, uid: str, source: str) -> str:
-    """One row of seven fields without its line end; `source` is component and thread, already clean."""
-    when, event, _, state, msg = entry
-    row = f'{when:.7f},{event},{source},{uid},{state},{msg}'
-    if row.count(',') == _SEPARATORS and '"' not in row and row.isprintable():
-        return row
-    return f'{when:.7f},{_clean(event)},{source},{_clean(uid)},{_clean(state)},{_clean(msg)}'
-
-
-def _clean(field: str) -> str:
-    """`field` without what would end a field or a row, or what a CSV reader takes for a quote."""
-    text = str(field).replace(',', ';').replace('"', "'")
-    return text if text.isprintable() else ''.join(each if each.isprintable() else ' ' for each in text)
 
 
 def _open(path: str) -> FileIO:
@@ -211,9 +153,9 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _sync_message(now: float) -> str:
+def _sync_message(now: str) -> str:
     """The message of `sync_abs`: the clock is taken as it is (mode `sys`), no time server is asked."""
-    return f'{os.uname().nodename}:{_address()}:{now:.7f}:{now:.7f}:sys'
+    return f'{os.uname().nodename}:{_address()}:{now}:{now}:sys'
 
 
 def _address() -> str:
