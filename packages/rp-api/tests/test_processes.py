@@ -211,3 +211,33 @@ def test_become_subreaper() -> None:
     '''
     ran = subprocess.run([sys.executable, '-c', program], check=True, timeout=30, capture_output=True, text=True)
     assert ran.stdout == 'True\n'
+
+
+@pytest.mark.parametrize('gone', [False, True])
+def test_die_with_parent(gone: bool) -> None:
+    """Whether the parent ends later, or has ended before its child could ask for it."""
+    child = f'''if True:
+        import os, time
+        from rp_api.processes import die_with_parent
+        die_with_parent({'1 + os.getppid()' if gone else 'os.getppid()'})
+        print('asked', flush=True)
+        time.sleep(1000)
+    '''
+    parent = f'''if True:
+        import os, subprocess, sys, time
+        child = subprocess.Popen([sys.executable, '-c', {child!r}], stderr=subprocess.DEVNULL)
+        print(child.pid, flush=True)
+        time.sleep(1000)
+    '''
+    with subprocess.Popen([sys.executable, '-c', parent], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pidfd = processes.pidfd_open(int(process.stdout.readline()))
+        assert pidfd is not None
+        try:
+            if not gone:
+                assert process.stdout.readline() == 'asked\n'
+                process.kill()
+            assert select.select([pidfd], [], [], 20)[0]
+        finally:
+            os.close(pidfd)
+            process.kill()

@@ -426,8 +426,33 @@ class TestNodeList:
         assert nodes.find_slots(rr, n_slots=2) is None
         assert [core.occupation for core in nodes.nodes[1].cores] == [FREE] * 4
         slots = nodes.find_slots(RankRequirements(n_cores=2), n_slots=3)
-        assert [(slot.node_index, slot.node_name) for slot in slots] == [(0, 'n0'), (1, 'n1'), (1, 'n1')]
+        assert [(slot.node_index, slot.node_name) for slot in slots] == [(1, 'n1'), (1, 'n1'), (0, 'n0')]
         nodes.check()
+
+    def test_all_on_one_node_if_one_has_room(self):
+        nodes = a_list(3, cores=4)
+        nodes.find_slots(RankRequirements(n_cores=2))
+        slots = nodes.find_slots(RankRequirements(), n_slots=4)
+        assert [slot.node_index for slot in slots] == [1] * 4
+
+    def test_else_on_idle_neighbours(self):
+        nodes = a_list(5, cores=4)
+        nodes.nodes[1].find_slot(RankRequirements())
+        slots = nodes.find_slots(RankRequirements(n_cores=2), n_slots=3)
+        assert [slot.node_index for slot in slots] == [2, 2, 3]
+
+    def test_else_on_the_nodes_with_the_most_room(self):
+        nodes = a_list(4, cores=4)
+        for index, n_cores in enumerate([3, 1, 1, 2]):
+            nodes.nodes[index].find_slot(RankRequirements(n_cores=n_cores))
+        slots = nodes.find_slots(RankRequirements(), n_slots=7)
+        assert [slot.node_index for slot in slots] == [1, 1, 1, 2, 2, 2, 0]
+
+    def test_idle_neighbours_that_do_not_hold_it(self):
+        cores = [[0, DOWN], [0, 0], [0, 0]]
+        nodes = NodeList(nodes=[Node(index=index, cores=cores[index]) for index in range(3)])
+        slots = nodes.find_slots(RankRequirements(), n_slots=4)
+        assert [slot.node_index for slot in slots] == [1, 1, 2, 2]
 
     def test_ranks_per_node(self):
         nodes = a_list(3)

@@ -95,7 +95,8 @@ class PilotDescription(Description):
     - `app_comm` (list of str, []): channels of the application, with names that end in `_queue` or `_pubsub`.
     - `enable_ep` (bool, False): whether the agent accepts tasks from others than the client.
     - `reconfig_src` (str, None): a JSON file with task shapes, for the scheduler that changes them.
-    - `_config` (dict, {}): settings to overwrite in the agent's configuration; for tests and measurements.
+    - `_config` (dict, {}): settings to overwrite in the agent's configuration, such as the number of executors and
+      where they live; for tests and measurements.
     """
 
     __slots__ = ()

@@ -25,7 +25,7 @@ WINDOW = 4096
 """Credit of one putter: so many items may come from it on top of the high-water mark."""
 
 
-class _Getter(Outflow):
+class Getter(Outflow):
     """A getter that is connected."""
 
     __slots__ = ('name',)
@@ -42,7 +42,7 @@ class QueueBridge:
                  domain: str = DOMAIN, high_water: int = HIGH_WATER, window: int = WINDOW) -> None:
         self._backlog = Backlog()
         self._putters: dict[bytes, Inflow] = {}
-        self._getters: dict[bytes, _Getter] = {}
+        self._getters: dict[bytes, Getter] = {}
         self._high_water = high_water
         self._window = window
         self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, 0, self._receive)
@@ -110,7 +110,7 @@ class QueueBridge:
             self._send(peer, 'sync', putter.received, putter.done, putter.allowed)
         else:
             # a getter that is new here, but has received something, had another bridge at this address before
-            getter = self._getters.setdefault(peer, _Getter(name, received))
+            getter = self._getters.setdefault(peer, Getter(name, received))
             getter.grant(done, allowed)
             self._send_missing(peer, getter, received)
 
@@ -122,19 +122,28 @@ class QueueBridge:
         if fresh is None:
             self._send(peer, 'sync', putter.received, putter.done, putter.allowed)
         else:
-            self._backlog.add(shared, fresh)
-            putter.finish(len(fresh))
+            self._take_in(putter, shared, fresh)
 
-    def _send_missing(self, peer: bytes, getter: _Getter, received: int) -> None:
+    def _take_in(self, putter: Inflow, shared: bytes, bodies: list[bytes]) -> None:
+        """Take new items over from a putter."""
+        self._backlog.add(shared, bodies)
+        putter.finish(len(bodies))
+
+    def _lane(self, getter: Getter) -> Backlog:
+        """What waits for a getter; here all of them draw from the same."""
+        return self._backlog
+
+    def _send_missing(self, peer: bytes, getter: Getter, received: int) -> None:
         for first, shared, bodies in getter.missing(received):
             self._send(peer, 'items', first, shared, bodies)
 
     def _take_back(self, peer: bytes) -> None:
-        self._backlog.put_back(self._getters.pop(peer).given)
+        getter = self._getters.pop(peer)
+        self._lane(getter).put_back(getter.given)
 
     def _turn(self) -> None:
         """Give out what there is, then let putters go on if that made room."""
-        deal(self._getters, self._backlog.__len__, self._give)
+        self._deal()
         room = len(self._backlog) < self._high_water
         for peer, putter in self._putters.items():
             if room:
@@ -142,13 +151,18 @@ class QueueBridge:
             if putter.has_news():
                 self._send(peer, 'grant', putter.done, putter.allowed)
 
-    def _give(self, peer: bytes, getter: _Getter, count: int) -> None:
-        shared, bodies = self._backlog.take(count)
+    def _deal(self) -> None:
+        """Give out what there is to those that have room."""
+        deal(self._getters, self._backlog.__len__, self._give)
+
+    def _give(self, peer: bytes, getter: Getter, count: int) -> None:
+        lane = self._lane(getter)
+        shared, bodies = lane.take(count)
         if not self._send(peer, 'items', getter.send(shared, bodies), shared, bodies):
             # it is gone or away: others may have these, and it gets no more until it says something again
             returned = Backlog()
             returned.add(*getter.unsend())
-            self._backlog.put_back(returned)
+            lane.put_back(returned)
 
     def _send(self, peer: bytes, kind: str, *fields: Any) -> bool:
         """Whether the peer is connected, so that it will get the message unless the connection breaks."""

@@ -8,7 +8,6 @@ broken component ends loudly instead of limping on.
 from __future__ import annotations
 
 import heapq
-import math
 import os
 import select
 import threading
@@ -19,8 +18,8 @@ from typing import Any
 
 import zmq
 
-_LONGEST = 3_600_000.0
-"""Milliseconds of the longest wait in one go; also what makes an endless deadline harmless."""
+_LONGEST = 3600.0
+"""Seconds of the longest wait in one go; also what makes an endless deadline harmless."""
 
 _MANY = 1024
 """Timers from which on it is worth while to look for cancelled ones, which otherwise stay until they are due."""
@@ -55,10 +54,8 @@ class Loop:
         self._timers_made = 0
         self._tidy_at = _MANY
         self._fds: dict[int, Callable[[], object]] = {}
-        self._sockets: dict[Any, Callable[[], object]] = {}
+        self._sockets: dict[Any, tuple[int, Callable[[], object]]] = {}   # with the descriptor that announces news
         self._epoll = select.epoll()
-        self._poller = zmq.Poller()
-        self._poller.register(self._epoll.fileno(), zmq.POLLIN)
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # so that nobody writes to the number of a closed descriptor; a signal handler may come in between
         self._wakeup_lock = threading.RLock()
@@ -98,13 +95,14 @@ class Loop:
 
     def add_socket(self, socket: zmq.Socket[Any], callback: Callable[[], object]) -> None:
         """Call `callback()` whenever the ZeroMQ socket has a message to receive."""
-        self._poller.register(socket, zmq.POLLIN)
-        self._sockets[socket] = callback
+        fd = int(socket.getsockopt(zmq.FD))
+        self.add_fd(fd, _look_at_the_sockets)
+        self._sockets[socket] = fd, callback
 
     def remove_socket(self, socket: zmq.Socket[Any]) -> None:
         """Stop watching the socket; unknown ones are ignored."""
-        if self._sockets.pop(socket, None) is not None:
-            self._poller.unregister(socket)
+        fd, _ = self._sockets.pop(socket, (-1, None))
+        self.remove_fd(fd)
 
     def run(self) -> None:
         """Run callbacks until `stop()` is called, or return at once if it was called before."""
@@ -166,30 +164,36 @@ class Loop:
         heapq.heapify(self._timers)
         self._tidy_at = max(_MANY, 2 * len(self._timers))
 
-    def _timeout(self) -> int | None:
-        """Milliseconds until something is due; None if nothing is."""
+    def _timeout(self) -> float | None:
+        """Seconds until something is due; None if nothing is."""
         if self._ready:
             return 0
         while self._timers and self._timers[0].callback is None:
             heapq.heappop(self._timers)
         if not self._timers:
             return None
-        return math.ceil(max(0.0, min(_LONGEST, (self._timers[0].deadline - time.monotonic()) * 1000)))
+        return max(0.0, min(_LONGEST, self._timers[0].deadline - time.monotonic()))
 
     def _wait(self) -> None:
-        for source, _ in self._poller.poll(self._timeout()):
-            callback = self._sockets.get(source)
-            if callback is not None:
-                callback()
-            elif source == self._epoll.fileno():
-                self._run_fds()
+        """Wait for the next event, and run the callbacks of all that have come."""
+        # a descriptor of ZeroMQ announces news once, also to those who only send: the socket itself has to be asked
+        readable = [(socket, callback) for socket, (_, callback) in self._sockets.items()
+                    if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN]
+        self._run_fds(0 if readable else self._timeout())
+        for socket, callback in readable:
             if self._stopping:
                 return
+            if socket in self._sockets:
+                callback()
 
-    def _run_fds(self) -> None:
-        for fd, callback in [(fd, self._fds.get(fd)) for fd, _ in self._epoll.poll(0)]:
+    def _run_fds(self, timeout: float | None) -> None:
+        for fd, callback in [(fd, self._fds.get(fd)) for fd, _ in self._epoll.poll(timeout)]:
             # a callback may have closed a descriptor that is next, and another one may have got its number
             if callback is not None and self._fds.get(fd) is callback:
                 callback()
                 if self._stopping:
                     return
+
+
+def _look_at_the_sockets() -> None:
+    """Nothing to do: the loop asks all sockets before it waits again."""

@@ -137,6 +137,10 @@ class Node(Record):
         """Whether any core is wholly free."""
         return self._pools['cores'].free != 0
 
+    def is_idle(self) -> bool:
+        """Whether no slot is in use."""
+        return not self._held
+
     def capacity(self) -> dict[str, int]:
         """Cores and GPUs that are not down, and MB of storage and memory, free or not."""
         return {**{kind: pool.usable.bit_count() for kind, pool in self._pools.items()}, **self._totals}

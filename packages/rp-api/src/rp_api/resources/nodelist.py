@@ -1,8 +1,12 @@
 """The nodes of a pilot, and the search for slots over all of them.
 
-A search is all or nothing. It is quick when there is little hope: a request that failed is remembered, and
-one that asks for no less fails at once until something is released; nodes at the front of the list without
-any free core are skipped as long as they stay so.
+A search is all or nothing. All slots lie on the first node that has room for all of them. If there is none,
+they lie on the first run of as few idle neighbours as can hold them; if there is none either, on the first of
+the nodes with the most room for what is missing, again and again. An agent places tasks by the same rule.
+
+A search is quick when there is little hope: a request that failed is remembered, and one that asks for no less
+fails at once until something is released; nodes at the front of the list without any free core are skipped as
+long as they stay so.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ class Memory:
         self.stale = False  # a node was changed: the nodes have to be looked at again
         self.failed: Request | None = None
         self.full = 0  # nodes before this position have no wholly free core
-        self.limits: dict[tuple[Shape, int], int] = {}  # the most slots of a shape that can ever be had
+        # the most slots of a shape that can ever be had of one node, and of all
+        self.limits: dict[tuple[Shape, int], tuple[int, int]] = {}
 
 
 class NodeList(Record):
@@ -175,13 +180,18 @@ class NodeList(Record):
         return Request(Shape.of(rr), n_slots, ranks_per_node or sys.maxsize)
 
     def _refuse_impossible(self, request: Request, rr: RankRequirements) -> None:
+        if self._most(request)[1] < request.n_slots:
+            raise ResourceError(self._refusal(request, rr))
+
+    def _most(self, request: Request) -> tuple[int, int]:
+        """The most slots of the shape that one node, and that all nodes, can ever give."""
         key, limits = (request.shape, request.per_node), self._memory.limits
         if key not in limits:
             if len(limits) >= _ENOUGH:
                 limits.clear()
-            limits[key] = sum(node.most(*key) for node in self['nodes'])
-        if limits[key] < request.n_slots:
-            raise ResourceError(self._refusal(request, rr))
+            most = [node.most(*key) for node in self['nodes']]
+            limits[key] = max(most, default=0), sum(most)
+        return limits[key]
 
     def _refusal(self, request: Request, rr: RankRequirements) -> str:
         has = [node.capacity() for node in self['nodes']]
@@ -192,7 +202,7 @@ class NodeList(Record):
 
     def _search(self, request: Request) -> list[Slot] | None:
         if request.n_slots == 1:  # needs no plan
-            taken = (node.take(request.shape, 1) for node in self._candidates(request))
+            taken = (node.take(request.shape, 1) for _, node in self._candidates(request))
             return next(filter(None, taken), None)
         plan = self._plan(request)
         if plan is None:
@@ -207,25 +217,37 @@ class NodeList(Record):
 
     def _plan(self, request: Request) -> list[tuple[Node, int]] | None:
         """The nodes to use and the number of slots on each, or None if there is not enough room."""
-        plan, missing = [], request.n_slots
-        for node in self._candidates(request):
-            room = node.room(request.shape, min(missing, request.per_node))
+        nodes, limit, rooms = self['nodes'], min(request.n_slots, request.per_node), {}
+        for position, node in self._candidates(request):
+            room = node.room(request.shape, limit)
+            if room == request.n_slots:
+                return [(node, room)]
             if room:
-                plan.append((node, room))
-                missing -= room
-                if not missing:
-                    return plan
+                rooms[position] = room
+        if sum(rooms.values()) < request.n_slots:
+            return None
+        chosen = self._on_run(request, rooms) or _on_roomiest(request.n_slots, rooms)
+        return [(nodes[position], number) for position, number in chosen]
+
+    def _on_run(self, request: Request, rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:
+        """Positions and numbers of slots on the first run of as few idle nodes as can hold them; None if there is
+        no such run, or if it does not hold them because cores or GPUs are down."""
+        length, idle = -(-request.n_slots // self._most(request)[0]), 0
+        for position, node in enumerate(self['nodes']):
+            idle = idle + 1 if node.is_idle() else 0
+            if idle == length:
+                return _filled(request.n_slots, range(position - length + 1, position + 1), rooms)
         return None
 
-    def _candidates(self, request: Request) -> Iterator[Node]:
-        """The nodes that are worth a closer look, in the order of the list."""
+    def _candidates(self, request: Request) -> Iterator[tuple[int, Node]]:
+        """The nodes that are worth a closer look, with their positions, in the order of the list."""
         nodes, memory = self['nodes'], self._memory
         if not request.shape.n_cores or request.shape.core_units < UNITS:
-            yield from nodes
+            yield from enumerate(nodes)
             return
         for position in range(memory.full, len(nodes)):
             if nodes[position].has_free_core():
-                yield nodes[position]
+                yield position, nodes[position]
             elif position == memory.full:
                 memory.full += 1
 
@@ -258,3 +280,25 @@ class NumaNodeList(NodeList):
             return node
         return NumaNode(node, node.get('numa_domain_map') or shared)
 
+
+def _filled(n_slots: int, positions: Iterable[int], rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:
+    """Positions and numbers of slots, each node as full as it can be; None if there is not enough room."""
+    chosen = []
+    for position in positions:
+        number = min(n_slots, rooms.get(position, 0))
+        if number:
+            chosen.append((position, number))
+            n_slots -= number
+    return None if n_slots else chosen
+
+
+def _on_roomiest(n_slots: int, rooms: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Positions and numbers of slots on the fewest nodes, of which there must be enough."""
+    chosen: list[tuple[int, int]] = []
+    largest_first = sorted(rooms, key=lambda position: (-rooms[position], position))
+    while n_slots > rooms[largest_first[len(chosen)]]:
+        position = largest_first[len(chosen)]
+        chosen.append((position, rooms[position]))
+        n_slots -= rooms[position]
+    left = largest_first[len(chosen):]
+    return [*chosen, (min(position for position in left if rooms[position] >= n_slots), n_slots)]
