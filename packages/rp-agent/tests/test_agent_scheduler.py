@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,64 +10,15 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from scheduler_support import Bench, a_slot, a_task
 
-from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.component import Scheduler
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh import codec
 from rp_api.resources import NodeList
 from rp_profiling.profile import read_profile
-from rp_profiling.tracer import Tracer
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Bench:
-    """A scheduler over a few nodes, and what leaves it."""
-
-    def __init__(self, nodes: int = 2, cores: int = 4, gpus: int = 1, profile: Path | None = None) -> None:
-        allocation = Allocation(('localhost',) * nodes, cores, gpus, mem_per_node=1000, lfs_per_node=100)
-        self.nodes = NodeList(nodes=allocation.node_list())
-        self.placed: list[AgentTask] = []
-        self.failed: list[AgentTask] = []
-        self.advanced: list[tuple[str, str]] = []
-        self.scheduler = Scheduler('agent_scheduling.0000', Tracer(profile, 'agent_scheduling.0000'), self.nodes,
-                                   self.failed.extend)
-        self.scheduler.output = self.placed.extend
-        self.scheduler.advanced = self._advanced
-
-    def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
-        self.advanced += [(task.uid, state) for task in tasks]
-
-    def put(self, *tasks: AgentTask) -> None:
-        self.scheduler.put(list(tasks))
-        self.scheduler.check()
-
-    def finish(self, *uids: str) -> None:
-        done = [task for task in self.placed if task.uid in uids]
-        self.placed[:] = [task for task in self.placed if task.uid not in uids]
-        self.scheduler.release(done)
-        self.scheduler.check()
-
-    def running(self) -> list[str]:
-        return [task.uid for task in self.placed]
-
-    def free_cores(self) -> int:
-        return sum(core['occupation'] == 0 for node in self.nodes['nodes'] for core in node['cores'])
-
-
-def a_task(uid: str, **description: Any) -> AgentTask:
-    """A task as it comes over the wire."""
-    plain = codec.unpack(codec.pack({'executable': '/bin/true', **description}))
-    task = AgentTask(uid, plain, 'pilot.0000', '/sandbox')
-    task.state = states.AGENT_SCHEDULING_PENDING
-    return task
-
-
-def a_slot(node: int = 0, cores: Sequence[Any] = (0,), **more: Any) -> dict[str, Any]:
-    """A slot as an application gives it, with indices for devices."""
-    return {'node_index': node, 'cores': list(cores), **more}
 
 
 @pytest.fixture
@@ -120,7 +70,8 @@ def test_ranks_per_node_is_kept(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(('wanted', 'reason'), [
-    ({'ranks': 9}, '9 slot'), ({'cores_per_rank': 5}, '5 cores'), ({'gpus_per_rank': 2}, '2 GPUs'),
+    ({'ranks': 9}, '9 ranks of 1 cores are asked for, the 2 node(s) of the pilot hold 8'),
+    ({'cores_per_rank': 5}, '5 cores'), ({'gpus_per_rank': 2}, '2 GPUs'),
     ({'mem_per_rank': 1001}, '1001 MB mem'), ({'lfs_per_rank': 101}, '101 MB lfs'),
     ({'ranks': 3, 'ranks_per_node': 1}, 'at most 1 on a node')])
 def test_what_can_never_fit_fails_at_once_and_says_why(bench: Bench, wanted: dict[str, Any], reason: str) -> None:
@@ -131,6 +82,7 @@ def test_what_can_never_fit_fails_at_once_and_says_why(bench: Bench, wanted: dic
     assert task.exception is not None
     assert task.exception.startswith('never can never run on pilot.0000: ')
     assert reason in task.exception
+    assert task.exception_detail == 'the pilot has 2 node(s), each with 4 cores, 1 GPUs, 1000 MB mem and 100 MB lfs'
     assert task.slots is None
 
 
@@ -178,7 +130,7 @@ def test_given_slots_are_occupied_and_freed(bench: Bench) -> None:
     assert bench.free_cores() == 6
     bench.finish('a')
     assert bench.free_cores() == 8
-    assert bench.nodes['nodes'][1]['mem'] == 1000
+    assert bench.free(1)['mem'] == 1000
 
 
 def test_given_slots_are_not_given_to_others(bench: Bench) -> None:
@@ -216,7 +168,7 @@ def test_shares_of_a_core_can_be_given(bench: Bench) -> None:
 
 def test_slots_that_an_application_found_itself_can_be_used(bench: Bench) -> None:
     """The way to place tasks from the application: the node list of the pilot, copied over the wire."""
-    theirs = NodeList(codec.unpack(codec.pack(bench.nodes)))
+    theirs = NodeList(codec.unpack(codec.pack({'nodes': bench.allocation.node_list()})))
     slots = theirs.find_slots({'n_cores': 2}, n_slots=3)
     bench.put(a_task('a', ranks=3, slots=slots))
     assert bench.placed[0].slots == [slot.as_dict() for slot in slots or []]
@@ -224,9 +176,9 @@ def test_slots_that_an_application_found_itself_can_be_used(bench: Bench) -> Non
 
 @pytest.mark.parametrize(('slots', 'reason'), [
     ([a_slot(2)], 'node 2, which the pilot does not have'),
-    ([a_slot(0, [4])], 'core 4 does not exist'),
-    ([a_slot(0, [], gpus=[1])], 'GPU 1 does not exist'),
-    ([a_slot(0, [1], mem=1001)], '1001 MB mem asked, 1000 MB free'),
+    ([a_slot(0, [4])], 'core 4 of node 0 does not exist'),
+    ([a_slot(0, [], gpus=[1])], 'GPU 1 of node 0 does not exist'),
+    ([a_slot(0, [1], mem=1001)], 'node 0 cannot give 1001 MB mem, it has 1000 MB'),
     ([a_slot(0, [1], node_name='elsewhere')], "'elsewhere'"),
     ([a_slot(0, [1, 1])], 'core 1 more than once'),
     ([a_slot(), a_slot()], '2 slots are given for 1 ranks'),
@@ -254,11 +206,10 @@ def test_slots_that_exclude_each_other_fail_the_task(bench: Bench) -> None:
     assert bench.running() == ['b']
 
 
-def test_a_core_that_is_down_cannot_be_given() -> None:
-    bench = Bench()
-    bench.nodes['nodes'][0]['cores'][1]['occupation'] = None
+def test_a_core_that_is_blocked_cannot_be_given() -> None:
+    bench = Bench(blocked_cores=(1,))
     bench.put(a_task('a', slots=[a_slot(0, [1])]))
-    assert 'core 1 is down' in (bench.failed[0].exception or '')
+    assert 'core 1 of node 0 does not exist, or must not be used' in bench.reasons()['a']
 
 
 # traces

@@ -8,7 +8,7 @@ import pytest
 
 from rp_agent.resource_manager import fork, machine
 from rp_agent.resource_manager.base import Allocation, Request
-from rp_api.errors import ResourceError
+from rp_api.errors import PlatformError, ResourceError
 from rp_api.mesh import codec
 from rp_api.resources import NodeList
 
@@ -21,6 +21,7 @@ def _this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, 'usable_cores', lambda: 4)
     monkeypatch.setattr(machine, 'usable_gpus', lambda environ: 2)
     monkeypatch.setattr(machine, 'usable_memory', lambda: 8192)
+    monkeypatch.delenv('RADICAL_SMT', raising=False)
 
 
 def allocate(platform: dict[str, Any] | None = None, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Allocation:
@@ -50,8 +51,8 @@ def test_more_than_there_is_is_refused(wanted: dict[str, int], sentence: str) ->
 
 
 def test_the_platform_definition_knows_better_than_the_machine() -> None:
-    assert allocate({'cores_per_node': 2, 'gpus_per_node': 1, 'mem_per_node': 10}, nodes=1) == Allocation(
-        ('localhost',), 2, 1, 10, 0)
+    assert allocate({'cores_per_node': 3, 'gpus_per_node': 1, 'mem_per_node': 10}, nodes=1) == Allocation(
+        ('localhost',), 3, 1, 10, 0)
     with pytest.raises(ResourceError, match='cores=3'):
         allocate({'cores_per_node': 2}, cores=3)
 
@@ -77,3 +78,68 @@ def test_the_application_gets_to_see_what_there_is() -> None:
     assert len(details.pop('node_list')) == 2
     assert details == {'cores_per_node': 42, 'gpus_per_node': 6, 'mem_per_node': 500, 'lfs_per_node': 9,
                        'threads_per_core': 1, 'requested_nodes': 2, 'cores': 84, 'gpus': 12}
+
+
+# what the platform definition says about the architecture
+
+
+def test_blocked_cores_and_gpus_are_left_to_the_system() -> None:
+    allocation = allocate({'system_architecture': {'blocked_cores': [2, 0, 9], 'blocked_gpus': [1]}}, nodes=1)
+    assert (allocation.cores_per_node, allocation.gpus_per_node) == (2, 1)
+    assert (allocation.blocked_cores, allocation.blocked_gpus) == ((0, 2), ())
+    node, = allocation.node_list()
+    assert [core['occupation'] for core in node['cores']] == [None, 0.0, None, 0.0]
+    assert [gpu['occupation'] for gpu in node['gpus']] == [0.0]
+    assert allocation.details()['cores'] == 2
+    NodeList(nodes=allocation.node_list()).check()
+
+
+def test_a_pilot_that_asks_for_cores_gets_as_many_besides_the_blocked_ones() -> None:
+    platform = {'cores_per_node': 8, 'system_architecture': {'blocked_cores': [0, 1, 4, 7]}}
+    assert allocate(platform, cores=3).node(0)['cores'] == [
+        {'index': index, 'occupation': part} for index, part in enumerate([None, None, 0.0, 0.0, None, 0.0])]
+    assert allocate(platform, cores=4).blocked_cores == (0, 1, 4)
+    with pytest.raises(ResourceError, match='cores=5 of the pilot description is more than the 4'):
+        allocate(platform, cores=5)
+    fake = allocate(platform | {'fake_resources': True}, cores=6)
+    assert len(fake.node(0)['cores']) == 10
+
+
+def test_a_node_without_any_core_left_is_refused() -> None:
+    with pytest.raises(PlatformError, match='leaves none of the 4 cores'):
+        allocate({'system_architecture': {'blocked_cores': [0, 1, 2, 3]}}, nodes=1)
+
+
+def test_cores_are_hardware_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = {'cores_per_node': 3, 'system_architecture': {'smt': 2, 'blocked_cores': [0, 3]}}
+    allocation = allocate(platform, nodes=1)
+    assert (allocation.cores_per_node, allocation.threads_per_core) == (4, 2)
+    assert allocation.details()['threads_per_core'] == 2
+    monkeypatch.setenv('RADICAL_SMT', '4')
+    assert allocate(platform, nodes=1).cores_per_node == 10
+    monkeypatch.setenv('RADICAL_SMT', 'many')
+    with pytest.raises(PlatformError, match="at least 1, not 'many'"):
+        allocate(platform, nodes=1)
+
+
+def test_numa_domains_are_those_of_the_definition() -> None:
+    domains = {'1': {'cores': [2, 3, 9], 'gpus': [1]}, '0': {'cores': [0, 1]}, '10': {'cores': [4]}}
+    assert allocate({'numa_domain_map': domains}, nodes=1).domains == (((0, 1), ()), ((2, 3), (1,)), ((), ()))
+    assert allocate({'numa_domain_map': domains}, cores=3).domains == (((0, 1), ()), ((2,), ()), ((), ()))
+
+
+@pytest.mark.parametrize('value', ['0', [-1], ['x']])
+def test_blocked_devices_must_be_indices(value: Any) -> None:
+    with pytest.raises(PlatformError, match=r'system_architecture\.blocked_cores must be a list of indices'):
+        allocate({'system_architecture': {'blocked_cores': value}}, nodes=1)
+
+
+def test_tasks_are_bound_where_the_pilot_has_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may use the rest of the machine, and would be bound to the same cores."""
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: {9, 4, 5, 6})
+    assert fork.allocate(Request(1, 0, 0), {}).cpus == (4, 5, 6, 9)
+    assert fork.allocate(Request(0, 4, 0), {}).cpus == (4, 5, 6, 9)
+    assert fork.allocate(Request(0, 3, 0), {}).cpus == ()
+    assert fork.allocate(Request(0, 5, 0), {'fake_resources': True}).cpus == ()
+    blocked = {'system_architecture': {'blocked_cores': [0]}}
+    assert fork.allocate(Request(1, 0, 0), blocked).cpus == (4, 5, 6, 9)

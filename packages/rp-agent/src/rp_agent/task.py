@@ -30,8 +30,9 @@ class Description(dict[str, Any]):
 class AgentTask:
     """One task in the agent; components hand it on and fill it in."""
 
-    __slots__ = ('cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra', 'output_files',
-                 'pilot', 'sandbox', 'slots', 'state', 'stderr', 'stdout', 'target_state', 'uid')
+    __slots__ = ('_slots', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
+                 'output_files', 'pilot', 'placement', 'request', 'sandbox', 'state', 'stderr', 'stdout',
+                 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
         self.uid = uid
@@ -39,7 +40,13 @@ class AgentTask:
         self.pilot = pilot
         self.sandbox = sandbox
         self.state = states.AGENT_STAGING_INPUT_PENDING
-        self.slots: list[dict[str, Any]] | None = None
+        self.placement: Any = None
+        """What the task occupies on the nodes; None before it is placed, and outside of the scheduler's process."""
+        self.request: Any = None
+        """What the scheduling policy has made of the description: equal for tasks that ask for the same."""
+        self.ticket = -1
+        """By which the wait pool knows the task while it waits."""
+        self._slots: list[dict[str, Any]] | None = None
         self.exit_code: int | None = None
         self.stdout = ''
         self.stderr = ''
@@ -49,6 +56,26 @@ class AgentTask:
         self.cancelled = False
         self.output_files: list[str] = []
         self.extra: dict[str, Any] = {}
+
+    @property
+    def slots(self) -> list[dict[str, Any]] | None:
+        """The slots of the ranks as plain data; None before the task is placed."""
+        if self._slots is None and self.placement is not None:
+            self._slots = self.placement.slots()
+        return self._slots
+
+    @slots.setter
+    def slots(self, slots: list[dict[str, Any]] | None) -> None:
+        self._slots = slots
+
+    def cores(self, rank: int) -> tuple[int, ...]:
+        """The numbers of the cores that the rank has on its node; none if they are not known."""
+        if self.placement is not None:
+            cores: tuple[int, ...] = self.placement.cores_of_rank(rank)
+            return cores
+        if self._slots is None or rank >= len(self._slots):
+            return ()
+        return tuple(core['index'] for core in self._slots[rank]['cores'])
 
     def fail(self, exception: str, detail: str) -> None:
         """Make the task end as FAILED; the first failure is the one that is kept."""

@@ -2,149 +2,243 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rp_agent.scheduler.given import GivenSlots
-from rp_agent.scheduler.given import shape as given_shape
-from rp_agent.scheduler.wait_pool import WaitPool
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.scheduler.given import GivenPlacement, GivenRequest, GivenSlots
+from rp_agent.scheduler.policy import Item, find
+from rp_agent.scheduler.reservation import Reservation
+from rp_agent.scheduler.slotmap import Placement, SlotMap
+from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
-from rp_api.resources import NodeList, RankRequirements
 from rp_profiling.tracer import Tracer
 
-GIVEN = 'scheduler.given'
-"""Where in a task's `extra` the slots are that the application has given."""
+PATIENCE = 60.0
+"""Seconds that a task waits before nodes are set aside for it."""
+
+CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class Scheduler(Component):
-    """Places tasks on a node list; tasks wait while there is no room, or while the slots they name are taken.
+    """Places tasks on the nodes of an allocation by the policy of the platform; tasks wait while there is no room.
 
-    `failed(tasks)` takes those that can never run, or are cancelled while they wait.
+    `config` is the agent's configuration. `failed(tasks)` takes those that can never run, or are cancelled while they
+    wait. `call_later(delay, callback)` and `clock()` are those of the event loop that the component lives on.
     """
 
-    def __init__(self, uid: str, tracer: Tracer, nodes: NodeList, failed: Callable[[list[AgentTask]], None]) -> None:
+    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
+                 failed: Callable[[list[AgentTask]], None], call_later: CallLater,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(uid, tracer)
-        self._nodes = nodes
-        self._given = GivenSlots(nodes)
+        self._slots = SlotMap(allocation.node_list(), allocation.domains)
+        self._allocation = allocation
+        self._policy = find(config.get('platform') or {})(self._slots, allocation, config)
+        self._given = GivenSlots(self._slots, allocation.names)
+        self._pool: WaitPool[Item] = WaitPool(self._slots)
+        self._reservation: Reservation[Item] = Reservation(self._slots, self._pool, self, PATIENCE)
         self._failed = failed
-        self._pool: WaitPool[AgentTask] = WaitPool()
-        self._tried: set[str] = set()
-        self._reason = 'cancelled while it waited for resources'
+        self._call_later = call_later
+        self._clock = clock
+        self._alarm: float | None = None
+        self._waiting: dict[str, AgentTask] = {}
+        """All tasks that have come and are not placed: in the pool, or held back by the policy."""
+        self._refused: list[tuple[AgentTask, Exception]] = []
+        self._down: set[int] = set()
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to place."""
         self.advance(tasks, states.AGENT_SCHEDULING)
-        self._give_up([task for task in tasks if task.cancelled])
-        refused: list[AgentTask] = []
+        self.tracer.record_bulk('schedule_try', [task.uid for task in tasks if not task.cancelled])
+        now = self._clock()
+        self._waiting.update((task.uid, task) for task in tasks)
         for task in tasks:
             if not task.cancelled:
-                self._enter(task, refused)
-        if refused:
-            self._failed(refused)
+                self._come(task, now)
+        self._give_up([task for task in tasks if task.cancelled], 'cancelled while it waited for resources')
         self._place()
+        self.tracer.record_bulk('schedule_fail', [task.uid for task in tasks if task.uid in self._waiting])
 
     def release(self, tasks: Iterable[AgentTask]) -> None:
         """Take back what finished tasks occupied, and place others there."""
         done = list(tasks)
         uids = [task.uid for task in done]
         self.tracer.record_bulk('unschedule_start', uids)
-        for task in done:
-            if task.slots:
-                self._nodes.release_slots(task.slots)
+        ours = [task for task in done if type(task.request) is not GivenRequest]
+        for placement in self._policy.release(ours):
+            self._pool.freed(placement)
+        if len(ours) < len(done):
+            self._release_given(done)
         self.tracer.record_bulk('unschedule_stop', uids)
-        self._pool.wake()
+        self._enter(self._policy.left(ours), self._clock())
         self._place()
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End tasks that wait; others are not concerned."""
-        self._give_up(self._pool.remove(uids))
+        tasks = [self._waiting[uid] for uid in uids if uid in self._waiting]
+        self._give_up(tasks, 'cancelled while it waited for resources')
+        self._place()
 
     def cancel_all(self, reason: str) -> None:
         """End all tasks that wait, for this reason."""
-        self._reason = reason
-        self._give_up(self._pool.clear())
+        self._give_up(list(self._waiting.values()), reason)
+        self._place()
+
+    def node_down(self, index: int) -> None:
+        """A node was lost: nothing is placed there any more, and what needs it fails."""
+        self._slots.set_down(index)
+        self._reservation.node_down(index)
+        self._down.add(index)
+        self._consider_again()
+
+    def node_up(self, index: int) -> None:
+        """A node is back."""
+        self._slots.set_up(index)
+        self._down.discard(index)
+        self._consider_again()
 
     def check(self) -> None:
-        """Verify the invariants of wait pool and nodes."""
-        self._pool.check()
-        self._nodes.check()
+        """Verify the invariants of all parts."""
+        for part in (self._pool, self._slots, self._given, self._reservation):
+            part.check()
+        assert not self._refused, 'refused tasks were not reported'
 
-    def _give_up(self, tasks: list[AgentTask]) -> None:
-        for task in tasks:
-            task.target_state = states.CANCELED
-            task.exception = self._reason
-            self._tried.discard(task.uid)
-        if tasks:
-            self._failed(tasks)
+    # what a reservation asks of a policy, for given slots as well
 
-    def _enter(self, task: AgentTask, refused: list[AgentTask]) -> None:
-        """Let a task wait for its turn, unless it names slots that do not exist."""
-        description = task.description
-        shape: Hashable
-        if description['slots']:
-            try:
-                task.extra[GIVEN] = self._given.read(description['slots'], description['ranks'])
-            except (ResourceError, DescriptionError) as error:
-                _refuse(task, error, refused)
-                return
-            shape = given_shape(task.extra[GIVEN])
+    def candidates(self, item: Item) -> Sequence[int]:
+        """The nodes to set aside for an item; none for given slots, which are a matter of the application."""
+        return () if type(item.request) is GivenRequest else self._policy.candidates(item)
+
+    def place_on(self, item: Item, positions: Sequence[int]) -> Placement | None:
+        """Place an item on nodes that were set aside."""
+        return self._policy.place_on(item, positions)
+
+    # tasks come
+
+    def _come(self, task: AgentTask, now: float) -> None:
+        """Let a task enter the pool, or the policy hold it back."""
+        try:
+            if task.description['slots']:
+                task.request = self._given.request(task.description['slots'], task.description['ranks'])
+                items: Sequence[Item] = (task,)
+            else:
+                items = self._policy.admit(task)
+        except (ResourceError, DescriptionError) as error:
+            self._refused.append((task, error))
         else:
-            shape = _shape(description)
-        self._pool.add(task.uid, task, description['priority'], shape)
+            self._enter(items, now)
+
+    def _enter(self, items: Iterable[Item], now: float) -> None:
+        for item in items:
+            if type(item.request) is GivenRequest:
+                item.ticket = self._pool.add(item, item.request, item.description['priority'], now)
+                continue
+            try:
+                item.request = request = self._policy.request(item)
+                item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
+            except (ResourceError, DescriptionError) as error:
+                self._refuse(item, error)
+
+    def _consider_again(self) -> None:
+        """Hold all that waits against the nodes that there are now."""
+        self._policy.nodes_changed(self._down)
+        self._enter(self._pool.clear(), self._clock())
+        self._place()
+
+    # tasks are placed
 
     def _place(self) -> None:
-        refused: list[AgentTask] = []
-        placed = self._pool.place(lambda task: self._fits(task, refused))
+        now = self._clock()
+        placed = self._try(now)
+        while self._refused:
+            self._report_refused(now)
+            placed += self._try(now)
         ready = [task for task in placed if task.target_state is None]
-        if refused:
-            self._failed(refused)
         if ready:
+            for task in ready:
+                del self._waiting[task.uid]
             self.tracer.record_bulk('schedule_ok', [task.uid for task in ready])
             self.advance(ready, states.AGENT_EXECUTING_PENDING)
             self.output(ready)
+        self._set_alarm(self._reservation.update(now), now)
 
-    def _fits(self, task: AgentTask, refused: list[AgentTask]) -> bool:
-        """Whether the task leaves the pool: because it was placed, or because it never can be."""
-        if task.uid in self._tried:
-            self._tried.remove(task.uid)
-        else:
-            self.tracer.record('schedule_try', task.uid)
+    def _try(self, now: float) -> list[AgentTask]:
+        """The tasks of the items that leave the pool, because they are placed or because they never can be."""
+        items = []
+        offered = self._reservation.offer()
+        if offered is not None:
+            items.append(self._pool.remove(offered[0].ticket))
+        self._policy.set_aside = self._reservation.positions
+        items += self._pool.place(self._fits, now)
+        if self._reservation.item is not None:
+            for item in items:
+                self._reservation.dropped(item)
+        return self._policy.tasks(items)
+
+    def _fits(self, item: Item) -> bool:
+        """Whether the item leaves the pool."""
         try:
-            task.slots = self._find(task)
-        except ResourceError as error:
-            _refuse(task, error, refused)
+            if type(item.request) is GivenRequest:
+                item.placement = self._given.place(item.request)
+                return item.placement is not None
+            return self._policy.place(item)
+        except (ResourceError, DescriptionError) as error:
+            self._refuse(item, error)
             return True
-        if task.slots is None:
-            self.tracer.record('schedule_fail', task.uid)
-            self._tried.add(task.uid)
-            return False
-        return True
 
-    def _find(self, task: AgentTask) -> list[dict[str, Any]] | None:
-        """Slots for the task, now occupied; None if they are not free now."""
-        if GIVEN in task.extra:
-            return self._given.claim(task.extra[GIVEN])
-        description = task.description
-        slots = self._nodes.find_slots(_requirements(description), description['ranks'], description['ranks_per_node'])
-        return None if slots is None else [dict(slot) for slot in slots]
+    def _set_alarm(self, deadline: float | None, now: float) -> None:
+        """Have `_place` called at that time, or earlier."""
+        if deadline is not None and (self._alarm is None or deadline < self._alarm):
+            self._alarm = deadline
+            self._call_later(max(0.0, deadline - now), self._on_alarm)
 
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if not self._closed:
+            self._place()
 
-def _refuse(task: AgentTask, error: Exception, refused: list[AgentTask]) -> None:
-    task.fail(f'{task.uid} can never run on {task.pilot}: {error}', 'it asks for what the pilot does not have')
-    refused.append(task)
+    def _release_given(self, done: Sequence[AgentTask]) -> None:
+        for task in done:
+            if isinstance(task.placement, GivenPlacement):
+                self._given.release(task.placement)
+                self._pool.freed(task.placement.whole)
 
+    # tasks end here
 
-def _requirements(description: dict[str, Any]) -> RankRequirements:
-    gpus = description['gpus_per_rank']
-    whole = max(1, int(gpus)) if gpus else 0
-    return RankRequirements(n_cores=description['cores_per_rank'], n_gpus=whole,
-                            gpu_occupation=gpus if 0 < gpus < 1 else 1.0,
-                            lfs=description['lfs_per_rank'], mem=description['mem_per_rank'])
+    def _refuse(self, item: Item, error: Exception) -> None:
+        """Note that the item is not in the pool (any more), and never can be placed."""
+        self._reservation.dropped(item)
+        item.ticket = -1
+        self._refused += [(task, error) for task in self._policy.tasks([item])]
 
+    def _report_refused(self, now: float) -> None:
+        """End the tasks that can never run; others may enter because of that."""
+        refused = [each for each in self._refused if each[0].uid in self._waiting]   # else cancelled meanwhile
+        self._refused = []
+        for task, error in refused:
+            task.fail(f'{task.uid} can never run on {task.pilot}: {error}', f'the pilot has {self._allocation}')
+            self._withdraw(task, now)
+        if refused:
+            self._failed([task for task, _ in refused])
 
-def _shape(wanted: dict[str, Any]) -> Hashable:
-    return (wanted['ranks'], wanted['ranks_per_node'], wanted['cores_per_rank'], wanted['gpus_per_rank'],
-            wanted['lfs_per_rank'], wanted['mem_per_rank'])
+    def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
+        now = self._clock()
+        for task in tasks:
+            task.target_state = states.CANCELED
+            task.exception = reason
+            self._withdraw(task, now)
+        if tasks:
+            self._failed(tasks)
+
+    def _withdraw(self, task: AgentTask, now: float) -> None:
+        """Forget a task that waits."""
+        del self._waiting[task.uid]
+        if task.ticket >= 0:
+            item = self._pool.remove(task.ticket)
+            self._reservation.dropped(item)
+            item.ticket = -1
+        self._enter(self._policy.withdraw(task), now)

@@ -1,0 +1,35 @@
+"""The policy HOMBRE: all tasks are alike, so that each takes an equal chunk of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from rp_agent.scheduler.policy import Policy
+from rp_agent.scheduler.shapes import text
+from rp_agent.scheduler.slotmap import Shape
+from rp_agent.task import AgentTask
+from rp_api.errors import ResourceError
+
+
+class Hombre(Policy):
+    """Places tasks of one shape, which is that of the first task; others are refused.
+
+    All tasks wait in one queue, and whatever one of them frees is just what the next one needs.
+    """
+
+    _chunk: Shape | None = None
+
+    def request(self, item: AgentTask) -> Hashable:
+        """The chunk."""
+        shape = self.shapes.of(item.description)
+        if self._chunk is None:
+            self._chunk = shape
+        elif shape != self._chunk:
+            raise ResourceError(f'the scheduler HOMBRE takes only tasks that are all alike: the first one asked for '
+                                f'{_size(self._chunk)}, this one asks for {_size(shape)}')
+        return self._chunk
+
+
+def _size(shape: Shape) -> str:
+    limit = f', at most {shape.ranks_per_node} on a node' if shape.ranks_per_node else ''
+    return f'{shape.ranks} rank(s) of {text(shape)}{limit}'

@@ -1,0 +1,116 @@
+"""What is asked of the slot map (a shape), and what it gives (a placement)."""
+
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
+
+import cython
+
+from rp_agent.scheduler.slotdata import whole_number
+from rp_api.errors import ResourceError
+from rp_api.resources.pool import UNITS as _UNITS
+from rp_api.resources.pool import to_units
+
+cdef int64_t UNITS = _UNITS
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Shape:
+    """What a request asks for: `ranks`, and for each of them cores (hardware threads), GPUs, MB of memory and storage.
+
+    `gpus` are whole GPUs, or a share of one if it is below 1. At most `ranks_per_node` lie on one node; 0 is no limit.
+    Shapes do not change, and are equal if they ask for the same.
+    """
+
+    def __cinit__(self, ranks=1, cores=1, gpus=0.0, mem=0, lfs=0, ranks_per_node=0):
+        self.ranks = <int32_t>whole_number('ranks', ranks, 1, INT_MAX)
+        self.cores = <int32_t>whole_number('cores', cores, 0, INT_MAX)
+        self.mem = whole_number('mem', mem, 0, INT_MAX)
+        self.lfs = whole_number('lfs', lfs, 0, INT_MAX)
+        self.ranks_per_node = <int32_t>whole_number('ranks_per_node', ranks_per_node, 0, INT_MAX)
+        if not isinstance(gpus, (int, float)) or isinstance(gpus, bool) or not 0 <= gpus <= INT_MAX \
+                or (gpus > 1 and gpus != int(gpus)):
+            raise ResourceError(f'gpus must be a whole number, or a share below 1, not {gpus!r}')
+        if 0 < gpus < 1:
+            self.share = max(1, to_units(gpus))
+        else:
+            self.gpus = <int32_t>gpus
+        self.ask = rp_ask(self.cores, self.gpus, self.share, self.mem, self.lfs)
+        self.hash = hash(self._key())
+
+    def _key(self):
+        return self.ranks, self.cores, self.gpus, self.share, self.mem, self.lfs, self.ranks_per_node
+
+    def __hash__(self):
+        return self.hash
+
+    def __eq__(self, other):
+        cdef Shape that
+        if not isinstance(other, Shape):
+            return NotImplemented
+        that = <Shape>other
+        return (self.hash == that.hash and self.ranks == that.ranks and self.cores == that.cores
+                and self.gpus == that.gpus and self.share == that.share and self.mem == that.mem
+                and self.lfs == that.lfs and self.ranks_per_node == that.ranks_per_node)
+
+    def __reduce__(self):
+        gpus = <double>self.share / UNITS if self.share else self.gpus
+        return Shape, (self.ranks, self.cores, gpus, self.mem, self.lfs, self.ranks_per_node)
+
+    def __repr__(self):
+        _, (ranks, cores, gpus, mem, lfs, per_node) = self.__reduce__()
+        return f'Shape({ranks=}, {cores=}, {gpus=}, {mem=}, {lfs=}, ranks_per_node={per_node})'
+
+
+@cython.final
+@cython.auto_pickle(False)
+@cython.no_gc
+@cython.freelist(256)
+cdef class Placement:
+    """What one task occupies; made by a slot map. `shape` is None if the application chose the slots."""
+
+    def __init__(self):
+        raise TypeError('a Placement is made by a SlotMap')
+
+    def __dealloc__(self):
+        if self.parts != <char *>self.small:
+            free(self.parts)
+
+    @property
+    def held(self):
+        """Whether it is not released yet."""
+        return self.number >= 0
+
+    def nodes(self):
+        """The positions that are in use, in the order of the ranks."""
+        return list(dict.fromkeys([part_of(self, which).position for which in range(self.n_parts)]))
+
+    def cores_of_rank(self, int32_t rank):
+        """The indices of the cores of a rank; none for a rank that there is not."""
+        if not 0 <= rank < self.ranks:
+            return ()
+        return tuple(bit_indices(part_of(self, rank).cores, self.words))
+
+    def slots(self):
+        """The slots of the ranks as plain data, newly made; also after the release."""
+        cdef int32_t which
+        cdef int64_t *units = units_of(self)
+        cdef int64_t share = 0 if self.shape is None else self.shape.share
+        cdef rp_part *part
+        found = []
+        for which in range(self.ranks):
+            part = part_of(self, which)
+            gpus = []
+            for gpu in bit_indices(&part.gpus, 1):
+                if units != NULL:
+                    share = units[0]
+                    units += 1
+                gpus.append({'index': gpu, 'occupation': <double>share / UNITS if 0 < share < UNITS else 1.0})
+            index, name = self.table[part.position]
+            mem, lfs = amounts_of(self, which)
+            found.append({
+                'node_index': index, 'node_name': name,
+                'cores': [{'index': core, 'occupation': 1.0} for core in bit_indices(part.cores, self.words)],
+                'gpus': gpus, 'lfs': lfs, 'mem': mem, 'version': 1})
+        return found

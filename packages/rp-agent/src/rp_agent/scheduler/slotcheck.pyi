@@ -1,0 +1,3 @@
+from rp_agent.scheduler.slotmap import SlotMap
+
+def check(slots: SlotMap) -> None: ...
