@@ -83,7 +83,8 @@ def test_agent_killed(run: Run, base: Path) -> None:
         assert run.pilot.uid in task.exception
         assert 'SIGKILL' in task.exception
     assert (done.state, done.stdout) == (rp.DONE, 'kept\n')
-    wait_until(lambda: not processes_with(f'RP_PILOT_ID={run.pilot.uid}'), 2, 'end of what the task started')
+    belongs = f'RP_PILOT_SANDBOX={run.pilot.pilot_sandbox}'
+    wait_until(lambda: not processes_with(belongs), 2, 'end of what the task started')
     elsewhere.wait(timeout=20)
     assert elsewhere.state == rp.DONE
 

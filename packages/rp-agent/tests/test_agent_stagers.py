@@ -29,6 +29,9 @@ class Events(Tracer):
     def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
         self.rows.append((event, uid, msg))
 
+    def record_many(self, uid: str, events: tuple[str, ...]) -> None:
+        self.rows += [(event, uid, '') for event in events]
+
     def about(self, uid: str) -> list[str]:
         """The events of a task, without the numbers of directives."""
         return [event for event, who, _ in self.rows if who == uid]

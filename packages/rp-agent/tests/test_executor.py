@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from executor_support import Harness, sh
 
-from rp_agent.executor import component, launchloop, starter
+from rp_agent.executor import component, launchloop
+from rp_agent.task import AgentTask
 from rp_api import processes, states
 from rp_api.processes import pidfd_open, read_process
 
@@ -271,38 +272,102 @@ def test_parents_of_the_sandbox_are_made(harness: Harness) -> None:
     assert task.target_state == states.DONE
 
 
+class Launched:
+    """What starts processes, with a look at each start by `admit(number of processes, argv)`, which may raise."""
+
+    def __init__(self, harness: Harness, admit: Callable[[int, list[bytes]], object]) -> None:
+        self._launched = harness.executor._reaper.launched
+        self._admit = admit
+        self.kill = self._launched.kill
+        self.started: list[int] = []
+
+    def start(self, run: Any, rank: int, argv: list[bytes], *arguments: Any) -> launchloop.Process:
+        self._admit(len(self.started), argv)
+        process = self._launched.start(run, rank, argv, *arguments)
+        self.started.append(process.pid)
+        return process
+
+
 def test_no_process_can_be_created(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second rank cannot be started: the first one ends, and the task fails with the reason."""
-    started: list[int] = []
-    spawn = launchloop.spawn
-
-    def one_only(*arguments: Any) -> tuple[int, int]:
-        if started:
+    """The second rank can never be started: the first one ends, and in the end the task fails with the reason."""
+    def one_only(count: int, _: list[bytes]) -> None:
+        if count:
             raise BlockingIOError(11, 'cannot create a process: Resource temporarily unavailable')
-        pid, pidfd = spawn(*arguments)
-        started.append(pid)
-        return pid, pidfd
 
-    monkeypatch.setattr(starter, 'spawn', one_only)
+    launched = Launched(harness, one_only)
+    monkeypatch.setattr(component, 'SHORTAGE_LIMIT', 0)
+    monkeypatch.setattr(harness.executor._starter, '_launched', launched)
     task = harness.run_one(executable='sleep', arguments=['1000'], ranks=2, use_mpi=False)
     assert task.target_state == states.FAILED
-    assert task.exception_detail == 'cannot create a process: Resource temporarily unavailable'
-    assert is_gone(started[0])
+    assert task.exception_detail == ('cannot create a process: Resource temporarily unavailable '
+                                     '(for 0 s, with no other task running)')
+    assert is_gone(launched.started[0])
 
 
-def test_processes_that_cannot_be_watched_are_ended(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_fd = harness.loop.add_fd
+@pytest.mark.parametrize('running', [0, 1])
+def test_a_shortage_passes(running: int, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that cannot be started now are started later, in their order: when another one ends, or after a while."""
+    attempts: list[bytes] = []
 
-    def second_fails(fd: int, callback: Callable[[], object]) -> None:
-        monkeypatch.setattr(harness.loop, 'add_fd', full)
-        add_fd(fd, callback)
+    def sometimes(_: int, argv: list[bytes]) -> None:
+        attempts.append(argv[-1])
+        if running < len(attempts) < running + 3:
+            raise OSError(24, 'cannot create a process: Too many open files')
 
-    def full(fd: int, callback: Callable[[], object]) -> None:
-        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(component, '_RETRY_AFTER', 0.05)
+    monkeypatch.setattr(harness.executor._starter, '_launched', Launched(harness, sometimes))
+    tasks = [harness.task(f'task.{number}', executable='/bin/sleep', arguments=[f'0.{number}']) for number in range(4)]
+    harness.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.DONE}
+    delayed = [b'0.0', b'0.1'][running]
+    assert attempts == [b'0.0'] * running + [delayed] * 3 + [b'0.1', b'0.2', b'0.3'][running:]
 
-    monkeypatch.setattr(harness.loop, 'add_fd', second_fails)
-    task = harness.run_one(executable='sleep', arguments=['1000'], ranks=2, use_mpi=False)
-    assert task.exception_detail == 'cannot watch the processes of the task: No space left on device'
+
+def test_cancel_of_a_task_that_waits_for_a_shortage_to_pass(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise OSError(11, 'cannot create a process: Resource temporarily unavailable')
+
+    monkeypatch.setattr(harness.executor._starter, '_launched', Launched(harness, never))
+    harness.loop.call_later(0.01, lambda: harness.executor.cancel(['task.000000']))
+    assert harness.run_one().target_state == states.CANCELED
+
+
+def in_turn(harness: Harness, first: AgentTask, second: AgentTask, between: Callable[[], object]) -> None:
+    """Run one task, then do something, then run the other."""
+    def go_on(tasks: list[AgentTask]) -> None:
+        if tasks == [first]:
+            between()
+            harness.executor.put([second])
+
+    harness.on_output = go_on
+    harness.wanted = 2
+    harness.executor.put([first])
+    harness.wait()
+
+
+def test_a_program_that_has_moved(harness: Harness, tmp_path: Path) -> None:
+    """It was found in one directory of PATH, and is in another one when the next task wants it."""
+    places = [tmp_path / 'one', tmp_path / 'two']
+    for place in places:
+        place.mkdir()
+    program = places[0] / 'prog'
+    program.write_text('#!/bin/sh\necho $0\n')
+    program.chmod(0o755)
+    search = {'PATH': f'{places[0]}:{places[1]}:/usr/bin:/bin'}
+    first, second = (harness.task(f'task.{number}', executable='prog', environment=search) for number in range(2))
+    in_turn(harness, first, second, lambda: program.rename(places[1] / 'prog'))
+    assert [Path(task.sandbox, f'{task.uid}.out').read_text() for task in (first, second)] == [
+        f'{place}/prog\n' for place in places]
+
+
+def test_a_program_that_is_gone(harness: Harness, tmp_path: Path) -> None:
+    program = tmp_path / 'prog'
+    program.write_text('#!/bin/sh\n')
+    program.chmod(0o755)
+    first, second = (harness.task(f'task.{number}', executable=str(program)) for number in range(2))
+    in_turn(harness, first, second, program.unlink)
+    assert first.target_state == states.DONE
+    assert (second.target_state, second.exception_detail) == (states.FAILED, f'executable not found: {program}')
 
 
 def test_tasks_that_end_together_come_out_together(harness: Harness) -> None:
@@ -504,10 +569,10 @@ def recorded(harness: Harness, profile: Path) -> list[str]:
 
 
 def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
-    """One task leaves a daemon, and the next one runs until that has ended."""
-    (tmp_path / 'leave').write_text('mkfifo ../go\nsetsid sh -c \'echo $$ >../pid; read x <../go\' &\n'
+    """One task leaves a daemon, which ends with it; the next one runs until that is gone, and no zombie either."""
+    (tmp_path / 'leave').write_text('setsid sh -c \'echo $$ >../pid; exec sleep 1000\' &\n'
                                     'until test -s ../pid; do :; done\n')
-    (tmp_path / 'wait').write_text('echo >../go\nuntil grep -q "State:.Z" /proc/$(cat ../pid)/status; do :; done\n')
+    (tmp_path / 'wait').write_text('while test -e /proc/$(cat ../pid); do :; done\n')
     program = f'''if True:
         import os
         from pathlib import Path

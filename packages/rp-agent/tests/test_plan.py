@@ -20,7 +20,7 @@ def find(name: str, search_path: str, sandbox: str) -> str:
 
 
 def planned(task: AgentTask, **context: Any) -> LaunchPlan:
-    return plan(task, TaskEnvironment(a_context(**context)), find)
+    return plan(task, TaskEnvironment(a_context(**context), find))
 
 
 def env_of(launch_plan: LaunchPlan, rank: int = 0) -> dict[str, str]:

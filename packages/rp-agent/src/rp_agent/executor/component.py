@@ -13,26 +13,33 @@ Rules of this file:
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from rp_agent.executor import starter
+from rp_agent.executor.base import Ending
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.outcome import exit_code_of_task, explain, last_words
-from rp_agent.executor.plan import DIRECT, LAUNCH, LaunchPlan, plan
+from rp_agent.executor.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.reaper import Reaper
-from rp_agent.executor.run import Ending, Run
+from rp_agent.executor.run import Run
+from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
-from rp_api.mesh.loop import Loop
+from rp_api.mesh.loop import Loop, Timer
 from rp_profiling.tracer import Tracer
 
 # tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk
 _STARTS_PER_TURN = 16
+
+SHORTAGE_LIMIT = 60.0
+"""Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
+
+_RETRY_AFTER = 1.0
 
 
 class Executor(Component):
@@ -52,7 +59,9 @@ class Executor(Component):
         self._flushing = False
         self._stopping: Ending | None = None
         self._on_empty: Callable[[], Any] | None = None
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._starter = Starter(self._reaper.launched, self._environment.programs)
+        self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
+        self._retry: Timer | None = None
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""
@@ -65,7 +74,7 @@ class Executor(Component):
         self.advance(ready, states.AGENT_EXECUTING)
         idle = not self._queued
         self._queued.update((task.uid, task) for task in ready)
-        if idle and ready:
+        if idle:
             self._start_some()
 
     def cancel(self, uids: Iterable[str]) -> None:
@@ -74,6 +83,7 @@ class Executor(Component):
         runs = []
         for uid in uids:
             if uid in self._queued:
+                self._short_since.pop(uid, None)
                 self._end_unstarted(self._queued.pop(uid))
             elif uid in running:
                 runs.append(running[uid])
@@ -83,6 +93,7 @@ class Executor(Component):
         """End all tasks as CANCELED for this reason, take no more; `on_empty` is called when the last one is out."""
         self._stopping = Ending(RuntimeError(reason))
         self._on_empty = on_empty
+        self._short_since.clear()
         while self._queued:
             self._end_unstarted(self._queued.popitem(last=False)[1])
         self._end(list(self._reaper.running.values()), self._stopping)
@@ -90,9 +101,8 @@ class Executor(Component):
 
     def close(self) -> None:
         """Free what the component holds; to be called when no task is left."""
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
+        self._starter.close()
+        self._reaper.close()
         super().close()
 
     def check(self) -> None:
@@ -101,6 +111,7 @@ class Executor(Component):
         places = [*self._queued, *self._reaper.running, *done]
         assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
         assert not done or self._flushing, f'nobody will hand on {done}'
+        assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
         assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
         self._reaper.check()
 
@@ -109,48 +120,88 @@ class Executor(Component):
         for _ in range(min(_STARTS_PER_TURN, len(self._queued))):
             _, task = self._queued.popitem(last=False)
             if task.cancelled:
+                self._short_since.pop(task.uid, None)
                 self._end_unstarted(task)
-            else:
-                self._start(task)
+            elif not self._start(task):
+                return
         if self._queued:
             self._loop.call_soon(self._start_some)
 
-    def _start(self, task: AgentTask) -> None:
-        record = self.tracer.record
+    def _start(self, task: AgentTask) -> bool:
+        """Start a task; False if that has to wait because something is short."""
         uid = task.uid
-        record('task_start', uid)
+        again = bool(self._short_since) and uid in self._short_since
         try:
-            record('task_mkdir', uid)
-            starter.make_sandbox(task.sandbox)
-            record('task_mkdir_done', uid)
-            record('task_run_start', uid)
-            launch_plan = plan(task, self._environment)
-            starter.write_scripts(task, launch_plan)
-            record('task_run_ok', uid)
-            if launch_plan.kind != LAUNCH:
-                self._record(uid, 'launch_start', 'launch_pre', 'launch_submit')
-            self._watch(task, launch_plan, starter.start(task, launch_plan, self._null))
+            self._prepare(task, again)
+        except Shortage as shortage:
+            return self._postpone(task, shortage)
         except LaunchRefused as error:
-            task.fail(repr(error.__cause__ or error), str(error))
-            record('task_run_stop', uid)
-            self._hand_on(task)
+            self._refuse(task, error)
+        if again:
+            del self._short_since[uid]
+        return True
 
-    def _watch(self, task: AgentTask, launch_plan: LaunchPlan, started: starter.Started) -> None:
+    def _prepare(self, task: AgentTask, again: bool) -> None:
+        """Start a task; `again` if that was tried before, when its events were recorded."""
+        uid = task.uid
+        if not again:
+            self.tracer.record_many(uid, ('task_start', 'task_mkdir'))
+        make_sandbox(task.sandbox)
+        if not again:
+            self.tracer.record_many(uid, ('task_mkdir_done', 'task_run_start'))
+        launch_plan = plan(task, self._environment)
+        if launch_plan.scripts:
+            write_scripts(task, launch_plan)
+        if not again:
+            self.tracer.record('task_run_ok', uid)
+            if launch_plan.kind != LAUNCH:
+                self.tracer.record_many(uid, ('launch_start', 'launch_pre', 'launch_submit'))
+        self._watch(self._starter.start(task, launch_plan))
+
+    def _refuse(self, task: AgentTask, error: LaunchRefused) -> None:
+        task.fail(repr(error.__cause__ or error), str(error))
+        self.tracer.record('task_run_stop', task.uid)
+        self._hand_on(task)
+
+    def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
+        """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
+        now = time.monotonic()
+        since = self._short_since.setdefault(task.uid, now)
+        if not self._reaper.running and now - since >= SHORTAGE_LIMIT:
+            del self._short_since[task.uid]
+            self._refuse(task, LaunchRefused(f'{shortage} (for {now - since:.0f} s, with no other task running)'))
+            return True
+        self._put_back(task)
+        if self._retry is None:
+            self._retry = self._loop.call_later(_RETRY_AFTER, self._try_again)
+        return False
+
+    def _put_back(self, task: AgentTask) -> None:
+        self._queued[task.uid] = task
+        self._queued.move_to_end(task.uid, last=False)
+
+    def _try_again(self) -> None:
+        """Something has ended, or some time has passed, since a task could not be started."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+            self._start_some()
+
+    def _watch(self, run: Run) -> None:
         """Follow the processes of a task that has just been started."""
-        run = Run(task, launch_plan, started)
+        uid = run.task.uid
         try:
             if run.start_fd >= 0:
                 self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
-            self._reaper.watch(run)
         except OSError as error:
-            self._loop.remove_fd(run.start_fd)
-            starter.abandon(started)
-            raise LaunchRefused(f'cannot watch the processes of the task: {error.strerror}') from error
-        if launch_plan.kind == DIRECT:
+            self._starter.abandon(run)
+            raise Shortage(f'cannot watch the start of the task: {error.strerror}') from error
+        self._reaper.watch(run)
+        if run.plan.kind == DIRECT:
             for _ in run.pids:
-                self._record(task.uid, 'exec_start', 'exec_pre', 'rank_start')
+                self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
         if run.start_fd >= 0:
-            seconds = task.description['startup_timeout']
+            seconds = run.task.description['startup_timeout']
             reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
             run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
         else:
@@ -163,7 +214,7 @@ class Executor(Component):
         except BlockingIOError:
             # news about another pipe whose descriptor had the same number
             return
-        self._forget_start(run)
+        self._loop.remove_fd(run.start_fd)   # but it stays open: other ranks will write to it
         if run.ending is None:
             self._stop_timer(run)
             self._limit_time(run)
@@ -201,12 +252,16 @@ class Executor(Component):
         self._stop_timer(run)
         self._forget_start(run)
         if run.plan.kind != LAUNCH:
-            self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
-        self._record(uid, 'task_run_stop')
+            self.tracer.record_many(uid, ('launch_collect', 'launch_post', 'launch_stop'))
+        if run.failure is not None and run.ending is None:
+            self._not_executed(run, *run.failure)
+            return
+        self.tracer.record('task_run_stop', uid)
         task.exit_code = exit_code_of_task(run.codes)
-        if run.ending is not None:
-            self._record(uid, 'task_run_cancel_stop')
+        if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)
+        if run.ending is not None:
+            self.tracer.record('task_run_cancel_stop', uid)
             run.ending.apply(task)
         elif task.exit_code == 0:
             task.target_state = states.DONE
@@ -214,6 +269,21 @@ class Executor(Component):
             where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
             task.fail("RuntimeError('task failed')", explain(run.codes, run.plan.kind != DIRECT) + where)
         self._hand_on(task)
+        if self._retry is not None:
+            self._loop.call_soon(self._try_again)
+
+    def _not_executed(self, run: Run, rank: int, error: OSError) -> None:
+        """A process was created, but its program was not executed: start the task again if that may help."""
+        refusal = self._starter.refusal(run, rank, error)
+        if isinstance(refusal, Shortage):
+            self._postpone(run.task, refusal)
+        elif isinstance(refusal, Moved):
+            self._short_since.setdefault(run.task.uid, time.monotonic())
+            self._put_back(run.task)
+            self._loop.call_soon(self._start_some)
+        else:
+            refusal.__cause__ = error
+            self._refuse(run.task, refusal)
 
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
@@ -241,7 +311,3 @@ class Executor(Component):
         if self._on_empty is not None and not (self._queued or self._reaper.running or self._done):
             on_empty, self._on_empty = self._on_empty, None
             on_empty()
-
-    def _record(self, uid: str, *events: str) -> None:
-        for event in events:
-            self.tracer.record(event, uid)

@@ -6,14 +6,13 @@ is the same for all tasks is encoded once; a task pays only for its own dozen va
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import os
 from dataclasses import dataclass
 from typing import Any
 
+from rp_agent.executor.launchloop import Block, Variables, cpu_mask
+from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
-
-_ENCODING = sys.getfilesystemencoding()
 
 # variables that tell a rank which GPUs are its own, by `gpu_type`
 _VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
@@ -24,7 +23,8 @@ class PilotContext:
     """What all tasks of a pilot have in common.
 
     `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
-    event helpers; `base_env` is the environment that the user's tasks start from.
+    event helpers; `base_env` is the environment that the user's tasks start from. `cpus` are the numbers that the
+    operating system gives to the cores of a node; empty if tasks are not to be bound to their cores.
     """
 
     session_id: str
@@ -40,6 +40,7 @@ class PilotContext:
     prof: str
     profiling: bool
     base_env: dict[str, str]
+    cpus: tuple[int, ...] = ()
 
     def variables(self) -> dict[str, str]:
         """The variables that tell a task about its pilot."""
@@ -61,14 +62,16 @@ class PilotContext:
 class TaskEnvironment:
     """Makes the environments of a pilot's tasks."""
 
-    def __init__(self, context: PilotContext) -> None:
+    def __init__(self, context: PilotContext, find: Find = find_program) -> None:
         self.context = context
         # variables of another pilot in which this one may run would lie, and PWD changes with the task
         self.base = {key: value for key, value in context.base_env.items()
                      if not key.startswith('RP_') and key != 'PWD'}
         self.base.update(context.variables())
-        self._encoded = [_encode(key, value) for key, value in self.base.items()]
-        self._position = {key: index for index, key in enumerate(self.base)}
+        self.search_path = self.base.get('PATH', os.defpath)
+        self.programs = Programs(find)
+        self._shared = Variables(self.base)
+        self._masks: dict[tuple[int, ...], bytes] = {}
 
     def of_task(self, task: AgentTask) -> dict[str, str]:
         """The variables that tell all ranks of a task about it."""
@@ -99,21 +102,19 @@ class TaskEnvironment:
                 variables[visible] = ','.join(str(gpu['index']) for gpu in gpus)
         return variables
 
-    def encode(self, own: Mapping[str, str]) -> list[bytes]:
-        """The whole environment as b'NAME=value': what all tasks share, and `own`, which takes precedence."""
-        env = self._encoded.copy()
-        for key, value in own.items():
-            index = self._position.get(key)
-            if index is None:
-                env.append(_encode(key, value))
-            else:
-                env[index] = _encode(key, value)
-        return env
+    def block(self, own: dict[str, str]) -> Block:
+        """The whole environment: what all tasks share, and `own`, which takes precedence."""
+        return self._shared.block(own)
 
-
-def _encode(key: str, value: str) -> bytes:
-    # what os.fsencode does, at a third of its cost
-    return f'{key}={value}'.encode(_ENCODING, 'surrogateescape')
+    def binding(self, cores: tuple[int, ...]) -> bytes | None:
+        """The mask of the CPUs that these cores of the node are; None if a process is not to be bound."""
+        cpus = self.context.cpus
+        if not cpus or not cores or max(cores) >= len(cpus):
+            return None
+        mask = self._masks.get(cores)
+        if mask is None:
+            mask = self._masks[cores] = cpu_mask(cpus[core] for core in cores)
+        return mask
 
 
 def _number(value: float) -> str:

@@ -1,10 +1,43 @@
-def spawn(
-    argv: list[bytes],
-    env: list[bytes],
-    cwd: bytes,
-    stdin_fd: int,
-    stdout_fd: int,
-    stderr_fd: int,
-    pass_fds: tuple[int, ...] = (),
-    path: bytes | None = None,
-) -> tuple[int, int]: ...
+from collections.abc import Iterable, Iterator
+from typing import Any, final
+
+@final
+class Block:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+
+@final
+class Variables:
+    def __init__(self, shared: dict[str, str]) -> None: ...
+    def block(self, own: dict[str, str]) -> Block: ...
+
+@final
+class Process:
+    pid: int
+    pidfd: int
+    rank: int
+    code: int
+    run: Any
+    failure: OSError | None
+    leftovers: bool
+    spared: bool
+
+@final
+class LaunchLoop:
+    fd: int
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def start(self, run: Any, rank: int, argv: list[bytes], env: Block | list[bytes], cwd: bytes,
+              stdio: tuple[int, int, int], pass_fds: tuple[int, ...] = ..., path: bytes | None = ...,
+              cpus: bytes | None = ..., memory: int = ...) -> Process: ...
+    def kill(self, process: Process) -> None: ...
+    def forget(self, process: Process) -> None: ...
+    def adopt(self) -> list[int]: ...
+    def ended(self) -> list[Process]: ...
+    def close(self) -> None: ...
+
+def spawn(argv: list[bytes], env: Block | list[bytes], cwd: bytes, stdin_fd: int, stdout_fd: int, stderr_fd: int,
+          pass_fds: tuple[int, ...] = ..., path: bytes | None = ..., cpus: bytes | None = ...,
+          memory: int = ...) -> tuple[int, int]: ...
+def cpu_mask(cpus: Iterable[int]) -> bytes: ...

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from rp_api.errors import PilotError
+
+Find = Callable[[str, str, str], str]
 
 
 class LaunchRefused(PilotError):
     """A task cannot be started as it is described; the text says why."""
+
+
+class Programs:
+    """Finds programs with `find`, and remembers where they are: to look costs two system calls for each directory."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._known: dict[tuple[str, str], str] = {}
+        self._absolute: dict[str, bool] = {}
+
+    def find(self, name: str, search_path: str, sandbox: str) -> str:
+        """The path of the program, which may be gone since it was found; else as `find_program`."""
+        path = self._known.get((name, search_path))
+        if path is not None:
+            return path
+        path = self._find(name, search_path, sandbox)
+        if name.startswith('/') or ('/' not in name and self._is_absolute(search_path)):
+            self._known[name, search_path] = path
+        return path
+
+    def find_again(self, name: str, search_path: str, sandbox: str) -> str:
+        """As `find`, but with a look at what is there now."""
+        self._known.pop((name, search_path), None)
+        return self.find(name, search_path, sandbox)
+
+    def _is_absolute(self, search_path: str) -> bool:
+        """Whether a search gives the same in all sandboxes."""
+        found = self._absolute.get(search_path)
+        if found is None:
+            found = self._absolute[search_path] = all(map(os.path.isabs, search_path.split(':')))
+        return found
 
 
 def find_program(name: str, search_path: str, sandbox: str) -> str:

@@ -16,7 +16,9 @@ _SHOWN = 1024
 
 def exit_code_of_task(codes: Mapping[int, int]) -> int:
     """The exit code of a task whose ranks ended with these codes: that of the first rank that failed, or 0."""
-    return next((code for _, code in sorted(codes.items()) if code != 0), 0)
+    if not any(codes.values()):
+        return 0
+    return next(code for _, code in sorted(codes.items()) if code != 0)
 
 
 def explain(codes: Mapping[int, int], shell: bool) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rp_agent.executor import script
 from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.expand import expand
-from rp_agent.executor.lookup import LaunchRefused, find_program
+from rp_agent.executor.launchloop import Block
+from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 
 DIRECT = 'direct'
@@ -24,16 +25,24 @@ LAUNCH = 'launch'
 
 SHELL = '/bin/sh'
 
-Find = Callable[[str, str, str], str]
+MB = 2**20
 
 
 @dataclass(slots=True)
 class Process:
-    """One process to start: the program's path, its arguments with its name, its environment."""
+    """One process to start: the program's path, its arguments with its name, its environment.
+
+    `cpus` is the mask of the CPUs that it is bound to, None if it is not; `memory` the bytes that it may use, 0 for no
+    limit. If the program was searched for, `name` is what was searched for in the directories `search_path`.
+    """
 
     path: str
     argv: list[bytes]
-    env: list[bytes]
+    env: Block
+    cpus: bytes | None = None
+    memory: int = 0
+    name: str = ''
+    search_path: str = ''
 
 
 @dataclass(slots=True)
@@ -53,22 +62,24 @@ class LaunchPlan:
     signals_start: bool = False
 
 
-def plan(task: AgentTask, environment: TaskEnvironment, find: Find = find_program) -> LaunchPlan:
+def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
     _check(task, environment.context.resource)
     try:
-        return _plan(task, environment, find)
+        return _plan(task, environment)
     except UnicodeEncodeError as error:
         raise LaunchRefused(f'{error.object!r} cannot be passed to a program: {error.reason}') from error
+    except ValueError as error:   # something holds a NUL character
+        raise LaunchRefused(str(error)) from error
 
 
-def _plan(task: AgentTask, environment: TaskEnvironment, find: Find) -> LaunchPlan:
+def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     description = task.description
     own = environment.of_task(task)
     if description['pre_launch'] or description['post_launch']:
         return _launch_script(task, environment, own)
     if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
-        processes = _programs(task, environment, own, find)
+        processes = _programs(task, environment, own)
         if processes is not None:
             return LaunchPlan(DIRECT, processes, _stdio(task))
     return _exec_scripts(task, environment, own)
@@ -93,15 +104,19 @@ def _check(task: AgentTask, platform: str) -> None:
             raise LaunchRefused(f'environment variable {name} holds a NUL character')
 
 
-def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], find: Find) -> list[Process] | None:
+def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> list[Process] | None:
     """The task's program once per rank, or None if a shell is needed to expand a text."""
     description = task.description
+    own_environment = description['environment']
+    memory = description['mem_per_rank'] * MB
+    active = bool(own_environment) or any('$' in text or '`' in text for text in
+                                          (description['executable'], *description['arguments']))
     processes = []
     for rank in range(description['ranks']):
         variables = {**own, **environment.of_rank(task, rank)}
         # later assignments see earlier ones
-        scope = ChainMap(variables, environment.base)
-        for name, text in description['environment'].items():
+        scope = ChainMap(variables, environment.base) if active else variables
+        for name, text in own_environment.items():
             value = expand(text, scope)
             if value is None:
                 return None
@@ -110,9 +125,10 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         if words is None:
             return None
         argv = [_argument(word) for word in words]
-        search_path = variables.get('PATH', environment.base.get('PATH', os.defpath))
-        path = find(words[0], search_path, task.sandbox)
-        processes.append(Process(path, argv, environment.encode(variables)))
+        search_path = variables.get('PATH', environment.search_path)
+        path = environment.programs.find(words[0], search_path, task.sandbox)
+        processes.append(Process(path, argv, environment.block(variables), environment.binding(task.cores(rank)),
+                                 memory, words[0], search_path))
     return processes
 
 
@@ -136,7 +152,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     """A shell with the exec script for each rank."""
     name = f'{task.uid}.exec.sh'
     sync = _synchronised(task)
-    processes = [_shell(name, environment, {**own, **environment.of_rank(task, rank)})
+    processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, task.cores(rank))
                  for rank in range(task.description['ranks'])]
     text = script.exec_script(task, _told(environment, own), events=_events(environment), sync=sync)
     return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
@@ -154,11 +170,14 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
              launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
-    return LaunchPlan(LAUNCH, [_shell(launch, environment, own)], (output, output), scripts, sync, starts)
+    cores = tuple({core: None for rank in range(len(ranks)) for core in task.cores(rank)})
+    return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], (output, output), scripts, sync, starts)
 
 
-def _shell(name: str, environment: TaskEnvironment, variables: dict[str, str]) -> Process:
-    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.encode(variables))
+def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
+           cores: tuple[int, ...]) -> Process:
+    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.block(variables),
+                   environment.binding(cores), task.description['mem_per_rank'] * MB)
 
 
 def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
@@ -176,5 +195,7 @@ def _synchronised(task: AgentTask) -> bool:
 
 def _stdio(task: AgentTask) -> tuple[str, str]:
     description = task.description
-    return (os.path.join(task.sandbox, description['stdout'] or f'{task.uid}.out'),
-            os.path.join(task.sandbox, description['stderr'] or f'{task.uid}.err'))
+    stdout = description['stdout'] or f'{task.uid}.out'
+    stderr = description['stderr'] or f'{task.uid}.err'
+    return (stdout if stdout.startswith('/') else f'{task.sandbox}/{stdout}',
+            stderr if stderr.startswith('/') else f'{task.sandbox}/{stderr}')

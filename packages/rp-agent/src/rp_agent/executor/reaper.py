@@ -16,10 +16,13 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import partial
 
+from rp_agent.executor.base import Ending
+from rp_agent.executor.launchloop import LaunchLoop, Process
 from rp_agent.executor.plan import DIRECT
-from rp_agent.executor.run import Ending, Run
+from rp_agent.executor.run import Run
 from rp_api import processes
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
@@ -27,6 +30,13 @@ from rp_profiling.tracer import Tracer
 # this process, or the machine, has as many open files as it may have
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _RETRY_AFTER = 1.0
+
+# seconds that killed processes have to end, before their children are looked for
+_DYING = 0.05
+
+# processes that have lost their parents, and the tasks that they belong to (None: ask again, '': none); all reapers of
+# this process share them
+_daemons: dict[int, str | None] = {}
 
 
 class Reaper:
@@ -39,27 +49,23 @@ class Reaper:
     def __init__(self, loop: Loop, tracer: Tracer, belongs: dict[str, str], grace: float,
                  finished: Callable[[Run], object]) -> None:
         self.running: dict[str, Run] = {}
-        self._pids: set[int] = set()
-        self._session = os.getsid(0)
+        self.launched = LaunchLoop()
         self._loop = loop
         self._tracer = tracer
         self._belongs = belongs
         self._grace = grace
         self._finished = finished
+        loop.add_fd(self.launched.fd, self._leaders_ended)
 
     def watch(self, run: Run) -> None:
-        """Follow the run from now on; raises OSError if that is impossible, and then has not begun to."""
-        watched = []
-        try:
-            for pidfd in run.leaders:
-                self._loop.add_fd(pidfd, partial(self._leader_ended, run, pidfd))
-                watched.append(pidfd)
-        except OSError:
-            for pidfd in watched:
-                self._loop.remove_fd(pidfd)
-            raise
+        """Follow the run from now on."""
         self.running[run.task.uid] = run
-        self._pids.update(run.pids)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        if self.launched.fd >= 0:
+            self._loop.remove_fd(self.launched.fd)
+            self.launched.close()
 
     def end(self, runs: Iterable[Run], ending: Ending) -> None:
         """Ask all processes of the runs to end, and see to it that they do; runs that are being ended are left out."""
@@ -68,8 +74,10 @@ class Reaper:
             return
         for run in runs:
             run.ending = ending
+            for process in run.leaders.values():
+                process.spared = True
             self._tracer.record('task_run_cancel_start', run.task.uid)
-        _signal_trees(_pids(runs), signal.SIGTERM)
+        _signal_trees(runs, signal.SIGTERM)
         self._loop.call_later(self._grace, self._kill, runs)
 
     def sweep(self, uids: Collection[str]) -> None:
@@ -80,6 +88,11 @@ class Reaper:
             if error.errno not in _NO_DESCRIPTORS:
                 raise
             self._loop.call_later(_RETRY_AFTER, self.sweep, uids)
+        self._adopt()
+
+    def has_daemons(self, uid: str) -> bool:
+        """Whether processes of this task have left its groups and sessions, and may still run."""
+        return bool(_daemons) and uid in _daemons.values()
 
     def forget(self, descriptor: int) -> None:
         """Neither watch nor hold this descriptor any more."""
@@ -97,53 +110,71 @@ class Reaper:
         for descriptor in owned:
             os.fstat(descriptor)
 
-    def _leader_ended(self, run: Run, pidfd: int) -> None:
-        """A process that was started has ended: note its exit code, and end what it left behind."""
-        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            # news about another process whose descriptor had the same number
-            return
-        pid, rank = run.leaders.pop(pidfd)
-        if run.ending is None:
-            _signal_group(pid, signal.SIGKILL)
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
-        self._pids.discard(pid)
-        self.forget(pidfd)
-        run.codes[rank] = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-        if run.plan.kind == DIRECT:
-            # there is no exec script that could record it
-            uid = run.task.uid
-            self._tracer.record('rank_stop', uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
-            self._tracer.record('exec_post', uid)
-            self._tracer.record('exec_stop', uid)
-        self._reap_orphans()
-        if not run.leaders:
+    def _leaders_ended(self) -> None:
+        """Processes that were started have ended: note their exit codes."""
+        ended = self.launched.ended()
+        self._adopt()
+        for process in ended:
+            run: Run = process.run
+            del run.leaders[process.rank]
+            run.codes[process.rank] = process.code
+            if run.ending is not None:
+                self._watch_survivors(run, process.pid)
+            elif process.leftovers:
+                run.leftovers = True
+            if run.plan.kind == DIRECT:
+                # there is no exec script that could record it
+                self._record_end(run.task.uid, process)
+            self._note_failure(run, process)
             self._settle(run)
 
-    def _reap_orphans(self) -> None:
-        """Reap ended children that were not started here, up to the first one that somebody else will ask about."""
-        try:
-            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                pid = ended.si_pid
-                # children in our own session were started by other parts of this process
-                if pid in self._pids or os.getsid(pid) == self._session:
-                    return
-                os.waitid(os.P_PID, pid, os.WEXITED)
-        except ChildProcessError:
-            # there is no child at all
-            return
+    def _note_failure(self, run: Run, process: Process) -> None:
+        """If the program was never executed, the other ranks have nothing to do."""
+        if run.failure is None and process.failure is not None:
+            run.failure = process.rank, process.failure
+            _signal_groups(run, signal.SIGKILL)
+
+    def _record_end(self, uid: str, process: Process) -> None:
+        pid = process.pid
+        self._tracer.record('rank_stop', uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
+        self._tracer.record_many(uid, ('exec_post', 'exec_stop'))
+
+    def _adopt(self) -> None:
+        """Note the processes that have lost their parents, and which tasks they belong to."""
+        for pid in [pid for pid in _daemons if pid not in self.launched]:
+            del _daemons[pid]
+        for pid in [pid for pid, uid in _daemons.items() if uid is None]:
+            _daemons[pid] = processes.variable(pid, 'RP_TASK_ID')
+        for pid in self.launched.adopt():
+            # one that is about to execute a program has no environment
+            _daemons[pid] = processes.variable(pid, 'RP_TASK_ID') or None
 
     def _settle(self, run: Run) -> None:
-        """Finish the run, unless it is being ended and processes of it use their grace period."""
-        if run.ending is not None and any(_signal_group(pid, 0) for pid in run.pids):
-            self._watch_survivors(run)
-        if not run.survivors:
+        """Finish the run, unless processes of it use their grace period, are just dying, or may be of it."""
+        if run.leaders or run.survivors:
+            return
+        if run.leftovers or (_daemons and None in _daemons.values()):
+            # when those are gone, what they had started has lost its parents, and shows
+            run.leftovers = True
+            self._loop.call_later(_DYING, self._look_again, run)
+        else:
             self._finish(run)
 
-    def _watch_survivors(self, run: Run) -> None:
+    def _look_again(self, run: Run) -> None:
+        run.leftovers = False
+        self._adopt()
+        self._settle(run)
+
+    def _watch_survivors(self, run: Run, pid: int) -> None:
+        """A process that was asked to end has ended: wait for those of its session that have not.
+
+        It was reaped just now, so if there is a group of its number, that is still its own.
+        """
+        if not _signal_group(pid, 0):
+            return
         try:
-            for pid in processes.tree(run.pids, processes.process_table()):
-                descriptor = processes.pidfd_open(pid)
+            for survivor in processes.tree([pid], processes.process_table()):
+                descriptor = processes.pidfd_open(survivor)
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
@@ -151,29 +182,28 @@ class Reaper:
             if error.errno not in _NO_DESCRIPTORS:
                 raise
             # what cannot be followed cannot be given time
-            for pid in run.pids:
-                _signal_group(pid, signal.SIGKILL)
+            _signal_group(pid, signal.SIGKILL)
 
     def _survivor_ended(self, run: Run, descriptor: int) -> None:
         if descriptor in run.survivors:
             run.survivors.discard(descriptor)
             self.forget(descriptor)
-            if not run.survivors:
-                self._settle(run)
+            self._settle(run)
 
     def _kill(self, runs: list[Run]) -> None:
         runs = self._still_running(runs)
         if runs:
-            _signal_trees(_pids(runs), signal.SIGKILL)
+            _signal_trees(runs, signal.SIGKILL)
             self.sweep({run.task.uid for run in runs})
             self._loop.call_later(self._grace, self._give_up, runs)
 
     def _give_up(self, runs: list[Run]) -> None:
         """Let go of processes that do not die."""
         for run in self._still_running(runs):
-            run.codes.update((rank, -signal.SIGKILL) for _, rank in run.leaders.values())
-            self._pids.difference_update(run.pids)
-            for descriptor in (*run.leaders, *run.survivors):
+            run.codes.update((rank, -signal.SIGKILL) for rank in run.leaders)
+            for process in run.leaders.values():
+                self.launched.forget(process)
+            for descriptor in run.survivors:
                 self.forget(descriptor)
             run.leaders.clear()
             run.survivors.clear()
@@ -189,19 +219,26 @@ class Reaper:
         self._finished(run)
 
 
-def _pids(runs: Iterable[Run]) -> set[int]:
-    return {pid for run in runs for pid in run.pids}
-
-
-def _signal_trees(pids: Collection[int], sig: int) -> None:
-    """Signal all processes of these sessions; only those in the groups if there are no descriptors to look for more."""
+def _signal_trees(runs: Iterable[Run], sig: int) -> None:
+    """Signal all processes of the runs; only those in the groups if there are no descriptors to look for more."""
+    for run in runs:
+        for descriptor in run.survivors:
+            with suppress(ProcessLookupError, PermissionError):   # it has just ended, or is another user's by now
+                signal.pidfd_send_signal(descriptor, sig)
     try:
-        processes.kill_tree(pids, sig)
+        processes.kill_tree({process.pid for run in runs for process in run.leaders.values()}, sig)
     except OSError as error:
         if error.errno not in _NO_DESCRIPTORS:
             raise
-        for pid in pids:
-            _signal_group(pid, sig)
+        for run in runs:
+            _signal_groups(run, sig)
+
+
+def _signal_groups(run: Run, sig: int) -> None:
+    """Signal the processes that were started and their groups, which those that were just created may not have yet."""
+    for process in run.leaders.values():
+        if not _signal_group(process.pid, sig):
+            os.kill(process.pid, sig)
 
 
 def _signal_group(pid: int, sig: int) -> bool:

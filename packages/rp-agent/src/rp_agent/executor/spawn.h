@@ -1,8 +1,13 @@
 /* Start one program in a session of its own, without copying the memory of the process that starts it.
  *
- * The child borrows the memory of its parent until it executes the program (CLONE_VM | CLONE_VFORK), so a failure is
- * reported by writing it to the request. Everything is prepared before; the child makes nothing but system calls, and
- * all signals stay blocked until it has none of the parent's handlers left.
+ * The child borrows the memory of its parent until it executes the program (CLONE_VM). Everything is prepared before, and
+ * the child makes nothing but system calls, by itself: those of the C library note errors in a variable that the parent
+ * uses at the same time. A failure is written to the request. All signals stay blocked until the child has none of the
+ * parent's handlers left.
+ *
+ * `rp_spawn_start` does not wait for the child: the request, what it points to, and the stack must stay as they are until
+ * the child has ended, or for as long as one cannot know that it has executed the program. `rp_spawn_run` waits
+ * (CLONE_VFORK), and tells at once whether the program runs.
  */
 #ifndef RP_SPAWN_H
 #define RP_SPAWN_H
@@ -28,9 +33,12 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 #define RP_SPAWN_MAX_FDS 16
-#define RP_SPAWN_STACK 32768
+#define RP_SPAWN_STACK 8192
 
 enum rp_spawn_step {
     RP_SPAWN_CLONE = 0,
@@ -38,6 +46,8 @@ enum rp_spawn_step {
     RP_SPAWN_SESSION,
     RP_SPAWN_DESCRIPTORS,
     RP_SPAWN_DIRECTORY,
+    RP_SPAWN_AFFINITY,
+    RP_SPAWN_MEMORY,
     RP_SPAWN_EXECUTE
 };
 
@@ -48,107 +58,163 @@ struct rp_spawn {
     const char *cwd;
     int fds[RP_SPAWN_MAX_FDS];  /* fds[i] becomes descriptor i of the program, all others are closed */
     int nfds;
+    const char *cpus;     /* a mask of CPUs as the kernel takes it, or NULL to inherit */
+    size_t cpus_size;
+    unsigned long long memory;  /* bytes that each process may use for data, 0 for no limit */
     /* results */
     int pid;
     int pidfd;
-    int error;            /* errno, 0 if the program runs */
+    int error;            /* errno, 0 if the program runs, or if the child has not got so far */
     int step;             /* enum rp_spawn_step: what failed */
     /* filled in for the child */
     int parent;
     unsigned last_fd;
 };
 
+/* A system call without the C library: the result, or a negative errno. */
+#if defined(__x86_64__)
+#define RP_SPAWN_WAITS 0
+static inline long rp_call(long number, long a, long b, long c, long d, long e)
+{
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    long result;
+
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#elif defined(__aarch64__)
+#define RP_SPAWN_WAITS 0
+static inline long rp_call(long number, long a, long b, long c, long d, long e)
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+
+    __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
+    return x0;
+}
+#else
+/* elsewhere the parent waits, and nobody uses its errno meanwhile */
+#define RP_SPAWN_WAITS CLONE_VFORK
+static inline long rp_call(long number, long a, long b, long c, long d, long e)
+{
+    long result = syscall(number, a, b, c, d, e);
+    return result < 0 ? -errno : result;
+}
+#endif
+
 /* Is the file a text? Then it is a script without #! and not a program for another machine. */
 static int rp_spawn_is_text(const char *path)
 {
     char head[256];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got;
+    long fd = rp_call(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0), got;
 
     if (fd < 0)
         return 0;
-    got = read(fd, head, sizeof head);
-    close(fd);
-    return got >= 0 && memchr(head, 0, (size_t)got) == NULL;
+    got = rp_call(SYS_read, fd, (long)head, sizeof head, 0, 0);
+    rp_call(SYS_close, fd, 0, 0, 0, 0);
+    for (long index = 0; index < got; index++)
+        if (head[index] == 0)
+            return 0;
+    return got >= 0;
 }
 
-/* Give descriptors 0..nfds-1 their meaning and close all others; 0 or -1. */
-static int rp_spawn_descriptors(const struct rp_spawn *s)
+/* Give descriptors 0..nfds-1 their meaning and close all others; 0 or a negative errno. */
+static long rp_spawn_descriptors(const struct rp_spawn *s)
 {
-    int source[RP_SPAWN_MAX_FDS];
+    long source[RP_SPAWN_MAX_FDS], got;
 
     /* a source that stands in the way of another one moves out of it first */
     for (int i = 0; i < s->nfds; i++) {
         source[i] = s->fds[i];
-        if (source[i] < s->nfds && source[i] != i && (source[i] = fcntl(source[i], F_DUPFD_CLOEXEC, s->nfds)) < 0)
-            return -1;
+        if (source[i] < s->nfds && source[i] != i
+            && (source[i] = rp_call(SYS_fcntl, source[i], F_DUPFD_CLOEXEC, s->nfds, 0, 0)) < 0)
+            return source[i];
     }
     for (int i = 0; i < s->nfds; i++) {
-        if (source[i] == i ? fcntl(i, F_SETFD, 0) < 0 : dup2(source[i], i) < 0)
-            return -1;
+        got = source[i] == i ? rp_call(SYS_fcntl, i, F_SETFD, 0, 0, 0) : rp_call(SYS_dup3, source[i], i, 0, 0, 0);
+        if (got < 0)
+            return got;
     }
-    if (syscall(SYS_close_range, (unsigned)s->nfds, ~0U, 0) != 0) {
+    if (rp_call(SYS_close_range, s->nfds, ~0U, 0, 0, 0) != 0) {
         /* Linux before 5.9 */
         for (unsigned fd = (unsigned)s->nfds; fd < s->last_fd; fd++)
-            close((int)fd);
+            rp_call(SYS_close, fd, 0, 0, 0, 0);
     }
     return 0;
 }
 
 static void rp_spawn_default_signals(void)
 {
-    struct sigaction action;
+    uint64_t action[8] = {0};  /* as the kernel knows it, which is the same everywhere if all of it is zero */
 
-    memset(&action, 0, sizeof action);
-    action.sa_handler = SIG_DFL;
     for (int number = 1; number < NSIG; number++)
-        sigaction(number, &action, NULL);  /* refused for SIGKILL and SIGSTOP, which are always default */
+        rp_call(SYS_rt_sigaction, number, (long)action, 0, 8, 0);  /* refused where it is always the default */
 }
 
-static void rp_spawn_execute(const struct rp_spawn *s)
+/* Limits what is private and writable, not the address space: programs reserve much more of that than they use. */
+static long rp_spawn_limit_memory(unsigned long long bytes)
+{
+    uint64_t limit[2];
+    long got = rp_call(SYS_prlimit64, 0, RLIMIT_DATA, 0, (long)limit, 0);
+
+    if (got < 0)
+        return got;
+    if (limit[1] > bytes)  /* no limit is the largest number */
+        limit[1] = bytes;
+    limit[0] = limit[1];
+    return rp_call(SYS_prlimit64, 0, RLIMIT_DATA, (long)limit, 0, 0);
+}
+
+static long rp_spawn_execute(const struct rp_spawn *s)
 {
     char **shell = s->argv - 1;
+    long got = rp_call(SYS_execve, (long)s->path, (long)s->argv, (long)s->envp, 0, 0);
 
-    execve(s->path, s->argv, s->envp);
-    if (errno != ENOEXEC)
-        return;
-    if (rp_spawn_is_text(s->path)) {
-        shell[0] = (char *)"/bin/sh";
-        shell[1] = (char *)s->path;
-        execve(shell[0], shell, s->envp);
-    } else {
-        errno = ENOEXEC;
-    }
+    if (got != -ENOEXEC || !rp_spawn_is_text(s->path))
+        return got;
+    shell[0] = (char *)"/bin/sh";
+    shell[1] = (char *)s->path;
+    return rp_call(SYS_execve, (long)shell[0], (long)shell, (long)s->envp, 0, 0);
 }
 
-static int rp_spawn_fail(struct rp_spawn *s, int step)
+static int rp_spawn_fail(struct rp_spawn *s, int step, long result)
 {
-    s->error = errno;
+    s->error = (int)-result;
     s->step = step;
-    _exit(127);
+    rp_call(SYS_exit_group, 127, 0, 0, 0, 0);
     return 127;
 }
 
 static int rp_spawn_child(void *request)
 {
     struct rp_spawn *s = request;
-    sigset_t none;
+    uint64_t none = 0;
+    long got;
 
     rp_spawn_default_signals();
-    if (setsid() < 0)
-        return rp_spawn_fail(s, RP_SPAWN_SESSION);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        return rp_spawn_fail(s, RP_SPAWN_SESSION);
-    if (getppid() != s->parent)
-        _exit(127);  /* the parent died before the signal was asked for: nobody is there to be told */
-    if (rp_spawn_descriptors(s) != 0)
-        return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS);
-    if (chdir(s->cwd) != 0)
-        return rp_spawn_fail(s, RP_SPAWN_DIRECTORY);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    rp_spawn_execute(s);
-    return rp_spawn_fail(s, RP_SPAWN_EXECUTE);
+    if ((got = rp_call(SYS_setsid, 0, 0, 0, 0, 0)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_SESSION, got);
+    if ((got = rp_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_SESSION, got);
+    if (rp_call(SYS_getppid, 0, 0, 0, 0, 0) != s->parent)
+        rp_call(SYS_exit_group, 127, 0, 0, 0, 0);  /* the parent died before the signal was asked for */
+    if ((got = rp_spawn_descriptors(s)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS, got);
+    if ((got = rp_call(SYS_chdir, (long)s->cwd, 0, 0, 0, 0)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_DIRECTORY, got);
+    if (s->cpus != NULL
+        && (got = rp_call(SYS_sched_setaffinity, 0, (long)s->cpus_size, (long)s->cpus, 0, 0)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_AFFINITY, got);
+    if (s->memory != 0 && (got = rp_spawn_limit_memory(s->memory)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_MEMORY, got);
+    rp_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, 8, 0);
+    return rp_spawn_fail(s, RP_SPAWN_EXECUTE, rp_spawn_execute(s));
 }
 
 static unsigned rp_spawn_last_fd(void)
@@ -160,10 +226,10 @@ static unsigned rp_spawn_last_fd(void)
     return (unsigned)limit.rlim_cur;
 }
 
-/* Run the request: 0 and pid, pidfd, or -1 and error, step. Nothing is left behind by a failure. */
-static int rp_spawn_run(struct rp_spawn *s)
+/* Create the child, on a stack of RP_SPAWN_STACK bytes; with CLONE_VFORK in `flags`, return when it needs neither the
+ * stack nor the request any more. Gives 0 and pid, pidfd, or -1 and error, step. */
+static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
 {
-    char stack[RP_SPAWN_STACK] __attribute__((aligned(16)));
     sigset_t all, before;
     int cause;
 
@@ -174,25 +240,47 @@ static int rp_spawn_run(struct rp_spawn *s)
     s->last_fd = rp_spawn_last_fd();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    s->pid = clone(rp_spawn_child, stack + RP_SPAWN_STACK, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, s,
-                   &s->pidfd);
+    s->pid = clone(rp_spawn_child, stack + RP_SPAWN_STACK, CLONE_VM | CLONE_PIDFD | SIGCHLD | flags, s, &s->pidfd);
     cause = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->pid < 0) {
         s->error = cause;
-    } else if (s->error == 0 && s->pidfd < 0) {
+        return -1;
+    }
+    if (s->pidfd < 0) {
         /* Linux before 5.2 ignores CLONE_PIDFD */
         kill(s->pid, SIGKILL);
-        s->error = ENOSYS;
-        s->step = RP_SPAWN_PIDFD;
-    }
-    if (s->pid >= 0 && s->error != 0) {
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        if (s->pidfd >= 0)
-            close(s->pidfd);
+        s->error = ENOSYS;
+        s->step = RP_SPAWN_PIDFD;
+        return -1;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return s->error == 0 ? 0 : -1;
+    if (s->cpus != NULL && flags == 0)
+        /* the child does it, too; but where it has not begun to run yet, this saves it a move */
+        sched_setaffinity(s->pid, s->cpus_size, (const cpu_set_t *)s->cpus);
+    return 0;
+}
+
+/* Start the request without waiting for it: see above what has to be kept. */
+static int rp_spawn_start(struct rp_spawn *s, char *stack)
+{
+    return rp_spawn_clone(s, stack, RP_SPAWN_WAITS);
+}
+
+/* Run the request: 0 and pid, pidfd, or -1 and error, step. Nothing is left behind by a failure. */
+static int rp_spawn_run(struct rp_spawn *s)
+{
+    char stack[RP_SPAWN_STACK] __attribute__((aligned(16)));
+
+    if (rp_spawn_clone(s, stack, CLONE_VFORK) != 0)
+        return -1;
+    if (s->error == 0)
+        return 0;
+    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close(s->pidfd);
+    return -1;
 }
 
 #endif

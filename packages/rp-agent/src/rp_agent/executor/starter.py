@@ -1,32 +1,31 @@
 """Carrying out a plan: sandbox, scripts, output files and, at last, the processes.
 
 Every failure is a LaunchRefused whose text names what was tried, the path and the reason, and leaves no open file and
-no process behind.
+no process behind. A Shortage is one that may pass, and for which the task is to be started again. What goes wrong in a
+process that has been created shows when it ends: `Starter.refusal` says what it means.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 
-from rp_agent.executor.launchloop import spawn
-from rp_agent.executor.lookup import LaunchRefused
+from rp_agent.executor.launchloop import LaunchLoop
+from rp_agent.executor.lookup import LaunchRefused, Programs
 from rp_agent.executor.plan import LaunchPlan, Process
+from rp_agent.executor.run import Run
 from rp_agent.task import AgentTask
 
+# out of processes, memory, descriptors of this process, descriptors of the machine
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
-class Started:
-    """The processes of a task: pid and rank by process file descriptor.
 
-    `start_fd` becomes readable when the task says that it runs; -1 if it was not asked to.
-    """
+class Shortage(LaunchRefused):
+    """A task cannot be started now, because the machine or this process is short of something."""
 
-    __slots__ = ('processes', 'start_fd')
 
-    def __init__(self) -> None:
-        self.processes: dict[int, tuple[int, int]] = {}
-        self.start_fd = -1
+class Moved(LaunchRefused):
+    """A program is not where it was found some time ago, but at another place, where it will be found next time."""
 
 
 def make_sandbox(path: str) -> None:
@@ -57,80 +56,115 @@ def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
             raise _refusal('cannot write', path, error) from error
 
 
-def start(task: AgentTask, plan: LaunchPlan, null: int) -> Started:
-    """Start all processes of the plan; `null` is an open /dev/null, for their standard input."""
-    started = Started()
-    opened: list[int] = []
-    try:
-        outputs = _open_outputs(plan, opened)
-        passed = _open_pipes(plan, null, opened, started)
-        cwd = os.fsencode(task.sandbox)
-        for rank, process in enumerate(plan.processes):
-            pid, pidfd = _spawn(process, cwd, (null, *outputs), passed)
-            started.processes[pidfd] = pid, rank
-    except LaunchRefused:
-        abandon(started)
-        raise
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
-    return started
+class Starter:
+    """Starts the processes of tasks, which `launched` watches from then on."""
+
+    def __init__(self, launched: LaunchLoop, programs: Programs) -> None:
+        self._launched = launched
+        self._programs = programs
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+    def start(self, task: AgentTask, plan: LaunchPlan) -> Run:
+        """Start all processes of the plan."""
+        run = Run(task, plan)
+        opened: list[int] = []
+        try:
+            stdout, stderr = _open_outputs(plan, opened, _named(task))
+            passed = self._open_pipes(plan, opened, run)
+            stdio = self._null, stdout, stderr
+            cwd = os.fsencode(task.sandbox)
+            for rank, process in enumerate(plan.processes):
+                self._start(run, rank, process, cwd, stdio, passed)
+        except LaunchRefused:
+            self.abandon(run)
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        return run
+
+    def close(self) -> None:
+        """Start nothing any more."""
+        if self._null >= 0:
+            os.close(self._null)
+            self._null = -1
+
+    def refusal(self, run: Run, rank: int, error: OSError) -> LaunchRefused:
+        """Why the program of a rank was never executed."""
+        process = run.plan.processes[rank]
+        refusal = _explain(error, process.path)
+        if not process.name or error.filename != process.path or isinstance(refusal, Shortage):
+            return refusal
+        try:
+            path = self._programs.find_again(process.name, process.search_path, run.task.sandbox)
+        except LaunchRefused as gone:
+            return gone
+        return refusal if path == process.path else Moved(f'{process.path} is now {path}')
+
+    def _start(self, run: Run, rank: int, process: Process, cwd: bytes, stdio: tuple[int, int, int],
+               passed: tuple[int, ...]) -> None:
+        try:
+            started = self._launched.start(run, rank, process.argv, process.env, cwd, stdio, passed,
+                                           os.fsencode(process.path), process.cpus, process.memory)
+        except ValueError as error:   # something holds a NUL character
+            raise LaunchRefused(str(error)) from error
+        except OSError as error:
+            raise _explain(error, process.path) from error
+        run.leaders[rank] = started
+        run.pids.append(started.pid)
+
+    def abandon(self, run: Run) -> None:
+        """Kill what was started and forget about it."""
+        for process in run.leaders.values():
+            self._launched.kill(process)
+        if run.start_fd >= 0:
+            os.close(run.start_fd)
+
+    def _open_pipes(self, plan: LaunchPlan, opened: list[int], run: Run) -> tuple[int, ...]:
+        """The descriptors that the scripts know as START and SYNC; none if the plan uses neither."""
+        if not plan.signals_start and not plan.sync:
+            return ()
+        start_fd = sync_fd = self._null
+        try:
+            if plan.signals_start:
+                run.start_fd, start_fd = os.pipe()
+                opened.append(start_fd)
+                os.set_blocking(run.start_fd, False)
+            if plan.sync:
+                read_fd, sync_fd = os.pipe()
+                # the ranks hold the pipe; each opens a read end of its own
+                opened += (read_fd, sync_fd)
+        except OSError as error:
+            raise _refused(error, f'cannot create a pipe: {error.strerror}') from error
+        return start_fd, sync_fd
 
 
-def abandon(started: Started) -> None:
-    """Kill what was started and forget about it."""
-    for pidfd, (pid, _) in started.processes.items():
-        os.killpg(pid, signal.SIGKILL)
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
-        os.close(pidfd)
-    started.processes.clear()
-    if started.start_fd >= 0:
-        os.close(started.start_fd)
-        started.start_fd = -1
+def _named(task: AgentTask) -> bool:
+    """Whether the application has chosen where output goes."""
+    return bool(task.description['stdout'] or task.description['stderr'])
 
 
-def _open_outputs(plan: LaunchPlan, opened: list[int]) -> tuple[int, int]:
+def _open_outputs(plan: LaunchPlan, opened: list[int], named: bool) -> tuple[int, int]:
     """Standard output and error, for all processes; once if they are the same file."""
     stdout, stderr = plan.output
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     if stdout == stderr or len(plan.processes) > 1:
         flags |= os.O_APPEND
+    if named:
+        flags |= os.O_NONBLOCK   # it may be a FIFO, and nobody is to wait for its reader
     for path in (stdout, stderr) if stdout != stderr else (stdout,):
         try:
             opened.append(os.open(path, flags, 0o666))
         except OSError as error:
             raise _refusal('cannot open', path, error) from error
+        if named:
+            os.set_blocking(opened[-1], True)
     return opened[0], opened[-1]
 
 
-def _open_pipes(plan: LaunchPlan, null: int, opened: list[int], started: Started) -> tuple[int, ...]:
-    """The descriptors that the scripts know as START and SYNC; none if the plan uses neither."""
-    if not plan.signals_start and not plan.sync:
-        return ()
-    start_fd = sync_fd = null
-    try:
-        if plan.signals_start:
-            started.start_fd, start_fd = os.pipe()
-            opened.append(start_fd)
-            os.set_blocking(started.start_fd, False)
-        if plan.sync:
-            read_fd, sync_fd = os.pipe()
-            # the ranks hold the pipe; each opens a read end of its own
-            opened += (read_fd, sync_fd)
-    except OSError as error:
-        raise LaunchRefused(f'cannot create a pipe: {error.strerror}') from error
-    return start_fd, sync_fd
-
-
-def _spawn(process: Process, cwd: bytes, stdio: tuple[int, int, int], passed: tuple[int, ...]) -> tuple[int, int]:
-    try:
-        return spawn(process.argv, process.env, cwd, *stdio, passed, os.fsencode(process.path))
-    except ValueError as error:   # something holds a NUL character
-        raise LaunchRefused(str(error)) from error
-    except OSError as error:
-        where = f' ({error.filename})' if error.filename else ''
-        hint = _hint(error, process.path)
-        raise LaunchRefused(f'{error.strerror}{where}{hint}') from error
+def _explain(error: OSError, path: str) -> LaunchRefused:
+    where = f' ({error.filename})' if error.filename else ''
+    return _refused(error, f'{error.strerror}{where}{_hint(error, path)}')
 
 
 def _hint(error: OSError, path: str) -> str:
@@ -144,4 +178,8 @@ def _hint(error: OSError, path: str) -> str:
 
 
 def _refusal(action: str, path: str, error: OSError) -> LaunchRefused:
-    return LaunchRefused(f'{action} {path}: {error.strerror}')
+    return _refused(error, f'{action} {path}: {error.strerror}')
+
+
+def _refused(error: OSError, text: str) -> LaunchRefused:
+    return Shortage(text) if error.errno in _SHORTAGES else LaunchRefused(text)

@@ -11,12 +11,12 @@ from rp_api.staging.run import run
 from rp_profiling.tracer import Tracer
 
 
-def names(task: AgentTask) -> set[str]:
+def names(task: AgentTask) -> list[str]:
     """Names of the files in the task's sandbox; none if there is no sandbox."""
     try:
-        return set(os.listdir(task.sandbox))
+        return os.listdir(task.sandbox)
     except OSError:
-        return set()
+        return []
 
 
 def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:

@@ -42,7 +42,7 @@ class StagerInput(Component):
                 self._offload(partial(self._stage, task), partial(self._staged, task))
                 continue
             if task.description['sandbox']:   # others may use that directory, too
-                task.extra['before'] = names(task)
+                task.extra['before'] = set(names(task))
             ready.append(task)
         self._pass_on(ready)
 
@@ -68,7 +68,7 @@ class StagerInput(Component):
             if packed:
                 self._unpack(task, packed[0])
             stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
-            task.extra['before'] = names(task)
+            task.extra['before'] = set(names(task))
         except (PilotError, OSError) as error:
             task.fail(str(error), 'input staging failed')
 

@@ -64,12 +64,14 @@ class StagerOutput(Component):
         return task
 
     def _collect(self, task: AgentTask) -> None:
+        uid = task.uid
         if task.exit_code is not None:   # it has run
-            for name, end in (('stdout', 'out'), ('stderr', 'err')):
-                path = task.description[name] or f'{task.uid}.{end}'
-                self.tracer.record(f'staging_{name}_start', task.uid)
-                setattr(task, name, tail(os.path.join(task.sandbox, path)))
-                self.tracer.record(f'staging_{name}_stop', task.uid)
+            description = task.description
+            self.tracer.record('staging_stdout_start', uid)
+            task.stdout = tail(_path(task, description['stdout'] or f'{uid}.out'))
+            self.tracer.record_many(uid, ('staging_stdout_stop', 'staging_stderr_start'))
+            task.stderr = tail(_path(task, description['stderr'] or f'{uid}.err'))
+            self.tracer.record('staging_stderr_stop', uid)
         task.output_files = _new_files(task)
 
     def _pass_on(self, tasks: list[AgentTask]) -> None:
@@ -78,17 +80,24 @@ class StagerOutput(Component):
             self.output(tasks)
 
 
+def _path(task: AgentTask, name: str) -> str:
+    return name if name.startswith('/') else f'{task.sandbox}/{name}'
+
+
 def _new_files(task: AgentTask) -> list[str]:
     """Names of what the task left in its sandbox, besides its standard files and what was staged there before."""
-    known = task.extra.get('before', set()) | _standard_files(task)
     own = f'{task.uid}.'
-    return sorted(name for name in names(task) - known if not name.startswith(own))
+    found = [name for name in names(task) if not name.startswith(own)]
+    if not found:
+        return found
+    known = task.extra.get('before', set()) | _standard_files(task)
+    return sorted(name for name in found if name not in known)
 
 
 def _standard_files(task: AgentTask) -> set[str]:
     """Those standard files that have other names than usual, relative to the sandbox."""
     paths = [path for path in (task.description['stdout'], task.description['stderr']) if path]
-    return {os.path.relpath(os.path.join(task.sandbox, path), task.sandbox) for path in paths}
+    return {os.path.relpath(_path(task, path), task.sandbox) for path in paths}
 
 
 def tail(path: str, limit: int = TAIL) -> str:

@@ -1,0 +1,91 @@
+"""Which executor a platform asks for: its `agent_spawner`, found through the entry points `rp_agent.executors`.
+
+An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `cancel`, `stop`, `check`
+and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
+
+    POPEN       processes started by the agent itself, without a shell; the default
+    SHELL       processes started by one persistent /bin/sh
+    SIMULATED   no processes; tasks run when the option `launch_model` says, and as long as they say
+    NOOP        the same, with no time between launch and run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from rp_agent.executor.environment import PilotContext
+from rp_agent.task import AgentTask
+from rp_api.errors import PlatformError
+from rp_api.mesh.loop import Loop
+from rp_profiling.tracer import Tracer
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+GROUP = 'rp_agent.executors'
+DEFAULT = 'POPEN'
+
+
+class AnyExecutor(Protocol):
+    """What the pipeline needs of an executor."""
+
+    uid: str
+    tracer: Tracer
+    output: Callable[[list[Any]], None]
+    advanced: Callable[..., None]
+
+    def put(self, tasks: list[AgentTask]) -> None: ...
+    def cancel(self, uids: Iterable[str]) -> None: ...
+    def stop(self, on_empty: Callable[[], Any], reason: str) -> None: ...
+    def check(self) -> None: ...
+    def close(self) -> None: ...
+
+
+Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExecutor]
+"""Makes an executor of this uid; the last argument are options, each of which an executor is free to know."""
+
+
+def spawner(name: str) -> Spawner:
+    """The function that makes executors of that name; PlatformError, with all names, if there is none."""
+    if name == DEFAULT:
+        return popen   # at once: loading what finds entry points takes longer than most of an agent's start
+    installed = _installed()
+    if name not in installed.names:
+        raise PlatformError(f'agent_spawner {name!r} is unknown, installed are {", ".join(sorted(installed.names))}')
+    return cast('Spawner', installed[name].load())
+
+
+def popen(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """The default executor, with the launch loop."""
+    from rp_agent.executor.component import Executor
+
+    return Executor(uid, tracer, loop, context)
+
+
+def shell(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """The executor with a persistent shell."""
+    from rp_agent.executor.shell import ShellExecutor
+
+    return ShellExecutor(uid, tracer, loop, context)
+
+
+def simulated(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """An executor without processes; the option `launch_model` describes its launcher."""
+    from rp_agent.executor.launch_model import launch_model
+    from rp_agent.executor.simulated import SimulatedExecutor
+
+    return SimulatedExecutor(uid, tracer, loop, launch_model(options.get('launch_model', {})))
+
+
+def noop(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """An executor without processes and without a launcher that would take time."""
+    from rp_agent.executor.simulated import SimulatedExecutor
+
+    return SimulatedExecutor(uid, tracer, loop)
+
+
+def _installed() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)

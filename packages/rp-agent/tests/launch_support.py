@@ -1,0 +1,181 @@
+"""What the fault tests of the launch loop share: an executor that must leave nothing, tasks that wait for a sign,
+processes that have nothing to do with them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from executor_support import Harness, sh
+
+from rp_agent.task import AgentTask
+from rp_api import processes
+from rp_api.processes import pidfd_open, read_process
+
+LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
+"""The number before the one that the next process gets, if that is free."""
+
+
+@contextmanager
+def an_executor(path: Path, **arguments: Any) -> Iterator[Harness]:
+    """An executor; at the end it has left no descriptor open and no child behind."""
+    before = open_descriptors()
+    harness = Harness(path, **arguments)
+    try:
+        yield harness
+        harness.executor.check()
+    finally:
+        end_tasks(path)
+        harness.executor.close()
+        harness.loop.close()
+    assert open_descriptors() == before, 'the executor has left descriptors open'
+    try:
+        left = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    raise AssertionError(f'the executor has left a child: {left or "it still runs"}')
+
+
+def end_tasks(*paths: Path) -> None:
+    """End what an executor with one of these paths has left running when a test failed."""
+    processes.sweep({'RP_RESOURCE_SANDBOX': {str(path) for path in paths}}, signal.SIGKILL)
+
+
+def open_descriptors() -> list[int]:
+    """The open descriptors of this process, without the one that looks at them."""
+    listing = os.open('/proc/self/fd', os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return sorted({int(name) for name in os.listdir(listing)} - {listing})
+    finally:
+        os.close(listing)
+
+
+class Gate:
+    """A FIFO at which tasks wait; each that is let through takes one line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / 'gate'
+        os.mkfifo(self.path)
+        # open for both, so that neither side waits for the other one to come
+        self.descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+    def let(self, count: int = 1) -> None:
+        """Let so many tasks through, those that come later included."""
+        os.write(self.descriptor, b'\n' * count)
+
+    def task(self, before: str = ':', after: str = ':') -> dict[str, Any]:
+        """The attributes of a task that waits at the gate, between two commands of a shell."""
+        return sh(f'{before}; read x <{self.path}; {after}')
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Bystanders:
+    """Processes that have nothing to do with the tasks, and get numbers that those had."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def add(self, number: int = 0) -> int:
+        """Start one, if possible with that number; gives the one that it has."""
+        if number:
+            LAST_PID.write_text(str(number - 1))
+        self._processes.append(subprocess.Popen(['sleep', '1000'], env={}, start_new_session=True))
+        return self._processes[-1].pid
+
+    def run(self) -> bool:
+        """Whether they all still run."""
+        return all(process.poll() is None for process in self._processes)
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def take(self, pid: int) -> bool:
+        """Whether nobody has the number any more, and it is a bystander's now."""
+        if read_process(pid) is not None:
+            return False
+        # others make processes, too
+        assert any(self.add(pid) == pid for _ in range(50)), 'the number could not be had'
+        return True
+
+
+def states_of(tasks: list[AgentTask]) -> set[str | None]:
+    return {task.target_state for task in tasks}
+
+
+def text(task: AgentTask, name: str) -> str:
+    return Path(task.sandbox, name).read_text()
+
+
+def numbers(path: Path) -> list[int]:
+    """The process numbers that tasks have written to a file, one a line."""
+    return [int(line) for line in path.read_text().split()]
+
+
+def lines(path: Path) -> int:
+    """How many lines tasks have written to a file."""
+    return path.read_text().count('\n') if path.exists() else 0
+
+
+def is_gone(pid: int) -> bool:
+    process = read_process(pid)
+    return process is None or not process.alive
+
+
+def end_of(pid: int, seconds: float = 5.0) -> bool:
+    """Whether the process ends within that time."""
+    descriptor = pidfd_open(pid)
+    if descriptor is None:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
+
+
+def must_end(pids: list[int]) -> None:
+    """Fail unless all these processes end by themselves; in any case none of them is left."""
+    left = [pid for pid in pids if not end_of(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):   # it is one if this process takes orphans
+            os.waitpid(pid, 0)
+    assert not left, f'still running: {left}'
+
+
+def none_left(harness: Harness) -> None:
+    """Fail unless all processes end that were started for tasks of this executor; in any case none is left."""
+    must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
+
+
+def reap_orphans() -> None:
+    """Take note of the ends of children that the executor has not started."""
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def when(harness: Harness, condition: Callable[[], object], action: Callable[[], object]) -> None:
+    """Call `action` in the loop once the condition holds."""
+    if condition():
+        action()
+    else:
+        harness.loop.call_later(0.005, when, harness, condition, action)
+
+
+def compiled(path: Path, name: str) -> Path:
+    """A library to be preloaded, made of the source of that name."""
+    library = path / f'{name}.so'
+    source = Path(__file__).with_name(f'{name}.c')
+    subprocess.run(['cc', '-O1', '-Wall', '-Wextra', '-Werror', '-shared', '-fPIC', '-o', library, source, '-ldl'],
+                   check=True)
+    return library

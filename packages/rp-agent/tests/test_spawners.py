@@ -1,0 +1,86 @@
+"""Which executor is made for which name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executor_support import a_context
+
+from rp_agent.executor import spawners
+from rp_agent.executor.component import Executor
+from rp_agent.executor.shell import ShellExecutor
+from rp_agent.executor.simulated import SimulatedExecutor
+from rp_api.errors import PlatformError
+from rp_api.mesh.loop import Loop
+from rp_profiling.tracer import Tracer
+
+PROJECT = Path(__file__).parents[1] / 'pyproject.toml'
+
+
+def declared() -> dict[str, str]:
+    """The entry points of the group in the project file, which is not read by a parser before Python 3.11."""
+    _, _, table = PROJECT.read_text().partition(f'[project.entry-points."{spawners.GROUP}"]\n')
+    lines = table.partition('\n\n')[0].splitlines()
+    return {name: value.strip('"') for name, _, value in (line.partition(' = ') for line in lines)}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the distribution were installed."""
+    points = EntryPoints(EntryPoint(name, value, spawners.GROUP) for name, value in declared().items())
+    monkeypatch.setattr(spawners, '_installed', lambda: points)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+@pytest.mark.usefixtures('installed')
+@pytest.mark.parametrize(('name', 'kind'), [('POPEN', Executor), ('SHELL', ShellExecutor),
+                                            ('SIMULATED', SimulatedExecutor), ('NOOP', SimulatedExecutor)])
+def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
+    made = spawners.spawner(name)('x', Tracer(None, 'x'), loop, a_context(tmp_path), {})
+    assert type(made) is kind
+    made.check()
+    made.close()
+
+
+@pytest.mark.usefixtures('installed')
+def test_unknown_name() -> None:
+    with pytest.raises(PlatformError) as caught:
+        spawners.spawner('FLUX')
+    assert str(caught.value) == "agent_spawner 'FLUX' is unknown, installed are NOOP, POPEN, SHELL, SIMULATED"
+
+
+def test_the_default_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawners, '_installed', lambda: pytest.fail('it looked for entry points'))
+    assert spawners.spawner('POPEN') is spawners.popen
+    assert declared()['POPEN'] == 'rp_agent.executor.spawners:popen'
+
+
+def test_entry_points_are_looked_for() -> None:
+    """Whatever is installed here."""
+    assert {point.group for point in spawners._installed()} <= {spawners.GROUP}
+
+
+@pytest.mark.usefixtures('installed')
+@pytest.mark.parametrize(('name', 'runs_at'), [('SIMULATED', 3.5), ('NOOP', 3.0)])
+def test_the_launch_model_is_for_simulations(name: str, runs_at: float, loop: Loop) -> None:
+    options: dict[str, Any] = {'launch_model': {'seconds': 0.5}}
+    made = spawners.spawner(name)('x', Tracer(None, 'x'), loop, a_context(), options)
+    assert isinstance(made, SimulatedExecutor)
+    assert made._model.runs_at(3.0) == runs_at
+    made.close()
+
+
+@pytest.mark.usefixtures('installed')
+def test_a_launch_model_that_cannot_be_understood(loop: Loop) -> None:
+    with pytest.raises(PlatformError, match='launch_model of distribution'):
+        spawners.spawner('SIMULATED')('x', Tracer(None, 'x'), loop, a_context(), {'launch_model': {'speed': 1}})

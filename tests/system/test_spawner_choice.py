@@ -1,0 +1,90 @@
+"""Sessions on platforms that ask for an executor other than the default one."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, pilot_description
+
+import radical.pilot as rp
+from rp_api import states
+from rp_profiling.profile import read_profile
+
+
+@pytest.fixture
+def on(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Starts a pilot on a platform with these settings."""
+    def start(cores: int = 4, **settings: Any) -> Run:
+        directory = base / '.radical' / 'pilot' / 'configs'
+        directory.mkdir(parents=True)
+        (directory / 'resource_local.json').write_text(json.dumps({'localhost': settings}))
+        monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
+        pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
+        pilot = pmgr.submit_pilots(pilot_description(base, cores=cores))
+        tmgr.add_pilots(pilot)
+        return Run(session, pmgr, pilot, tmgr)
+
+    return start
+
+
+def final(run: Run, tasks: list[rp.Task]) -> list[str]:
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+    return [task.state for task in tasks]
+
+
+def test_shell(on: Callable[..., Run]) -> None:
+    run = on(agent_spawner='SHELL')
+    descriptions = [
+        {'executable': 'echo', 'arguments': ["it's", '$RP_TASK_ID', '"quoted"'], 'uid': 'plain'},
+        {'executable': 'echo', 'arguments': ['$A'], 'pre_exec': ['export A=1'], 'uid': 'script'},
+        {'executable': '/bin/sh', 'arguments': ['-c', 'echo lost >&2; exit 3'], 'uid': 'fails'},
+        {'executable': 'sleep', 'arguments': ['1000'], 'timeout': 0.1, 'uid': 'slow'},
+        {'executable': '/bin/sh', 'arguments': ['-c', 'echo \\$PPID'], 'ranks': 2, 'use_mpi': False, 'uid': 'ranks'},
+        *({'executable': '/bin/true'} for _ in range(50)),
+    ]
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription(description) for description in descriptions])
+    ended = final(run, tasks)
+    plain, script, fails, slow, ranks = tasks[:5]
+    assert ended[:5] == [rp.DONE, rp.DONE, rp.FAILED, rp.CANCELED, rp.DONE], [task.exception_detail for task in tasks]
+    assert set(ended[5:]) == {rp.DONE}
+    assert (plain.stdout, script.stdout) == ("it's plain \"quoted\"\n", '1\n')
+    assert (fails.exit_code, fails.stderr, fails.exception_detail) == (3, 'lost\n', 'exit code: 3')
+    assert slow.exception_detail == 'timeout: the task ran longer than 0.1 s'
+    first, second = ranks.stdout.split()
+    assert first == second
+    assert os.readlink(f'/proc/{first}/exe') == os.path.realpath('/bin/sh')
+
+
+def test_simulated(on: Callable[..., Run]) -> None:
+    """A thousand tasks that sleep side by side, on cores that do not exist, take hardly longer than one of them."""
+    run = on(cores=1000, agent_spawner='SIMULATED', agent_config={'spawner': {'launch_model': {'seconds': 0.5}}})
+    assert run.pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+    started = time.monotonic()
+    tasks = run.tmgr.submit_tasks(
+        [rp.TaskDescription({'executable': 'sleep', 'arguments': ['1.5'], 'timeout': 3600.0})] * 1000)
+    failing = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'x', 'metadata': {'exit_code': 7}}))
+    endless = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['infinity']}))
+    assert set(final(run, tasks)) == {rp.DONE}
+    assert time.monotonic() - started >= 2.0
+    final(run, [failing])
+    assert (failing.state, failing.exit_code, failing.exception_detail) == (rp.FAILED, 7, 'exit code: 7')
+    endless.cancel()
+    assert final(run, [endless]) == [rp.CANCELED]
+    run.session.close()
+    sandbox = Path(run.pilot.pilot_sandbox)
+    rows = [row for row in read_profile(sandbox / 'agent_executing.0000.prof') if row.event == 'advance']
+    executing = [row.state for row in rows if row.uid.startswith('task.')]
+    assert executing.count(states.AGENT_EXECUTING) == len(tasks) + 2
+    assert [path for path in sandbox.iterdir() if path.is_dir()] == []
+
+
+def test_an_unknown_spawner_fails_the_pilot_with_the_reason(on: Callable[..., Run]) -> None:
+    run = on(agent_spawner='FLUX')
+    assert run.pilot.wait(timeout=20) == rp.FAILED
+    assert "agent_spawner 'FLUX' is unknown, installed are NOOP, POPEN, SHELL, SIMULATED" in str(run.pilot.stderr)
