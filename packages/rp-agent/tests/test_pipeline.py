@@ -1,95 +1,25 @@
-"""The agent's components together: real tasks on the way from the hub to the hub, without a hub."""
+"""The agent's components together, wherever they live: real tasks on the way from the hub to the hub, without a hub."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pipeline_support import ALL, LAYOUTS, SLEEP, Agent
 
-from rp_agent.pipeline import Pipeline
-from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import COPY
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.offload import Helpers
 from rp_api.staging import expand
-from rp_profiling.tracer import Tracer
-
-PATIENCE = 20.0
-ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
-       states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING,
-       states.AGENT_STAGING_OUTPUT, states.TMGR_STAGING_OUTPUT_PENDING]
 
 
-class Agent:
-    """A pipeline of two cores on a loop, and what came out of it."""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self.loop = Loop()
-        self.helpers = Helpers(self.loop)
-        self.out: list[AgentTask] = []
-        self.states: dict[str, list[str]] = {}
-        self.on_state: Callable[[AgentTask, str], object] = lambda task, state: None
-        self.wanted = 0
-        self.stopped = False
-        config = {'session': f'session.{id(self)}', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
-                  'client_sandbox': str(base), 'resource_sandbox': str(base), 'session_sandbox': str(base),
-                  'pilot_sandbox': str(base), 'hub': {'endpoint': 'ipc:///nowhere'}, 'profile': False}
-        self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',), 2, 0, 0, 0),
-                                 lambda name: Tracer(None, name), self.helpers.run, self._left)
-        self.pipeline.on_advanced = self._advanced
-
-    def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
-        description = {'executable': '/bin/true', 'uid': uid} | description
-        return AgentTask(uid, description, 'pilot.0000', str(self.base / uid))
-
-    def run(self, *tasks: AgentTask) -> list[AgentTask]:
-        """The tasks, in the order in which they came out."""
-        self.wanted = len(self.out) + len(tasks)
-        self.pipeline.put(list(tasks))
-        self.wait()
-        return self.out
-
-    def wait(self) -> None:
-        self.loop.call_later(PATIENCE, pytest.fail, f'only {len(self.out)} of {self.wanted} tasks came out')
-        self.loop.run()
-
-    def stop(self) -> None:
-        """End all tasks."""
-        def stopped() -> None:
-            self.stopped = True
-
-        self.pipeline.stop('pilot.0000 ends', stopped)
-
-    def close(self) -> None:
-        self.helpers.close(PATIENCE)
-        self.pipeline.close()
-        self.loop.close()
-
-    def _left(self, tasks: Sequence[AgentTask]) -> None:
-        self.out += tasks
-        if len(self.out) >= self.wanted:
-            self.loop.call_soon(self.loop.stop)
-
-    def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
-        for task in tasks:
-            self.states.setdefault(task.uid, []).append(state)
-            self.on_state(task, state)
-
-
-@pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
-    made = Agent(tmp_path)
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
+    made = Agent(tmp_path, request.param)
     yield made
     made.close()
-
-
-SLEEP = {'executable': '/bin/sleep', 'arguments': ['100']}
 
 
 def test_way_of_a_task(agent: Agent) -> None:
@@ -128,6 +58,37 @@ def test_task_that_is_too_large_leaves_at_once(agent: Agent) -> None:
     (task,) = agent.run(agent.task(cores_per_rank=3))
     assert task.target_state == states.FAILED
     assert agent.states[task.uid] == ALL[:3]
+
+
+def test_same_results_everywhere(agent: Agent) -> None:
+    """Whatever the layout: all outcomes, outputs and states are the same, and no core has two tasks at a time."""
+    busy: dict[int, str] = {}
+
+    def check(task: AgentTask, state: str) -> None:
+        cores = [core['index'] for slot in task.slots or [] for core in slot['cores']]
+        if state == states.AGENT_EXECUTING_PENDING:
+            assert not busy.keys() & cores
+            busy.update(dict.fromkeys(cores, task.uid))
+        elif state == states.AGENT_STAGING_OUTPUT_PENDING:
+            assert [busy.pop(core) for core in cores] == [task.uid] * len(cores)
+
+    agent.on_state = check
+    (agent.base / 'in').write_text('data')
+    expected = {}
+    tasks = []
+    for number in range(24):
+        uid, code, staged = f'task.{number:06d}', number % 3, number % 4 == 0
+        staging = {'input_staging': expand({'source': 'pilot:///in', 'action': COPY}),
+                   'output_staging': expand({'source': 'in', 'target': f'pilot:///out.{number}', 'action': COPY})}
+        tasks.append(agent.task(uid, executable='/bin/sh', arguments=['-c', f'echo {number}; exit {code}'],
+                                cores_per_rank=1 + number % 2, **(staging if staged else {})))
+        expected[uid] = (states.FAILED if code else states.DONE, code, f'{number}\n', ALL)
+    out = agent.run(*tasks)
+    assert {task.uid: (task.target_state, task.exit_code, task.stdout, agent.states[task.uid])
+            for task in out} == expected
+    assert busy == {}
+    assert {path.name for path in agent.base.glob('out.*')} == {'out.0', 'out.12'}
+    assert all(task is tasks[int(task.uid[-2:])] for task in out)
 
 
 @pytest.mark.parametrize('state', ALL[:5])
@@ -189,4 +150,4 @@ def test_stop_without_tasks(agent: Agent) -> None:
 
 
 def test_helpers_of_tasks_are_written(agent: Agent) -> None:
-    assert {path.name for path in agent.base.iterdir()} == {'gtod', 'prof'}
+    assert {path.name for path in agent.base.iterdir()} >= {'gtod', 'prof'}

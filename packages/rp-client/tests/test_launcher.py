@@ -374,7 +374,7 @@ class Launching:
 
     def put(self, *pilots: Pilot) -> None:
         platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})
-        self.component.put([Launch(pilot, platform) for pilot in pilots])
+        self.component.put([Launch(pilot, platform, {'components': {}}) for pilot in pilots])
 
     def _fail(self, pilot: Pilot, sentence: str, where: str) -> None:
         self.failed.append((pilot.uid, sentence, where))
@@ -401,6 +401,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
     wanted = {'session': 'session', 'profile': True, 'pilot': 'pilot.1', 'resource': 'local.localhost', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
+              'agent': {'components': {}}, 'reconfig_src': None,
               'client_sandbox': f'{tmp_path}/client', 'resource_sandbox': f'{tmp_path}/resource',
               'session_sandbox': f'{tmp_path}/resource/session',
               'pilot_sandbox': f'{tmp_path}/resource/session/pilot.1'}

@@ -6,10 +6,10 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rp_agent import sandbox
+from rp_agent.build import make_tracer
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
 from rp_agent.resource_manager import fork
@@ -22,7 +22,6 @@ from rp_api.coordination.orphan import Orphanage
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.offload import Helpers
-from rp_profiling.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -34,6 +33,9 @@ HUB_RETURN = 5.0
 
 PATIENCE = 8.0
 """Seconds that tasks have to end when the pilot does."""
+
+FAREWELL = 2.0
+"""Seconds that the last message has to arrive."""
 
 
 class Agent:
@@ -49,11 +51,13 @@ class Agent:
         self._ending: tuple[str, str] | None = None
         self._orphanage = Orphanage(config['orphan_timeout'])
         self._orphan_timer: Timer | None = None
-        self._tracer = self._make_tracer('agent_0')
+        self._drain_timer: Timer | None = None
+        self._tracer = make_tracer(config, 'agent_0')
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         self._allocation = fork.allocate(
             Request(config['nodes'], config['cores'], config['gpus']), config['platform'])
-        self._pipeline = Pipeline(config, loop, self._allocation, self._make_tracer, self._helpers.run, self._left)
+        config = {**config, 'cpus': self._allocation.cpus}
+        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
         self._connection = HubAgentConnection(loop, HubAddress(**config['hub']), self.pilot)
         self._reporter = Reporter(loop, self._connection)
         self._pipeline.on_advanced = self._reporter.changed
@@ -128,12 +132,24 @@ class Agent:
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the last component that deals with them."""
+        failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
+            if failed and task.target_state == states.CANCELED:   # nobody has asked for it
+                task.target_state = states.FAILED
         self._reporter.tasks = len(self._tasks)
         self._reporter.finished(tasks)
-        if self._orphanage.orphaned and not self._tasks:
+        if self._tasks:
+            return
+        if self._orphanage.orphaned:
             self._orphan_check()
+        if self._drain_timer is not None:
+            self._drained()
+
+    def _broken(self, reason: str) -> None:
+        """A component is gone that tasks cannot do without."""
+        _log.error('the pilot %s', reason)
+        self.finish(states.FAILED, reason)
 
     # how it ends
 
@@ -165,29 +181,36 @@ class Agent:
             self._orphan_timer = self._loop.call_at(again, self._orphan_check)
 
     def _drain(self, deadline: float) -> None:
-        """Wait for what is still in a helper thread, then say goodbye."""
-        if self._tasks and time.monotonic() < deadline:
-            self._loop.call_later(0.05, self._drain, deadline)
-            return
+        """Nothing runs any more: wait for what is still being staged, but not for ever."""
+        self._drain_timer = self._loop.call_at(deadline, self._drained)
+        if not self._tasks:
+            self._drained()
+
+    def _drained(self) -> None:
+        assert self._drain_timer is not None
+        self._drain_timer.cancel()
+        self._drain_timer = None
+        self._pipeline.end(self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
         assert self._ending is not None
         state, reason = self._ending
         self._reporter.flush()
         self._flush_traces()
         sandbox.wrap_up(self._config)
         # with all that was said before: of several updates at once, the client may get only the last one
-        self._connection.update_pilots([Update(self.pilot, state, {
-            'reason': f'{self.pilot} {reason}', 'resource_details': self._allocation.details()})])
-        self._loop.call_later(2.0, self._loop.stop)   # without a hub nothing will ever be settled
+        sentence = f'{self.pilot} {reason}'
+        info = {'reason': sentence, 'resource_details': self._allocation.details()}
+        if state == states.FAILED:
+            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence}
+        self._connection.update_pilots([Update(self.pilot, state, info)])
+        self._loop.call_later(FAREWELL, self._loop.stop)   # without a hub nothing will ever be settled
         self._connection.on_room = self._settled
         self._settled()
 
     def _settled(self) -> None:
         if self._connection.settled:
             self._loop.stop()
-
-    def _make_tracer(self, name: str) -> Tracer:
-        path = Path(self._config['pilot_sandbox']) / f'{name}.prof' if self._config['profile'] else None
-        return Tracer(path, name)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rp_agent import logs
 from rp_agent.agent import Agent
 from rp_api import parts, states
 from rp_api.errors import PilotError
@@ -28,9 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _read(arguments[0])
         os.chdir(config['pilot_sandbox'])
-        logging.basicConfig(filename='agent_0.log',
-                            format='%(asctime)s %(levelname)s %(name)s %(message)s',
-                            level=_log_level(os.environ.get('RADICAL_PILOT_LOG_LVL', '')))
+        logs.start('agent_0.log')
     except (OSError, ValueError) as error:
         print(f'rp-agent: cannot use {arguments[0]}: {error}', file=sys.stderr)
         return 2
@@ -51,12 +50,6 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
         raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
     return config
-
-
-def _log_level(name: str) -> int:
-    """The level of that name, such as `DEBUG`, `debug` or `DEBUG_3`; INFO for a name that is not known here."""
-    level = logging.getLevelName(name.upper().partition('_')[0])
-    return level if isinstance(level, int) else logging.INFO
 
 
 def _run(config: dict[str, Any]) -> None:

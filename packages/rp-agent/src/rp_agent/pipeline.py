@@ -1,67 +1,83 @@
-"""The components of an agent, joined by channels: input stager > scheduler > executor > output stager."""
+"""The components of an agent, joined: input stagers > scheduler > executors > output stagers.
+
+There is one scheduler, in this process. Of the others there may be several, here or in other processes (see `layout`).
+What is here is joined by direct calls; to the others, and back, tasks travel as plain data (see `remote`). After the
+execution tasks pass through this process, where the scheduler takes their resources back.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
-from rp_agent import sandbox
-from rp_agent.executor.component import Executor
-from rp_agent.executor.environment import PilotContext
+from rp_agent import layout, sandbox
+from rp_agent.build import Builder, Worker, make_tracer
+from rp_agent.crew import Crew, Member, all_of
+from rp_agent.executor.spawners import AnyExecutor
+from rp_agent.gather import Gather
+from rp_agent.layout import Instance
+from rp_agent.remote import Remote
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.stager.input import StagerInput
-from rp_agent.stager.output import StagerOutput
+from rp_agent.sub_agents import SubAgents
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.component import Component
-from rp_api.mesh.inproc import InprocQueue
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
-from rp_api.resources import NodeList
-from rp_api.staging.location import Sandboxes
-from rp_profiling.tracer import Tracer
 
-BULK = 1024
-"""Most tasks that a component is given at a time."""
+STOP_PATIENCE = 12.0
+"""Seconds that executors in sub-agents have to end their tasks; it is more than the executors themselves take."""
 
 Left = Callable[[Sequence[AgentTask]], None]
 
+AnyComponent = TypeVar('AnyComponent', bound=Scheduler | Worker)
+
 
 class Pipeline:
-    """Takes tasks in, and gives them to `left` when they are done with, one way or the other."""
+    """Takes tasks in, and gives them to `left` when they are done with, one way or the other.
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation,
-                 tracer: Callable[[str], Tracer], offload: Offload, left: Left) -> None:
+    `broken(reason)` is called when the last instance of a component is gone.
+    """
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload, left: Left,
+                 broken: Callable[[str], None]) -> None:
         self._config = config
+        self._loop = loop
         self._left = left
+        self._broken = broken
+        self._in_hand = 0
         self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
-        nodes = NodeList(nodes=allocation.node_list())
-        self._input = StagerInput('agent_staging_input.0000', tracer('agent_staging_input.0000'), self._sandboxes,
-                                  offload, left)
-        self._scheduler = Scheduler('agent_scheduling.0000', tracer('agent_scheduling.0000'), nodes, left)
-        self._executor = Executor('agent_executing.0000', tracer('agent_executing.0000'), loop, self._context())
-        self._output = StagerOutput('agent_staging_output.0000', tracer('agent_staging_output.0000'),
-                                    self._sandboxes, offload)
-        self._components = (self._input, self._scheduler, self._executor, self._output)
-        for component in self._components:
-            component.advanced = self._advanced
-        self.put = _channel(loop, self._input)
-        self._input.output = _channel(loop, self._scheduler)
-        self._scheduler.output = _channel(loop, self._executor)
-        self._to_output = _channel(loop, self._output)
-        self._executor.output = self._executed
-        self._output.output = left
+        plan = layout.read(config['agent'])
+        sandbox.write_helpers(config['pilot_sandbox'])
+        self._builder = Builder(config, loop, offload)
+        self._local: list[Scheduler | Worker] = []
+        hosts = plan.hosts()
+        self._sub_agents = SubAgents(config, loop, self._leave, self._dismiss, self._bury) if hosts else None
+        remotes = {remote.uid: remote for name, instances in hosts.items()
+                   for remote in self._start(name, instances)}
+        self._scheduler = self._make_scheduler(allocation)
+        self._crews = {component: Crew([remotes.get(each.uid) or self._make(each) for each in plan.of(component)])
+                       for component in (layout.STAGING_INPUT, layout.EXECUTING, layout.STAGING_OUTPUT)}
+        self._inputs = cast('Crew[StagerInput | Remote]', self._crews[layout.STAGING_INPUT])
+        self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[layout.EXECUTING])
+        self._wire()
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks in."""
+        self._in_hand += len(tasks)
+        self._inputs.put(tasks)
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
         """Cancel tasks, wherever they are."""
         for task in tasks:
             task.cancelled = True
         uids = [task.uid for task in tasks]
-        self._input.cancel(uids)
+        for stager in self._inputs.everybody():
+            stager.cancel(uids)
         self._scheduler.cancel(uids)
-        self._executor.cancel(uids)
+        for executor in self._executors.everybody():
+            executor.cancel(uids)
 
     def refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
         """End tasks that come too late."""
@@ -73,19 +89,73 @@ class Pipeline:
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
-        self._input.cancel_all(reason)
+        for stager in self._inputs.everybody():
+            stager.cancel_all(reason)
         self._scheduler.cancel_all(reason)
-        self._executor.stop(stopped, reason)
+        executors = self._executors.everybody()
+        one_stopped = all_of(max(1, len(executors)), stopped)
+        for executor in executors:
+            executor.stop(one_stopped, reason)
+        if not executors:
+            self._loop.call_soon(one_stopped)
+        if self._sub_agents:
+            self._loop.call_later(STOP_PATIENCE, self._sub_agents.kill)
+
+    def end(self, ended: Callable[[], None]) -> None:
+        """End the processes of components; `ended()` is called when they have ended."""
+        if self._sub_agents:
+            self._sub_agents.end(ended)
+        else:
+            ended()
 
     def flush_traces(self) -> None:
-        """Write the traces of all components to their files."""
-        for component in self._components:
+        """Write the traces of all components in this process to their files."""
+        for component in self._local:
             component.tracer.flush()
 
     def close(self) -> None:
         """End all components."""
-        for component in self._components:
+        for component in self._local:
             component.close()
+        if self._sub_agents:
+            self._sub_agents.close()
+
+    # how it is put together
+
+    def _start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
+        """Start a sub-agent; gives what stands for its components."""
+        assert self._sub_agents is not None
+        remotes = self._sub_agents.start(name, instances)
+        for remote in remotes:
+            remote.advanced = self._advanced
+        return remotes
+
+    def _make_scheduler(self, allocation: Allocation) -> Scheduler:
+        uid = f'{layout.SCHEDULING}.0000'
+        return self._adopt(Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._leave,
+                                     self._loop.call_later))
+
+    def _make(self, instance: Instance) -> Worker:
+        """An instance in this process."""
+        return self._adopt(self._builder.make(instance.component, instance.uid, self._leave))
+
+    def _adopt(self, component: AnyComponent) -> AnyComponent:
+        component.advanced = self._advanced
+        self._local.append(component)
+        return component
+
+    def _wire(self) -> None:
+        outputs = self._crews[layout.STAGING_OUTPUT]
+        self._to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
+        self._scheduler.output = _entrance(self._executors)
+        for stager in self._inputs.members:
+            stager.output = self._scheduler.put
+        for executor in self._executors.members:
+            executor.output = self._executed
+        for output in outputs.members:
+            output.output = self._leave
+
+    # what the components say
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         self.on_advanced(tasks, state)
@@ -94,30 +164,43 @@ class Pipeline:
         self._scheduler.release(tasks)
         self._to_output(tasks)
 
-    def _sandboxes(self, task: AgentTask) -> Sandboxes:
-        config = self._config
-        return Sandboxes(client=config['client_sandbox'], endpoint='/', resource=config['resource_sandbox'],
-                         session=config['session_sandbox'], pilot=config['pilot_sandbox'], task=task.sandbox)
+    def _leave(self, tasks: list[AgentTask]) -> None:
+        self._in_hand -= len(tasks)
+        self._left(tasks)
 
-    def _context(self) -> PilotContext:
-        config = self._config
-        gtod, prof = sandbox.write_helpers(config['pilot_sandbox'])
-        address = config['hub']['endpoint']   # registry, commands and their answers all go through the hub
-        return PilotContext(
-            session_id=config['session'], pilot_id=config['pilot'], resource=config['resource'],
-            resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
-            pilot_sandbox=config['pilot_sandbox'], registry_address=address, control_pub_address=address,
-            control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'],
-            base_env=dict(os.environ))
+    # when a process with components dies
+
+    def _dismiss(self, remote: Remote) -> None:
+        self._crews[remote.component].dismiss(remote)
+
+    def _bury(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
+        """End the tasks that a component had when it died, and those that no other one is left for."""
+        crew = self._crews[remote.component]
+        crew.bury(remote)
+        if not crew.everybody():
+            # first, so that nothing more is placed on what becomes free now
+            self._broken(f'has lost its last {remote.component}: {reason}')
+            tasks, crew.stranded = tasks + crew.stranded, []
+        _end(tasks, reason)
+        if remote.component == layout.EXECUTING:
+            self._executed(tasks)
+        elif tasks:
+            self._leave(tasks)
+        remote.emptied()
 
 
-def _channel(loop: Loop, component: Component) -> Callable[[list[AgentTask]], None]:
-    """The entrance of a channel to a component in this process."""
-    queue = InprocQueue(loop)
+def _entrance(crew: Crew[Any]) -> Callable[[list[AgentTask]], None]:
+    """Where tasks go in: straight to the only member, if that cannot get lost."""
+    members: Iterable[Member] = crew.members
+    only = [member for member in members if not isinstance(member, Remote)]
+    return only[0].put if len(only) == 1 == len(crew.members) else crew.put
 
-    def receive(tasks: list[AgentTask]) -> None:
-        component.put(tasks)
-        getter.done(len(tasks))
 
-    getter = queue.getter(receive, BULK)
-    return queue.put
+def _end(tasks: Sequence[AgentTask], reason: str) -> None:
+    """Make tasks that died with a process failed ones, or cancelled ones where that was under way."""
+    for task in tasks:
+        if task.cancelled and task.target_state is None:
+            task.target_state = states.CANCELED
+            task.exception = reason
+        else:
+            task.fail(repr(RuntimeError(reason.partition('; see ')[0])), reason)

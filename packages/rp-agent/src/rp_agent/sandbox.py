@@ -14,16 +14,19 @@ from rp_profiling.shell import gtod_script, task_event_script
 _log = logging.getLogger('radical.pilot.agent')
 
 
+def helpers(pilot_sandbox: str) -> tuple[str, str]:
+    """The paths of the programs that tasks find as `$RP_GTOD` (clock) and `$RP_PROF` (events)."""
+    return os.path.join(pilot_sandbox, 'gtod'), os.path.join(pilot_sandbox, 'prof')
+
+
 def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
-    """Write the programs that tasks find as `$RP_GTOD` (clock) and `$RP_PROF` (events); gives their paths."""
-    paths = []
-    for name, text in (('gtod', gtod_script()), ('prof', task_event_script())):
-        path = os.path.join(pilot_sandbox, name)
+    """Write these programs; gives their paths."""
+    paths = helpers(pilot_sandbox)
+    for path, text in zip(paths, (gtod_script(), task_event_script()), strict=True):
         with open(path, 'w', encoding='ascii') as file:
             file.write(text)
         os.chmod(path, 0o755)
-        paths.append(path)
-    return paths[0], paths[1]
+    return paths
 
 
 def wrap_up(config: Mapping[str, Any]) -> None:

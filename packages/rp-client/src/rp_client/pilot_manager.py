@@ -17,6 +17,7 @@ from rp_client.launcher.base import End
 from rp_client.launcher.component import Launch, PilotLaunching
 from rp_client.launcher.local import LocalLauncher
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
+from rp_client.launcher.settings import agent_settings
 from rp_client.pilot import Pilot
 from rp_client.tracker import Change, Tracker
 
@@ -27,7 +28,7 @@ _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_e
           'app_comm': 'application channels', 'backup_nodes': 'backup nodes', 'reconfig_src': 'reconfiguration'}
 """Attributes that this version does not act upon, and what they ask for: refused instead of ignored."""
 
-_Prepared = tuple[PilotDescription, ResourceConfig, PilotSandboxes]
+_Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
 
 GRACE = 10.0
 """Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
@@ -181,15 +182,15 @@ class PilotManager:
         uid = copy.uid or self._session.new_uid('pilot')
         copy.uid = uid
         sandboxes = pilot_sandboxes(self._session.client_sandbox, self._session.uid, uid, copy, platform)
-        return copy, platform, sandboxes
+        return copy, platform, agent_settings(platform, copy), sandboxes
 
     def _register(self, prepared: list[_Prepared]) -> list[Launch]:
-        self._session.claim_pilots([description.uid for description, _, _ in prepared])
+        self._session.claim_pilots([description.uid for description, *_ in prepared])
         launches = []
-        for description, platform, sandboxes in prepared:
+        for description, platform, settings, sandboxes in prepared:
             pilot = Pilot(self, description.uid, description, sandboxes)
             self._pilots[pilot.uid] = pilot
-            launches.append(Launch(pilot, platform))
+            launches.append(Launch(pilot, platform, settings))
         return launches
 
     def _get(self, uid: str) -> Pilot:

@@ -24,6 +24,8 @@ class Launch(NamedTuple):
 
     pilot: Pilot
     platform: ResourceConfig
+    settings: dict[str, Any]
+    """The agent's own configuration: numbers and places of its components."""
 
 
 class PilotLaunching(ClientComponent):
@@ -77,8 +79,9 @@ class PilotLaunching(ClientComponent):
     def _config(self, launch: Launch) -> dict[str, Any]:
         pilot, sandboxes = launch.pilot, launch.pilot.sandboxes
         description = pilot.description
-        wanted = ('resource', 'runtime', 'nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging')
+        wanted = ('resource', 'runtime', 'nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
+                  'reconfig_src')
         return self._common | {name: description[name] for name in wanted} | {
-            'pilot': pilot.uid, 'platform': launch.platform.as_dict(), 'client_sandbox': sandboxes.client,
-            'resource_sandbox': sandboxes.resource, 'session_sandbox': sandboxes.session,
-            'pilot_sandbox': sandboxes.pilot}
+            'pilot': pilot.uid, 'agent': launch.settings, 'platform': launch.platform.as_dict(),
+            'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
+            'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

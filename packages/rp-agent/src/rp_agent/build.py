@@ -1,0 +1,77 @@
+"""Makes the components of an agent; the same ones in Agent_0's process and in any other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rp_agent import layout, sandbox
+from rp_agent.executor import spawners
+from rp_agent.executor.environment import PilotContext
+from rp_agent.stager.input import StagerInput
+from rp_agent.stager.output import StagerOutput
+from rp_agent.task import AgentTask
+from rp_api.mesh.loop import Loop
+from rp_api.mesh.offload import Offload
+from rp_api.staging.location import Sandboxes
+from rp_profiling.tracer import Tracer
+
+Worker = StagerInput | spawners.AnyExecutor | StagerOutput
+"""A component of which there may be several instances, in any process."""
+
+
+class Builder:
+    """Makes components for a pilot, whose configuration it knows, that run in a loop."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, offload: Offload) -> None:
+        self._config = config
+        self._loop = loop
+        self._offload = offload
+
+    def make(self, component: str, uid: str, failed: Callable[[list[AgentTask]], None]) -> Worker:
+        """A component that is not wired yet; `failed` is where tasks go that must not go on to the next one."""
+        tracer = make_tracer(self._config, uid)
+        if component == layout.STAGING_INPUT:
+            return StagerInput(uid, tracer, self._sandboxes, self._offload, failed)
+        if component == layout.EXECUTING:
+            return self._executor(uid, tracer)
+        assert component == layout.STAGING_OUTPUT, component
+        return StagerOutput(uid, tracer, self._sandboxes, self._offload)
+
+    def _executor(self, uid: str, tracer: Tracer) -> spawners.AnyExecutor:
+        """The executor that the platform asks for, with the options that the agent's configuration has for it."""
+        make = spawners.spawner(self._config['platform']['agent_spawner'])
+        return make(uid, tracer, self._loop, pilot_context(self._config), self._config['agent'].get('spawner', {}))
+
+    def _sandboxes(self, task: AgentTask) -> Sandboxes:
+        config = self._config
+        return Sandboxes(client=config['client_sandbox'], endpoint='/', resource=config['resource_sandbox'],
+                         session=config['session_sandbox'], pilot=config['pilot_sandbox'], task=task.sandbox)
+
+
+def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
+    """The trace of that name in the pilot's sandbox."""
+    return Tracer(Path(config['pilot_sandbox']) / f'{name}.prof' if config['profile'] else None, name)
+
+
+def belongs(config: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that all processes of the pilot's tasks, and of no others, have in their environment.
+
+    The address tells sessions apart that were given the same uid.
+    """
+    return {'RP_SESSION_ID': config['session'], 'RP_PILOT_ID': config['pilot'],
+            'RP_REGISTRY_ADDRESS': config['hub']['endpoint']}
+
+
+def pilot_context(config: Mapping[str, Any]) -> PilotContext:
+    """What all tasks of the pilot have in common."""
+    gtod, prof = sandbox.helpers(config['pilot_sandbox'])
+    address = config['hub']['endpoint']   # registry, commands and their answers all go through the hub
+    return PilotContext(
+        session_id=config['session'], pilot_id=config['pilot'], resource=config['resource'],
+        resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
+        pilot_sandbox=config['pilot_sandbox'], registry_address=address, control_pub_address=address,
+        control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'], base_env=dict(os.environ),
+        cpus=tuple(config['cpus']))

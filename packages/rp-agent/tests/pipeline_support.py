@@ -1,0 +1,145 @@
+"""A pipeline on a loop, without a hub, for the tests of the agent's components together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rp_agent.pipeline import Pipeline
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.mesh.loop import Loop
+from rp_api.mesh.offload import Helpers
+
+PATIENCE = 20.0
+ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
+       states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING,
+       states.AGENT_STAGING_OUTPUT, states.TMGR_STAGING_OUTPUT_PENDING]
+
+
+class Agent:
+    """A pipeline on a loop, and what came out of it. The loop can run once."""
+
+    def __init__(self, base: Path, settings: dict[str, Any] | None = None, *, cores: int = 2,
+                 profile: bool = False) -> None:
+        self.base = base
+        self.loop = Loop()
+        self.helpers = Helpers(self.loop)
+        self.out: list[AgentTask] = []
+        self.states: dict[str, list[str]] = {}
+        self.on_state: Callable[[AgentTask, str], object] = lambda task, state: None
+        self.wanted = 0
+        self.stopping = False
+        self.stopped = False
+        self.broken: list[str] = []
+        self.until_broken = False
+        """Whether to run until a component is gone, too."""
+        config = {'session': f'session.{os.getpid()}.{base}', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
+                  'client_sandbox': str(base), 'resource_sandbox': str(base), 'session_sandbox': str(base),
+                  'pilot_sandbox': str(base), 'hub': {'endpoint': 'ipc:///nowhere', 'secret': 'not for everybody'},
+                  'cpus': (), 'profile': profile, 'agent': settings or {},
+                  'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
+        self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',), cores, 0, 0, 0), self.helpers.run,
+                                 self._left, self._broken)
+        self.pipeline.on_advanced = self._advanced
+
+    def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
+        description = {'executable': '/bin/true', 'uid': uid} | description
+        return AgentTask(uid, description, 'pilot.0000', str(self.base / uid))
+
+    def run(self, *tasks: AgentTask) -> list[AgentTask]:
+        """The tasks, in the order in which they came out."""
+        self.wanted = len(self.out) + len(tasks)
+        self.pipeline.put(list(tasks))
+        self.wait()
+        return self.out
+
+    def wait(self) -> None:
+        late = self.loop.call_later(PATIENCE, pytest.fail, f'only {len(self.out)} of {self.wanted} tasks came out')
+        self.loop.run()
+        late.cancel()
+
+    def stop(self) -> None:
+        """End all tasks; the loop then runs until the pipeline says that it has stopped."""
+        def stopped() -> None:
+            self.stopped = True
+            self._check_end()
+
+        self.stopping = True
+        self.pipeline.stop('pilot.0000 ends', stopped)
+
+    def close(self) -> None:
+        self.helpers.close(PATIENCE)
+        self.pipeline.close()
+        self.loop.close()
+
+    def _broken(self, reason: str) -> None:
+        self.broken.append(reason)
+        self._check_end()
+
+    def _left(self, tasks: Sequence[AgentTask]) -> None:
+        self.out += tasks
+        self._check_end()
+
+    def _check_end(self) -> None:
+        waits = self.until_broken > bool(self.broken) or self.stopping > self.stopped
+        if len(self.out) >= self.wanted and not waits:
+            self.loop.call_soon(self.loop.stop)
+
+    def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        for task in tasks:
+            self.states.setdefault(task.uid, []).append(state)
+            self.on_state(task, state)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    'inline': {},
+    'two executors': {'number_of_workers': {'ExecWorker': 2}},
+    'executor in its own process': {'components': {'agent_executing': {'target': 'process'}}},
+    'executors in two sub-agents': {'agents': {'agent_1': {'components': {'agent_executing': {}}},
+                                               'agent_2': {'components': {'agent_executing': {}}}}},
+    'stagers in their own processes': {'components': {'agent_staging_input': {'target': 'process'},
+                                                      'agent_staging_output': {'target': 'process'}}},
+    'everything in one sub-agent': {'agents': {'agent_1': {'target': 'local', 'components': {
+        'agent_staging_input': {}, 'agent_executing': {'count': 2}, 'agent_staging_output': {}}}}},
+}
+
+SLEEP = {'executable': '/bin/sleep', 'arguments': ['100']}
+
+
+def sub_agent_pid(base: Path, name: str, parent: int | None = None) -> int:
+    """The process number of a sub-agent, which is known by where its messages go; a child of this process."""
+    parent = parent or os.getpid()
+    for pid in Path(f'/proc/{parent}/task/{parent}/children').read_text().split():
+        with suppress(OSError):
+            if os.readlink(f'/proc/{pid}/fd/2') == str(base / f'{name}.err'):
+                return int(pid)
+    raise AssertionError(f'there is no sub-agent {name}')
+
+
+def processes_of(text: str) -> dict[int, str]:
+    """The command lines of all other processes that have a text in their environment, directory or command line."""
+    found = {}
+    for path in Path('/proc').iterdir():
+        with suppress(OSError):   # it has ended, or is not ours
+            if not path.name.isdigit() or int(path.name) == os.getpid():
+                continue
+            line = (path / 'cmdline').read_bytes()
+            if text.encode() in line + (path / 'environ').read_bytes() or text in os.readlink(path / 'cwd'):
+                found[int(path.name)] = line.replace(b'\0', b' ').decode()
+    return found
+
+
+def nothing_left(text: str, patience: float = 10.0) -> None:
+    """Fail if processes that have to do with `text` do not end."""
+    deadline = time.monotonic() + patience
+    while (left := processes_of(text)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left == {}

@@ -1,0 +1,73 @@
+"""Dealing bulks out to the instances of a component."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rp_agent.crew import Crew, all_of
+from rp_agent.task import AgentTask
+
+
+class Instance:
+    def __init__(self) -> None:
+        self.got: list[AgentTask] = []
+        self.bulks = 0
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        self.got += tasks
+        self.bulks += 1
+
+
+def some(count: int) -> list[AgentTask]:
+    return [AgentTask(f'task.{number}', {}, 'pilot', '/') for number in range(count)]
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 30), max_size=10))
+def test_even_shares(members: int, bulks: list[int]) -> None:
+    crew = Crew([Instance() for _ in range(members)])
+    tasks = []
+    for size in bulks:
+        bulk = some(size)
+        tasks += bulk
+        crew.put(bulk)
+    assert Counter(map(id, tasks)) == Counter(id(task) for each in crew.members for task in each.got)
+    for each in crew.members:
+        assert each.bulks <= len(bulks)
+
+
+def test_single_tasks_take_turns() -> None:
+    crew = Crew([Instance(), Instance(), Instance()])
+    for task in some(9):
+        crew.put([task])
+    assert [len(each.got) for each in crew.members] == [3, 3, 3]
+
+
+def test_dismissed_members_get_nothing_more() -> None:
+    first, second = Instance(), Instance()
+    crew = Crew([first, second])
+    crew.dismiss(first)
+    crew.put(some(4))
+    assert (len(first.got), len(second.got)) == (0, 4)
+    assert crew.everybody() == [second, first]
+    crew.bury(first)
+    assert crew.everybody() == [second]
+
+
+def test_what_nobody_is_left_for_is_kept() -> None:
+    only = Instance()
+    crew = Crew([only])
+    crew.dismiss(only)
+    tasks = some(2)
+    crew.put(tasks)
+    assert (crew.stranded, only.got) == (tasks, [])
+
+
+def test_all_of() -> None:
+    calls: list[int] = []
+    one = all_of(3, lambda: calls.append(1))
+    for expected in (0, 0, 1, 1):
+        one()
+        assert len(calls) == expected

@@ -1,0 +1,134 @@
+"""Where components live: what an agent's configuration may say, and the sentences for what it may not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rp_agent import layout
+from rp_agent.layout import COMPONENTS, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT, read
+from rp_api.errors import DescriptionError
+
+
+def places(settings: dict[str, Any], component: str) -> dict[str, str]:
+    """The hosts of a component's instances, by uid."""
+    return {instance.uid: instance.host for instance in read(settings).of(component)}
+
+
+def test_default_is_one_of_each_in_the_agent() -> None:
+    assert {each.component: (each.uid, each.host) for each in read({}).instances} == {
+        component: (f'{component}.0000', INLINE) for component in COMPONENTS}
+    assert read({}).hosts() == {}
+
+
+def test_several_inline() -> None:
+    settings = {'components': {EXECUTING: {'count': 3}}}
+    assert places(settings, EXECUTING) == {f'agent_executing.000{number}': INLINE for number in range(3)}
+
+
+def test_own_processes() -> None:
+    settings = {'components': {EXECUTING: {'count': 2, 'target': 'process'}, STAGING_INPUT: {'target': 'process'}}}
+    assert places(settings, EXECUTING) == {uid: uid for uid in ('agent_executing.0000', 'agent_executing.0001')}
+    assert list(read(settings).hosts()) == ['agent_staging_input.0000', 'agent_executing.0000', 'agent_executing.0001']
+
+
+def test_sub_agents() -> None:
+    settings = {'agents': {'agent_1': {'target': 'local', 'components': {EXECUTING: {'count': 2}, STAGING_OUTPUT: {}}},
+                           'agent_2': {'components': {EXECUTING: {}}}}}
+    assert places(settings, EXECUTING) == {
+        'agent_executing.0000': 'agent_1', 'agent_executing.0001': 'agent_1', 'agent_executing.0002': 'agent_2'}
+    assert places(settings, STAGING_OUTPUT) == {'agent_staging_output.0000': 'agent_1'}
+    assert places(settings, STAGING_INPUT) == {'agent_staging_input.0000': INLINE}
+    assert {name: len(held) for name, held in read(settings).hosts().items()} == {'agent_1': 3, 'agent_2': 1}
+
+
+def test_here_and_there() -> None:
+    """What is mentioned for the agent itself is there, too; and a count of 0 is one if others have some."""
+    agents = {'agent_1': {'components': {EXECUTING: {}}}}
+    assert places({'components': {EXECUTING: {}}, 'agents': agents}, EXECUTING) == {
+        'agent_executing.0000': INLINE, 'agent_executing.0001': 'agent_1'}
+    assert list(places({'components': {EXECUTING: {'count': 0}}, 'agents': agents}, EXECUTING).values()) == ['agent_1']
+
+
+def test_number_of_workers() -> None:
+    settings = {'number_of_workers': {'StageinWorker': 2, 'ExecWorker': 3, 'StageoutWorker': 1, 'UpdateWorker': 1}}
+    assert Counter(each.component for each in read(settings).instances) == {
+        STAGING_INPUT: 2, SCHEDULING: 1, EXECUTING: 3, STAGING_OUTPUT: 1}
+
+
+def of_executing(**options: Any) -> dict[str, Any]:
+    return {'components': {EXECUTING: options}}
+
+
+def in_agent(**components: Any) -> dict[str, Any]:
+    return {'agents': {'agent_1': {'components': components}}}
+
+
+@pytest.mark.parametrize(('settings', 'words'), [
+    ({'compnents': {}}, ['compnents is not known', 'components, agents, number_of_workers, spawner']),
+    ({'components': []}, ['components is []', 'a dict']),
+    ({'components': {'agent_thinking': {}}}, ["components is 'agent_thinking'", 'agent_executing']),
+    ({'components': {EXECUTING: 3}}, ['components.agent_executing is 3', 'a dict']),
+    (of_executing(number=3), ['components.agent_executing.number is not known', 'count, target']),
+    (of_executing(count=0), ['components.agent_executing.count is 0', 'at least 1']),
+    (of_executing(count=-1), ['components.agent_executing.count is -1', 'from 0 to 1024']),
+    (of_executing(count=1025), ['count is 1025', 'from 0 to 1024']),
+    (of_executing(count='2'), ["count is '2'", 'a whole number']),
+    (of_executing(count=True), ['count is True', 'a whole number']),
+    (of_executing(count=1.0), ['count is 1.0', 'a whole number']),
+    (of_executing(target='node'), ["components.agent_executing.target is 'node'", "'inline'", "'process'"]),
+    ({'components': {SCHEDULING: {'count': 2}}}, ['components.agent_scheduling', 'one inline instance']),
+    ({'components': {SCHEDULING: {'target': 'process'}}}, ['components.agent_scheduling', 'one inline instance']),
+    ({'agents': 2}, ['agents is 2', 'a dict']),
+    ({'agents': {'agent_1': {}}}, ['agents.agent_1.components is {}', 'at least one']),
+    ({'agents': {'agent_1': {'mode': 'x'}}}, ['agents.agent_1.mode is not known', 'target, components']),
+    ({'agents': {'agent_1': {'target': 'node', 'components': {EXECUTING: {}}}}}, [
+        "agents.agent_1.target is 'node'", "'local'"]),
+    (in_agent(agent_scheduling={}), ['agents.agent_1.components holds agent_scheduling', 'lives in Agent_0']),
+    (in_agent(agent_executing={'count': 0}), ['agents.agent_1.components.agent_executing.count is 0', 'from 1']),
+    (in_agent(agent_executing={'target': 'process'}), ['agent_executing.target is not known', 'allowed are: count']),
+    (in_agent(exec={}), ["agents.agent_1.components is 'exec'"]),
+    ({'agents': {'../x': {'components': {EXECUTING: {}}}}}, ["agents is '../x'", 'letters']),
+    ({'agents': {'agent_0': {'components': {EXECUTING: {}}}}}, ["agents is 'agent_0'", 'nothing else has']),
+    ({'agents': {'agent_executing.0000': {'components': {EXECUTING: {}}}}}, ["agents is 'agent_executing.0000'"]),
+    ({'number_of_workers': {'ExecWorkers': 2}}, ['number_of_workers.ExecWorkers is not known', 'ExecWorker']),
+    ({'number_of_workers': {'ExecWorker': 0}}, ['number_of_workers.ExecWorker is 0', 'from 1']),
+    ({'number_of_workers': {'UpdateWorker': 2}}, ['number_of_workers.UpdateWorker is 2', 'allowed: 1']),
+    ({'number_of_workers': {'ExecWorker': 2}} | of_executing(count=2), ['agent_executing is set twice']),
+])
+def test_refused(settings: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(DescriptionError) as caught:
+        read(settings)
+    sentence = str(caught.value)
+    assert sentence.startswith('agent configuration: ')
+    assert [word for word in words if word not in sentence] == []
+
+
+counts = st.integers(0, 3)
+components = st.dictionaries(st.sampled_from([STAGING_INPUT, EXECUTING, STAGING_OUTPUT]),
+                             st.fixed_dictionaries({'count': counts}))
+
+
+@given(st.fixed_dictionaries({}, optional={
+    'components': components, 'agents': st.dictionaries(st.sampled_from(['a', 'b', 'c']),
+                                                        st.fixed_dictionaries({'components': components}))}))
+def test_laws(settings: dict[str, Any]) -> None:
+    """Every layout has all components, uids are numbered and unique, and all numbers that were asked for are kept."""
+    try:
+        plan = read(settings)
+    except DescriptionError:
+        return
+    assert {instance.component for instance in plan.instances} == set(COMPONENTS)
+    for component in COMPONENTS:
+        assert [each.uid for each in plan.of(component)] == [
+            f'{component}.{number:04d}' for number in range(len(plan.of(component)))]
+    for name, options in settings.get('agents', {}).items():
+        hosted = Counter(each.component for each in plan.hosts()[name])
+        assert hosted == {key: value['count'] for key, value in options['components'].items()}
+    for component, options in settings.get('components', {}).items():
+        assert [each.host for each in plan.of(component)].count(INLINE) == options['count']
+    assert layout.SCHEDULING not in {each.component for held in plan.hosts().values() for each in held}

@@ -1,0 +1,132 @@
+"""Where an agent's components live: chosen through `PilotDescription._config`, the same for the user in any case."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, pilot_description, processes_with, wait_until
+
+import radical.pilot as rp
+from rp_profiling.profile import read_profile
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    'inline': {'number_of_workers': {'StageinWorker': 2, 'ExecWorker': 2, 'StageoutWorker': 2}},
+    'process': {'components': {'agent_executing': {'target': 'process'}}},
+    'sub-agents': {'agents': {'agent_1': {'target': 'local', 'components': {'agent_executing': {}}},
+                              'agent_2': {'target': 'local', 'components': {'agent_executing': {},
+                                                                            'agent_staging_output': {}}}}},
+    'stagers': {'components': {'agent_staging_input': {'target': 'process', 'count': 2},
+                               'agent_staging_output': {'target': 'process'}}},
+}
+TWO = {'agents': {name: {'components': {'agent_executing': {}}} for name in ('agent_1', 'agent_2')}}
+
+Start = Callable[[dict[str, Any]], Run]
+
+
+@pytest.fixture
+def start(session: rp.Session, base: Path) -> Start:
+    """Starts a pilot with that agent configuration."""
+    def started(settings: dict[str, Any]) -> Run:
+        pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
+        pilot = pmgr.submit_pilots(pilot_description(base, _config=settings))
+        tmgr.add_pilots(pilot)
+        pilot.wait([rp.PMGR_ACTIVE, rp.FAILED], timeout=20)
+        return Run(session, pmgr, pilot, tmgr)
+
+    return started
+
+
+def sub_agents(run: Run) -> dict[str, int]:
+    """The process numbers of the pilot's sub-agents, by name."""
+    found = {}
+    for pid, line in processes_with(os.environ['RADICAL_BASE']).items():
+        if 'rp_agent.sub_agent' in line:
+            found[Path(os.readlink(f'/proc/{pid}/fd/2')).stem] = pid
+    return found
+
+
+def sleepers(run: Run, count: int, command: str = 'sleep 1234') -> list[rp.Task]:
+    """Tasks that run for long, as shells with a process below them and one that has left their session."""
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', f'{command} & setsid {command} & wait']}) for _ in range(count)])
+    run.tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=20)
+    return list(tasks)
+
+
+@pytest.mark.parametrize('settings', LAYOUTS.values(), ids=LAYOUTS)
+def test_same_results_in_any_layout(start: Start, base: Path, settings: dict[str, Any]) -> None:
+    run = start(settings)
+    assert run.pilot.state == rp.PMGR_ACTIVE, run.pilot.exception_detail
+    (base / 'in').write_text('data')
+    descriptions = [rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', f'echo {number}; exit {number % 3}'],
+        'cores_per_rank': 1 + number % 4, 'input_staging': ['in'] if number % 2 else [],
+        'output_staging': [{'source': 'in', 'target': f'client:///out.{number}', 'action': rp.COPY}]
+        if number % 2 else []}) for number in range(12)]
+    tasks = run.tmgr.submit_tasks(descriptions)
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+    assert [(task.state, task.exit_code, task.stdout) for task in tasks] == [
+        (rp.FAILED if number % 3 else rp.DONE, number % 3, f'{number}\n') for number in range(12)]
+    assert {path.name for path in base.glob('out.*')} == {'out.3', 'out.9'}
+    assert [len(task.slots[0]['cores']) for task in tasks] == [1 + number % 4 for number in range(12)]
+    (cancelled,) = sleepers(run, 1)
+    cancelled.cancel()
+    cancelled.wait(timeout=10)
+    assert cancelled.state == rp.CANCELED
+    sandbox = Path(run.pilot.pilot_sandbox)
+    run.session.close()
+    traced = [row.uid for path in sandbox.glob('agent_executing.*.prof') for row in read_profile(path)
+              if row.event == 'rank_start']
+    assert sorted(traced) == sorted(task.uid for task in [*tasks, cancelled])
+    ends = [read_profile(path)[-1].event for path in sandbox.glob('*.prof')]
+    assert set(ends) == {'END'}
+
+
+def test_dead_sub_agent_is_not_the_end_of_the_pilot(start: Start) -> None:
+    run = start(TWO)
+    tasks = sleepers(run, 4)
+    os.kill(sub_agents(run)['agent_1'], signal.SIGKILL)
+    wait_until(lambda: sum(task.state == rp.FAILED for task in tasks) == 2)
+    for task in tasks:
+        if task.state == rp.FAILED:
+            assert 'sub-agent agent_1' in task.exception
+            assert 'SIGKILL' in task.exception
+            assert not processes_with(f'RP_TASK_SANDBOX={task.task_sandbox.removeprefix("file://localhost")}\0')
+    assert run.one(executable='/bin/echo', arguments=['still here']).stdout == 'still here\n'
+    assert run.pilot.state == rp.PMGR_ACTIVE
+
+
+def test_last_sub_agent_dies(start: Start) -> None:
+    run = start({'components': {'agent_executing': {'target': 'process'}}})
+    running = sleepers(run, 1)[0]
+    waiting = run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'cores_per_rank': 4}))
+    os.kill(sub_agents(run)['agent_executing.0000'], signal.SIGKILL)
+    run.pilot.wait(timeout=20)
+    assert run.pilot.state == rp.FAILED
+    assert 'has lost its last agent_executing: sub-agent agent_executing.0000' in run.pilot.exception
+    run.tmgr.wait_tasks([running.uid, waiting.uid], timeout=10)
+    assert [running.state, waiting.state] == [rp.FAILED, rp.FAILED]
+
+
+def test_killed_agent_leaves_nothing(start: Start) -> None:
+    """Neither its sub-agents nor anything that was started for their tasks; the fixtures look after that."""
+    run = start(TWO)
+    sleepers(run, 4)
+    (agent,) = [pid for pid, line in processes_with(str(run.pilot.pilot_sandbox)).items() if 'rp_agent.cli' in line]
+    os.kill(agent, signal.SIGKILL)
+    run.pilot.wait(timeout=20)
+    assert run.pilot.state == rp.FAILED
+    wait_until(lambda: not [line for line in processes_with(run.session.uid).values() if 'sleep 1234' in line])
+    wait_until(lambda: not sub_agents(run))
+
+
+def test_configuration_that_is_refused(start: Start) -> None:
+    run = start({'components': {'agent_executing': {'count': -2}}})
+    assert run.pilot.state == rp.FAILED
+    assert ('agent configuration: components.agent_executing.count is -2, allowed: a whole number from 0 to 1024'
+            in run.pilot.exception_detail)
