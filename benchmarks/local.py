@@ -11,44 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
+import common
+from common import others, run_tasks, session
+
 Figures = dict[str, float]
-
-
-@contextmanager
-def session(work: str, cores: int = 2):
-    """A session with an active pilot of `cores` cores: session, pilot, task manager."""
-    import radical.pilot as rp
-
-    with rp.Session(cfg={'base': work}) as opened:
-        pmgr = rp.PilotManager(session=opened)
-        tmgr = rp.TaskManager(session=opened)
-        pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': cores, 'runtime': 60, 'sandbox': work}))
-        tmgr.add_pilots(pilot)
-        yield opened, pilot, tmgr
-
-
-def run_tasks(tmgr, count: int) -> list[Any]:
-    """Run that many tasks to their ends, and make sure that they are DONE."""
-    import radical.pilot as rp
-
-    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(count)])
-    tmgr.wait_tasks([task.uid for task in tasks])
-    bad = [task for task in tasks if task.state != rp.DONE]
-    assert not bad, (bad[0].state, bad[0].exception, bad[0].exception_detail)
-    return tasks
 
 
 def start(work: str) -> Figures:
@@ -62,14 +35,7 @@ def start(work: str) -> Figures:
 
 def latency(work: str) -> Figures:
     """Milliseconds from submission to DONE, of 200 tasks, one at a time."""
-    with session(work) as (_, _, tmgr):
-        run_tasks(tmgr, 10)
-        times = []
-        for _ in range(200):
-            begin = time.monotonic()
-            run_tasks(tmgr, 1)
-            times.append(time.monotonic() - begin)
-        return {'latency / ms': 1000 * statistics.median(times)}
+    return {'latency / ms': 1000 * statistics.median(common.latency_of_tasks(work))}
 
 
 def throughput(work: str) -> Figures:
@@ -82,17 +48,8 @@ def throughput(work: str) -> Figures:
         rate = count / (time.monotonic() - begin)
         for task in tasks[::100]:
             assert os.path.isdir(task.sandbox), task.sandbox
-    limit = c_loop(work, count)
+    limit = common.c_loop(common.c_program(work), 'files', count, 2, tempfile.mkdtemp(dir=work))['rate']
     return {'tasks/s': rate, 'C loop, tasks/s': limit, 'ratio to C loop': rate / limit}
-
-
-def c_loop(work: str, count: int) -> float:
-    """Tasks per second of the C program, two in flight."""
-    program = Path(work) / 'spawn'
-    subprocess.run(['cc', '-O2', '-o', program, HERE / 'spawn.c'], check=True)
-    base = Path(work) / 'c'
-    base.mkdir()
-    return float(subprocess.run([program, base, str(count), '2'], check=True, capture_output=True).stdout)
 
 
 def processes(work: str) -> Figures:
@@ -100,22 +57,6 @@ def processes(work: str) -> Figures:
     with session(work) as (_, _, tmgr):
         run_tasks(tmgr, 1)
         return {'processes': len(others())}
-
-
-def others() -> list[int]:
-    """All processes that descend from this one."""
-    parents: dict[int, int] = {}
-    for name in os.listdir('/proc'):
-        if name.isdigit():
-            try:
-                stat = Path('/proc', name, 'stat').read_text(encoding='utf-8', errors='replace')
-            except OSError:   # it has ended meanwhile
-                continue
-            parents[int(name)] = int(stat.rpartition(')')[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found - {os.getpid()})
 
 
 def memory(work: str) -> Figures:
@@ -163,15 +104,8 @@ FIGURES: dict[str, Callable[[str], Figures]] = {
 
 def measure(name: str, base: str) -> Figures:
     """One run of one figure in a fresh process."""
-    work = tempfile.mkdtemp(prefix='rp-benchmark.', dir=base)
-    try:
-        done = subprocess.run([sys.executable, __file__, '--figure', name, '--work', work], check=True,
-                              stdout=subprocess.PIPE, cwd=work)
-        result: Figures = json.loads(done.stdout)
-        return result
-    finally:
-        if base == '/dev/shm':   # on a disk, deleting slows down the next run
-            shutil.rmtree(work)
+    with common.work_directory(base) as work:
+        return common.fresh(__file__, work, '--figure', name)
 
 
 def main() -> int:
@@ -179,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('figures', nargs='*', choices=[[], *FIGURES], help='default: all')
     parser.add_argument('--runs', type=int, default=5, help='runs of each figure (memory: one)')
-    parser.add_argument('--work', default='/dev/shm', help='directory for sessions and sandboxes')
+    parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
     parser.add_argument('--figure', help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.figure:

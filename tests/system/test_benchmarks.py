@@ -1,0 +1,20 @@
+"""The benchmarks run, with a handful of tasks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_throughput_of_tasks() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'tasks.py', '--count', '20', '--runs', '1'], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {'system', 'agent', 'C bare', 'C files', 'C agent', 'system, median'} <= set(cases)
