@@ -1,8 +1,8 @@
 """How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
 
-`tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, then unit
-and system tests on every other supported interpreter that is found. The other sessions are its parts. Arguments after
-`--` go to what the session runs.
+`tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, those of
+compiled code once more in builds with checks, and unit and system tests on every other supported interpreter that is
+found. The other sessions are its parts. Arguments after `--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ nox.options.sessions = ['tests']
 
 ROOT = Path(__file__).parent
 PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')]
+COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'hypothesis', 'build']
 LINT_TOOLS = ['ruff', 'cython-lint']
+LAUNCHER = 'rp_agent.executor.launchloop'
+SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
 
-# exits with an error where there are no C headers, without which the agent's extensions cannot be compiled
+# exits with an error where there are no C headers, without which extensions cannot be compiled
 PROBE = 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_config_var("INCLUDEPY") + "/Python.h"))'
 
 
@@ -72,14 +75,42 @@ def install_editable(session: nox.Session, *tools: str) -> None:
 
 def run_lint(session: nox.Session) -> None:
     session.run('ruff', 'check', '.')
-    session.run('cython-lint', '--max-line-length', '120', 'packages/rp-agent/src')
+    session.run('cython-lint', '--max-line-length', '120', *(f'{package}/src' for package in PACKAGES))
+
+
+def extensions(package: str) -> list[str]:
+    """Names of the compiled modules."""
+    source = ROOT / package / 'src'
+    return ['.'.join(path.relative_to(source).with_suffix('').parts) for path in sorted(source.rglob('*.pyx'))]
 
 
 def run_types(session: nox.Session) -> None:
     session.run('mypy')
-    source = ROOT / 'packages/rp-agent/src'
-    extensions = ['.'.join(path.relative_to(source).with_suffix('').parts) for path in sorted(source.rglob('*.pyx'))]
-    session.run('stubtest', *extensions)
+    session.run('stubtest', *(name for package in COMPILED for name in extensions(package)))
+
+
+def run_checked(session: nox.Session, kind: str, modules: list[str], **environ: str) -> None:
+    """Run the tests that name one of the compiled `modules`, which are built as `kind` apart from the source tree."""
+    install_editable(session, *TEST_TOOLS)
+    places = []
+    for package in COMPILED:
+        places.append(str(Path(session.cache_dir).resolve() / kind / package))
+        session.run('python', f'{package}/setup.py', '--quiet', 'build', '--build-lib', places[-1],
+                    env={'RP_BUILD': kind})
+    tests = [str(path) for path in sorted(ROOT.glob('packages/*/tests/test_*.py'))
+             if any(name in path.read_text() for name in modules)]
+    environ['PYTHONPATH'] = os.pathsep.join(places)  # they go before what is installed
+    # what a sanitizer writes before it ends the process must not be lost with pytest's record of file descriptors
+    session.run('python', '-m', 'pytest', '--capture=sys', *tests, *session.posargs, env=environ)
+
+
+def sanitizers() -> list[str]:
+    """Paths of the libraries that code with AddressSanitizer needs, as far as gcc has them."""
+    if not shutil.which('gcc'):
+        return []
+    paths = [subprocess.run(['gcc', f'-print-file-name={name}'], capture_output=True, text=True).stdout.strip()
+             for name in SANITIZERS]
+    return [path for path in paths if os.path.isabs(path)]
 
 
 @nox.session
@@ -89,6 +120,8 @@ def tests(session: nox.Session) -> None:
     run_lint(session)
     run_types(session)
     session.run('pytest', *session.posargs)
+    session.notify('debug')
+    session.notify('asan')
     for version in OTHERS:
         session.notify(f'smoke({version})')
 
@@ -123,6 +156,28 @@ def fault(session: nox.Session) -> None:
 
 
 @nox.session
+def debug(session: nox.Session) -> None:
+    """The tests of compiled code, built with bounds checks and UndefinedBehaviorSanitizer."""
+    run_checked(session, 'debug', [name for package in COMPILED for name in extensions(package)])
+
+
+@nox.session
+def asan(session: nox.Session) -> None:
+    """The tests of compiled code that starts no programs, built with AddressSanitizer as well.
+
+    A new process shares the memory of its parent until it executes its program, and AddressSanitizer takes what that
+    leaves on the stack for an error.
+    """
+    found = sanitizers()
+    if len(found) < len(SANITIZERS):
+        session.skip('gcc has no AddressSanitizer here')
+    modules = [name for package in COMPILED for name in extensions(package) if name != LAUNCHER]
+    # Python's own allocator would hide what happens inside its blocks; what Python keeps to its end is no leak
+    run_checked(session, 'asan', modules, LD_PRELOAD=os.pathsep.join(found), ASAN_OPTIONS='detect_leaks=0',
+                PYTHONMALLOC='malloc')
+
+
+@nox.session
 def packaging(session: nox.Session) -> None:
     """Build, inspect and install wheels and sdists, alone and beside other packages."""
     install_editable(session, *TEST_TOOLS)
@@ -145,9 +200,11 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure sessions on this machine; figures and options of benchmarks/local.py go after `--`."""
-    install_editable(session)
-    session.run('python', 'benchmarks/local.py', *session.posargs)
+    """Measure on this machine: `-- local` (default), `tasks`, `peers` or `hotspots`, and options of that script."""
+    install_editable(session, 'py-spy')
+    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing'}
+    script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
+    session.run('python', f'benchmarks/{script}.py', *options)
 
 
 @nox.session

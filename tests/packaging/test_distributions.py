@@ -123,10 +123,9 @@ def test_wheel_holds_the_modules_and_their_data_and_nothing_else(dist: Dist) -> 
     assert {name.split('.')[0] + '.pyx' for name in compiled} == {n for n in files(source) if n.endswith('.pyx')}
 
 
-def test_extensions_are_typed(dists: Dists) -> None:
-    names = zipfile.ZipFile(dists['rp-agent'].wheel).namelist()
+def test_extensions_are_typed(dist: Dist) -> None:
+    names = zipfile.ZipFile(dist.wheel).namelist()
     compiled = {name.split('.')[0] for name in names if name.endswith('.so')}
-    assert compiled
     assert compiled <= {name.removesuffix('.pyi') for name in names}
 
 
