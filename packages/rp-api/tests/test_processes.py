@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -121,6 +121,22 @@ def test_kill_tree_finds_the_session_of_a_leader_that_has_ended(spawned: Spawned
     spawned.popens[0].wait()
     assert kill_tree([leader], signal.SIGTERM) == [left]
     assert spawned.ended(left)
+
+
+def test_kill_tree_kills_what_it_stopped(spawned: Spawned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with a session of its own loses its parent between being stopped and being killed."""
+    parent, child = spawned.shell('setsid sh -c "echo \\$\\$; exec sleep 1000" & wait')
+    signal_tree = processes._signal_tree
+
+    def parent_ends(roots: Collection[int], sig: int) -> dict[int, Process]:
+        if sig == signal.SIGKILL:
+            os.kill(parent, signal.SIGKILL)
+            spawned.popens[0].wait()
+        return signal_tree(roots, sig)
+
+    monkeypatch.setattr(processes, '_signal_tree', parent_ends)
+    assert kill_tree([parent], signal.SIGKILL) == [child]
+    assert spawned.ended(child)
 
 
 def test_kill_tree_with_a_signal_that_does_not_end(spawned: Spawned) -> None:

@@ -123,9 +123,19 @@ def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
     wanted = frozenset(roots) - {0}
     if not wanted:
         return []
-    if sig == signal.SIGKILL:
-        _repeat(partial(_signal_tree, wanted, signal.SIGSTOP))
-    return sorted(_signal_tree(wanted, sig))
+    if sig != signal.SIGKILL:
+        return sorted(_signal_tree(wanted, sig))
+    stopped: dict[int, Process] = {}
+    for _ in range(_ROUNDS):
+        new = _signal_tree(wanted, signal.SIGSTOP)
+        if new.keys() <= stopped.keys():
+            break
+        stopped |= new
+    killed = set(_signal_tree(wanted, sig))
+    # one that has lost its parent meanwhile is not in the tree any more, and would stay stopped for ever
+    killed |= {pid for pid, process in stopped.items()
+               if pid not in killed and _send(pid, sig, partial(_same, process))}
+    return sorted(killed)
 
 
 def sweep(environ_match: Mapping[str, str | Collection[str]], sig: int) -> list[int]:
@@ -152,11 +162,12 @@ def _repeat(once: Callable[[], set[int]]) -> set[int]:
     return found
 
 
-def _signal_tree(roots: Collection[int], sig: int) -> set[int]:
+def _signal_tree(roots: Collection[int], sig: int) -> dict[int, Process]:
+    """Signal a tree once; gives the processes that it was sent to."""
     table = process_table()
     # parents first: a shell whose command was ended goes on with the next one
     found = sorted(tree(roots, table), key=lambda pid: (table[pid].started, pid))
-    return {pid for pid in found if _send(pid, sig, partial(_same, table[pid]))}
+    return {pid: table[pid] for pid in found if _send(pid, sig, partial(_same, table[pid]))}
 
 
 def _same(process: Process) -> bool:
