@@ -101,16 +101,27 @@ def wait_until(condition: Callable[[], Any], timeout: float = 10.0, what: str = 
     return result
 
 
+def told(process: Path) -> bytes:
+    """The environment and the command line of a process, which `process` stands for in /proc; empty if it is gone."""
+    try:
+        return (process / 'environ').read_bytes() + (process / 'cmdline').read_bytes()
+    except OSError:   # or it is not ours
+        return b''
+
+
 def processes_with(*texts: str) -> dict[int, str]:
-    """The command lines of all processes, but this one, that have a text in their environment or command line."""
+    """The command lines of all processes, but this one, that have a text in their environment or command line.
+
+    A process that has not executed its program yet looks like its parent, whose memory it uses, and is left out.
+    """
     found = {}
     for path in Path('/proc').iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
             try:
-                if (path / 'stat').read_text().rpartition(')')[2].split()[0] == 'Z':
-                    continue
-                content = (path / 'environ').read_bytes() + (path / 'cmdline').read_bytes()
-                if any(text.encode() in content for text in texts):
+                state, parent = (path / 'stat').read_text().rpartition(')')[2].split()[:2]
+                content = told(path)
+                same = content == told(path.parent / parent)
+                if state != 'Z' and not same and any(text.encode() in content for text in texts):
                     found[int(path.name)] = (path / 'cmdline').read_bytes().replace(b'\0', b' ').decode()
             except OSError:   # it has ended, or is not ours
                 continue
