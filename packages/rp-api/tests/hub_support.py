@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rp_api.coordination import hub, hub_file
+from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Connection, Submission, Update
 from rp_api.coordination.embedded import HubAddress, HubAgentConnection, HubClientConnection
 from rp_api.coordination.process import HubProcess
@@ -76,6 +78,11 @@ class Party:
         """Wait until the hub has everything that was sent."""
         self.until(lambda: self.connection.settled)
 
+    def until_stopped(self) -> None:
+        """Wait until the loop has ended, which was told to."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
     def attach(self, connection: Connection) -> None:
         """Keep what a connection reports."""
         self.connection = connection
@@ -132,9 +139,10 @@ class Client(Party):
 class Agent(Party):
     """An agent that keeps what it gets, in order: descriptions by `tasks`, uids and command names by `order`."""
 
-    def __init__(self, address: HubAddress, pilot: str) -> None:
+    def __init__(self, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
         super().__init__()
         self.pilot = pilot
+        self.agent = agent
         self.tasks: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
         self.order: list[str] = []
@@ -142,7 +150,7 @@ class Agent(Party):
         self.do(self._connect, address)
 
     def _connect(self, address: HubAddress) -> None:
-        connection = HubAgentConnection(self.loop, address, self.pilot)
+        connection = HubAgentConnection(self.loop, address, self.pilot, self.agent)
         self.attach(connection)
         connection.on_tasks = self._on_tasks
         connection.on_command = self._on_command
@@ -171,22 +179,21 @@ class Agent(Party):
 class Site:
     """A hub with its parties; `close` ends whatever is left."""
 
-    def __init__(self, directory: Path, orphan_timeout: float = 60.0) -> None:
+    def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
-        self.hub = HubProcess('session', directory, orphan_timeout)
+        self.hub = HubProcess('session', directory, Settings(**settings))
         self.runtime_dir = Path(self.hub.address.endpoint.removeprefix('ipc://')).parent
         self._parties: list[Party] = []
 
     def start(self) -> Site:
         self.hub.start()
-        self.hub.wait_ready()
         return self
 
     def client(self, address: HubAddress | None = None) -> Client:
         return self._add(Client(address or self.hub.address))
 
-    def agent(self, pilot: str, address: HubAddress | None = None) -> Agent:
-        return self._add(Agent(address or self.hub.agent_address, pilot))
+    def agent(self, pilot: str, address: HubAddress | None = None, agent: str = 'agent_0') -> Agent:
+        return self._add(Agent(address or self.hub.agent_address, pilot, agent))
 
     def _add(self, party: Any) -> Any:
         self._parties.append(party)
@@ -213,6 +220,32 @@ class Site:
         assert not self.runtime_dir.exists()
 
 
+class HubHere:
+    """A hub in a thread of this process, where it can be tampered with; ends by itself, which is waited for."""
+
+    def __init__(self, directory: Path, **settings: float) -> None:
+        self._config = hub_file.new_config('session', directory, Settings(**settings))
+        self.address = hub_file.address(self._config, 'client')
+        self.agent_address = hub_file.address(self._config, 'agent')
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        hub.serve(self._config | {'fresh': True}, lambda endpoints: self._ready.set())
+
+    def until_ended(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> HubHere:
+        self._thread.start()
+        assert self._ready.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.until_ended()
+
+
 MakeSite = Callable[..., Site]
 
 
@@ -221,7 +254,7 @@ def sites(directory: Path) -> Iterator[MakeSite]:
     """A maker of sites in a directory; all are closed at the end."""
     made: list[Site] = []
 
-    def make(**options: float) -> Site:
+    def make(**options: Any) -> Site:
         made.append(Site(directory, **options))
         return made[-1]
 

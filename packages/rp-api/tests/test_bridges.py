@@ -16,6 +16,7 @@ import pytest
 import zmq
 
 from rp_api.errors import CoordinationError
+from rp_api.mesh import bridge as bridges
 from rp_api.mesh import flow, keys
 from rp_api.mesh.bridge import PubSubBridge, QueueBridge
 from rp_api.mesh.channel import Publisher, QueueGetter, QueuePutter, Subscriber
@@ -574,6 +575,33 @@ class TestAccess:
         assert putter.pending == 1
         assert impostor.pending == 0
         assert 'cannot connect to' in caplog.text
+
+
+def test_a_bridge_knows_only_so_many_peers(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridges, 'PEERS', 2)
+    bridge, box = mesh.bridge(), Box()
+    mesh.eager(bridge.address, box)
+    putter = mesh.putter(bridge.address)
+    putter.put(uids(0, 1))
+    box.wait(1)
+    mesh.putter(bridge.address)
+    (reason,) = mesh.refusals.wait(1)[0]
+    assert 'has 2 peers already' in reason
+    mesh.call(putter.close)
+    mesh.until(lambda: not bridge._putters, 'one has left')
+    mesh.putter(bridge.address).put(uids(1, 2))
+    assert numbers(box.wait(2)) == [0, 1]
+
+
+def test_strangers_are_counted(mesh: Mesh, caplog: pytest.LogCaptureFixture) -> None:
+    bridge = mesh.bridge('tcp://127.0.0.1')
+    host, _, port = bridge.address.removeprefix('tcp://').rpartition(':')
+    for _ in range(5):
+        with sockets.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b'GET / HTTP/1.0')
+    mesh.until(lambda: bridge.strangers == 5, 'all are counted')
+    told = [record.getMessage().rpartition('(')[2] for record in caplog.records if 'stranger' in record.getMessage()]
+    assert told == ['1 so far)', '2 so far)', '4 so far)']
 
 
 class TestAddresses:

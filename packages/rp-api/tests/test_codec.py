@@ -181,3 +181,16 @@ def test_broken_messages_are_refused(data: bytes) -> None:
 def test_bulks_of_something_else_are_refused(shared: Any, body: Any) -> None:
     with pytest.raises(CoordinationError, match='an item is a mapping'):
         codec.unpack_bulk(codec.pack(shared), [codec.pack(body)])
+
+
+@pytest.mark.parametrize('depth', [100, 600, 1024, 5000])
+def test_a_bulk_that_is_nested_deeply_is_unpacked_or_refused(depth: int) -> None:
+    """How deep is too deep for packing, which has a part in this, depends on the release of msgpack."""
+    shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
+    try:
+        items = codec.unpack_bulk(shared, [b'\x80', b'\x80'])
+    except CoordinationError:
+        assert depth > 500
+    else:
+        assert depth < 5000
+        assert items[0] == items[1]

@@ -9,20 +9,20 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
-from hub_support import PATIENCE, Client, MakeSite, Proxy, Site, sites, uids
+from hub_support import PATIENCE, Client, HubHere, MakeSite, Proxy, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import embedded, hub
+from rp_api.coordination import embedded, watch
 from rp_api.coordination.contract import PROTOCOL, Submission, Update
 from rp_api.coordination.embedded import HubAddress
 from rp_api.coordination.store import Store
 from rp_api.mesh import codec, keys
-from rp_api.mesh.loop import Loop
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.fault]
 
@@ -39,9 +39,11 @@ loop = Loop()
 if orders['role'] == 'client':
     connection = embedded.HubClientConnection(loop, address, 'session')
     connection.insert_pilots({pilot: {} for pilot in orders['tasks']})
+    connection.note('tmgr.0000', {'scheduler': 'x'})
     for pilot, uids in orders['tasks'].items():
         if uids:
-            connection.insert_tasks(pilot, [Submission(uid, {}) for uid in uids])
+            tasks = [Submission(uid, {'executable': f'/bin/{uid}'}) for uid in uids]
+            connection.insert_tasks(pilot, tasks, 'tmgr.0000')
 else:
     connection = embedded.HubAgentConnection(loop, address, orders['pilot'])
     connection.update_pilots([Update(orders['pilot'], 'PMGR_ACTIVE')])
@@ -334,22 +336,25 @@ def works(site: Site) -> None:
     client.until(lambda: client.tasks)
 
 
-HELLO = {'protocol': PROTOCOL, 'role': 'agent', 'uid': 'raw', 'host': 'elsewhere', 'pid': 1, 'instance': 'i',
-         'since': 0, 'settled': 0}
+HELLO = {'protocol': PROTOCOL, 'role': 'agent', 'uid': 'raw', 'agent': 'agent_0', 'host': 'elsewhere',
+         'host_name': 'node', 'pid': 1, 'instance': 'i', 'since': 0, 'others': 0, 'settled': 0, 'hold': False,
+         'recover': False}
 
 BROKEN: list[bytes | list[bytes]] = [
     b'', b'\xc1', b'garbage', [b'two', b'frames'], *map(codec.pack, [
         1, None, {}, [], [0], ['0', 'ping'], [0, 1], [-1, 'ping'], [True, 'ping'], [0, 'hello'], [0, 'hello', 1],
         [0, 'hello', {}], [0, 'hello', HELLO, 'more'],
         *([0, 'hello', HELLO | {name: value}] for name, value in [
-            ('role', 'boss'), ('role', ['client']), ('uid', None), ('host', 1), ('pid', -1), ('pid', 0), ('pid', 2**40),
-            ('pid', 'one'), ('since', -1), ('since', 2**64 - 1), ('settled', 1.5), ('instance', b'')])])]
+            ('role', 'boss'), ('role', 'client'), ('role', ['client']), ('uid', None), ('host', 1), ('pid', -1),
+            ('pid', 0), ('pid', 2**40), ('pid', 'one'), ('since', -1), ('since', 2**64 - 1), ('settled', 1.5),
+            ('instance', b'')])])]
 
 BROKEN_OPERATIONS: list[list[Any]] = [
-    ['nope'], ['turn'], ['__class__'], ['hello_'], ['seen', 1], ['ping', 1], ['bye', 'bye'],
-    ['tasks'], ['tasks', 1, 2], ['tasks', 'p', b'', 1], ['tasks', 'p', b'', [['a']]], ['tasks', 'p', b'', {'a': b''}],
-    ['tasks', 'p', b'', [['a', 'text']]], ['pilots', [[None, b'']]], ['pilots', [['\udcff', b'']]],
-    ['command', 'p', 'text'], ['command', 'p'], ['update_pilots', [[1, 2, 3]]], ['update_pilots', None],
+    ['nope'], ['turn'], ['__class__'], ['hello_'], ['seen', 1], ['ping', 1], ['hold', 1], ['hold', None],
+    ['bye', 'bye'],
+    ['pilots', [['stolen', b'']]], ['tasks', 'p', '', b'', [['a', b'']]], ['command', 'p', b''], ['note', 'k', b''],
+    ['bind', 'p', ['a']], ['recover', 0], ['detach'], ['update_pilots', [[1, 2, 3]]], ['update_pilots', None],
+    ['update_pilots', [['raw', '\udcff', None]]], ['update_tasks', [['\udcff', 'DONE', None]]],
     ['update_tasks', [['a', 'NOWHERE', None]]], ['update_tasks', [['a', states.PMGR_ACTIVE, None]]],
     ['update_tasks', [['a', 'DONE', {}]]]]
 
@@ -382,14 +387,14 @@ def test_malformed_messages_of_a_peer_with_good_keys_do_no_harm(site: Site) -> N
             socket.send(codec.pack([number, *operation]))
             socket.send(codec.pack([0, *operation]))
         last = len(BROKEN_OPERATIONS) + 1
-        socket.send(codec.pack([last, 'pilots', [['good', b'\x80']]]))
+        socket.send(codec.pack([last, 'update_tasks', []]))
         while receive() != ['ack', last]:
             pass
     finally:
         socket.close(linger=0)
         context.term()
     works(site)
-    assert pilots(site) == ['good', 'works']
+    assert pilots(site) == ['works']
 
 
 def test_a_peer_that_says_hello_again_and_again_uses_nothing_up(site: Site) -> None:
@@ -487,36 +492,38 @@ def test_a_client_that_comes_in_time_takes_over(make_site: MakeSite, victims: li
 def test_a_hub_does_not_wait_for_agents_that_were_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                tasks: int) -> None:
     """The application dies between the submission of a pilot and the start of its agent."""
-    monkeypatch.setattr(hub, 'ARRIVAL', 0.2)
-    store = Store(tmp_path / 'hub.db')
-    store.insert_pilots([('p0', b'')])
-    store.insert_tasks('p0', b'', [(uid, b'') for uid in uids(tasks)])
-    lose_a_client(monkeypatch, store, 0.1)
+    monkeypatch.setattr(watch, 'ARRIVAL', 0.2)
+    with lost_client(tmp_path, monkeypatch, orphan_timeout=0.1) as client:
+        client.do(client.connection.insert_pilots, {'p0': {}})
+        client.submit('p0', uids(tasks))
     database = sqlite3.connect(tmp_path / 'hub.db')
     assert database.execute('SELECT state FROM pilots').fetchall() == [(states.FAILED,)]
+    assert b'the agent of p0 never came' in database.execute('SELECT info FROM pilots').fetchone()[0]
     database.close()
 
 
 def test_a_silent_client_on_another_host_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lose_a_client(monkeypatch, Store(tmp_path / 'hub.db'), 0.0)
+    with lost_client(tmp_path, monkeypatch, orphan_timeout=0.0):
+        pass
 
 
-def lose_a_client(monkeypatch: pytest.MonkeyPatch, store: Store, orphan_timeout: float) -> None:
-    """Run a hub in this process that hears of a client once, and then nothing more, until it ends."""
-    monkeypatch.setattr(hub, 'LEASE', 0.1)
-    loop = Loop()
-    context = zmq.Context()
-    router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
-    try:
-        router.bind('inproc://hub')
-        dealer.connect('inproc://hub')
-        hub.Hub(loop, router, store, orphan_timeout)
-        dealer.send(codec.pack([0, 'hello', HELLO | {'role': 'client'}]))
-        loop.run()   # until the hub has nobody to serve
-        assert codec.unpack(dealer.recv(zmq.NOBLOCK))[0] == 'welcome'
-    finally:
-        router.close(linger=0)
-        dealer.close(linger=0)
-        context.term()
-        store.close()
-        loop.close()
+def test_a_hub_whose_client_never_comes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, 'ARRIVAL', 0.2)
+    with HubHere(tmp_path, orphan_timeout=0.1):
+        pass
+
+
+@contextmanager
+def lost_client(directory: Path, monkeypatch: pytest.MonkeyPatch, orphan_timeout: float) -> Iterator[Client]:
+    """A client elsewhere of a hub in this process; at the end, it is not heard any more, and the hub has ended."""
+    monkeypatch.setattr(embedded, 'host_id', lambda: 'elsewhere')
+    monkeypatch.setattr(embedded, 'PING', 0.05)
+    with HubHere(directory, lease=0.5, orphan_timeout=orphan_timeout) as here:
+        client = Client(here.address)
+        try:
+            yield client
+            client.until_settled()
+            monkeypatch.setattr(embedded, 'PING', 1000)
+            here.until_ended()
+        finally:
+            client.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rp_api import states
-from rp_api.coordination import store as module
+from rp_api.coordination import database as module
 from rp_api.coordination.store import Store
 from rp_api.errors import StateError
 
@@ -38,9 +39,9 @@ def store(path: Path) -> Iterator[Store]:
 def filled(store: Store) -> Store:
     """Two pilots, three tasks: a and c for p0, b for p1."""
     store.insert_pilots([('p0', b'pilot 0'), ('p1', b'pilot 1')])
-    store.insert_tasks('p0', b'shared', [('a', b'A')])
-    store.insert_tasks('p1', b'other', [('b', b'B')])
-    store.insert_tasks('p0', b'third', [('c', b'C')])
+    store.tasks.insert('p0', '', b'shared', [('a', b'A')])
+    store.tasks.insert('p1', '', b'other', [('b', b'B')])
+    store.tasks.insert('p0', '', b'third', [('c', b'C')])
     store.commit()
     return store
 
@@ -58,29 +59,33 @@ def pilot_states(path: Path) -> dict[str, str]:
 
 
 def move(store: Store, uid: str, state: str, info: bytes | None = None, *, announce: bool = True) -> None:
-    store.update_tasks([(uid, state, info)], announce=announce)
+    if announce:
+        pilot = {row[0]: row[1] for row in store.results()}.get(uid, '')
+        store.tasks.report([(uid, state, info)], pilot)
+    else:
+        store.tasks.update([(uid, state, info)])
 
 
 # what goes in
 
 
 def test_tasks_come_out_in_the_order_in_which_they_came(filled: Store) -> None:
-    rows, upto = filled.new_tasks('p0', 0, 10)
-    assert [(uid, filled.shared(shared), description) for _, uid, shared, description in rows] == [
+    rows, upto = filled.tasks.new('p0', 0, 10)
+    assert [(uid, filled.tasks.shared(shared), description) for _, uid, shared, description in rows] == [
         ('a', b'shared', b'A'), ('c', b'third', b'C')]
     assert upto == filled.rev
-    assert [row[1] for row in filled.new_tasks('p1', 0, 10).rows] == ['b']
-    assert filled.new_tasks('nobody', 0, 10) == ([], filled.rev)
+    assert [row[1] for row in filled.tasks.new('p1', 0, 10).rows] == ['b']
+    assert filled.tasks.new('nobody', 0, 10) == ([], filled.rev)
 
 
 def test_what_is_there_already_stays_as_it_is(filled: Store) -> None:
     move(filled, 'a', states.AGENT_EXECUTING)
-    filled.insert_tasks('p1', b'new', [('a', b'changed'), ('d', b'D')])
+    filled.tasks.insert('p1', '', b'new', [('a', b'changed'), ('d', b'D')])
     filled.insert_pilots([('p0', b'changed')])
     filled.commit()
     assert state_of(filled, 'a') == (states.AGENT_EXECUTING, None)
-    assert [row[1] for row in filled.new_tasks('p0', 0, 10).rows] == ['a', 'c']
-    assert [row[1] for row in filled.new_tasks('p1', 0, 10).rows] == ['b', 'd']
+    assert [row[1] for row in filled.tasks.new('p0', 0, 10).rows] == ['a', 'c']
+    assert [row[1] for row in filled.tasks.new('p1', 0, 10).rows] == ['b', 'd']
     assert len(filled.live_pilots()) == 2
 
 
@@ -124,10 +129,12 @@ def test_what_is_known_stays_known_unless_there_is_news(filled: Store) -> None:
 
 @pytest.mark.parametrize(('first', 'second'), list(itertools.permutations(states.FINAL, 2)))
 def test_final_states_change_as_the_model_says(filled: Store, path: Path, first: str, second: str) -> None:
-    for model, update in ((states.TASK, filled.update_tasks), (states.PILOT, filled.update_pilots)):
-        uid = 'a' if model is states.TASK else 'p0'
-        update([(uid, first, None)], announce=True)
-        update([(uid, second, None)], announce=True)
+    for model in (states.TASK, states.PILOT):
+        for state in (first, second):
+            if model is states.TASK:
+                move(filled, 'a', state)
+            else:
+                filled.update_pilots([('p0', state, None)], announce=True)
         filled.commit()
         found = state_of(filled, 'a')[0] if model is states.TASK else pilot_states(path)['p0']
         try:
@@ -139,21 +146,21 @@ def test_final_states_change_as_the_model_says(filled: Store, path: Path, first:
 
 def test_an_unknown_state_is_refused_and_changes_nothing(filled: Store) -> None:
     with pytest.raises(StateError, match='NOWHERE'):
-        filled.update_tasks([('a', states.DONE, None), ('c', 'NOWHERE', None)], announce=True)
+        filled.tasks.report([('a', states.DONE, None), ('c', 'NOWHERE', None)], 'p0')
     assert state_of(filled, 'a')[0] == states.AGENT_STAGING_INPUT_PENDING
 
 
 def test_an_update_of_an_unknown_task_changes_nothing(filled: Store) -> None:
     move(filled, 'nobody', states.DONE)
     assert [row[0] for row in filled.results()] == ['a', 'b', 'c']
-    assert filled.tasks_since(0, 10).rows == []
+    assert filled.tasks.since(0, 10).rows == []
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(news=st.lists(st.sampled_from(states.TASK.names), max_size=8))
 def test_states_follow_the_model_whatever_is_reported(filled: Store, news: list[str]) -> None:
     uid = f'h{filled.rev}'
-    filled.insert_tasks('p0', b'', [(uid, b'')])
+    filled.tasks.insert('p0', '', b'', [(uid, b'')])
     expected = states.AGENT_STAGING_INPUT_PENDING
     for state in news:
         move(filled, uid, state)
@@ -168,18 +175,18 @@ def test_states_follow_the_model_whatever_is_reported(filled: Store, news: list[
 def test_only_announced_changes_are_fed(filled: Store) -> None:
     move(filled, 'a', states.DONE, announce=False)
     move(filled, 'b', states.DONE, b'info')
-    rows, upto = filled.tasks_since(0, 10)
+    rows, upto = filled.tasks.since(0, 10)
     assert [row[1:] for row in rows] == [('b', states.DONE, b'info')]
-    assert filled.tasks_since(upto, 10).rows == []
+    assert filled.tasks.since(upto, 10).rows == []
 
 
 def test_a_change_is_fed_once_in_the_order_of_the_last_changes(filled: Store) -> None:
     for uid, state in (('a', states.AGENT_EXECUTING), ('b', states.AGENT_EXECUTING), ('a', states.DONE)):
         move(filled, uid, state)
-    rows, upto = filled.tasks_since(0, 10)
+    rows, upto = filled.tasks.since(0, 10)
     assert [row[1:3] for row in rows] == [('b', states.AGENT_EXECUTING), ('a', states.DONE)]
     move(filled, 'b', states.FAILED)
-    assert [row[1:3] for row in filled.tasks_since(upto, 10).rows] == [('b', states.FAILED)]
+    assert [row[1:3] for row in filled.tasks.since(upto, 10).rows] == [('b', states.FAILED)]
 
 
 def test_changes_of_pilots_are_fed(filled: Store) -> None:
@@ -191,25 +198,25 @@ def test_changes_of_pilots_are_fed(filled: Store) -> None:
 
 def test_tasks_that_have_left_the_agent_are_not_fed_to_one(filled: Store) -> None:
     move(filled, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
-    assert [row[1] for row in filled.new_tasks('p0', 0, 10).rows] == ['c']
+    assert [row[1] for row in filled.tasks.new('p0', 0, 10).rows] == ['c']
     move(filled, 'c', states.CANCELED, announce=False)
-    assert filled.new_tasks('p0', 0, 10).rows == []
+    assert filled.tasks.new('p0', 0, 10).rows == []
 
 
-@pytest.mark.parametrize('feed', ['new_tasks', 'new_commands', 'tasks_since', 'pilots_since'])
+@pytest.mark.parametrize('feed', ['tasks.new', 'new_commands', 'tasks.since', 'pilots_since'])
 def test_a_batch_has_a_limit_and_says_how_far_it_goes(store: Store, feed: str) -> None:
     for number in range(10):
         uid = f'u{number}'
         store.insert_pilots([(uid, b'')])
-        store.insert_tasks('p', b'', [(uid, b'')])
+        store.tasks.insert('p', '', b'', [(uid, b'')])
         store.insert_command('p', uid.encode())
     for number in range(10):
         uid = f'u{number}'
         store.update_pilots([(uid, states.PMGR_ACTIVE, None)], announce=True)
         move(store, uid, states.AGENT_EXECUTING)
-    arguments = ('p',) if feed.startswith('new') else ()
+    arguments = ('p',) if 'new' in feed else ()
     seen, since = [], 0
-    while (batch := getattr(store, feed)(*arguments, since, 4)).rows:
+    while (batch := attrgetter(feed)(store)(*arguments, since, 4)).rows:
         assert len(batch.rows) <= 4
         seen += batch.rows
         since = batch.upto
@@ -220,37 +227,37 @@ def test_a_batch_has_a_limit_and_says_how_far_it_goes(store: Store, feed: str) -
 
 def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, 'MANY_BYTES', 100)
-    store.insert_tasks('p', b'', [(f't{number}', b'x' * 60) for number in range(4)] + [('big', b'x' * 1000)])
-    rows, upto = store.new_tasks('p', 0, 10)
+    store.tasks.insert('p', '', b'', [(f't{number}', b'x' * 60) for number in range(4)] + [('big', b'x' * 1000)])
+    rows, upto = store.tasks.new('p', 0, 10)
     assert [row[1] for row in rows] == ['t0', 't1']
     assert upto == rows[-1][0]
-    rows, upto = store.new_tasks('p', upto, 10)
+    rows, upto = store.tasks.new('p', upto, 10)
     assert [row[1] for row in rows] == ['t2', 't3']
-    assert [row[1] for row in store.new_tasks('p', upto, 10).rows] == ['big']
+    assert [row[1] for row in store.tasks.new('p', upto, 10).rows] == ['big']
 
 
 # counts
 
 
 def test_unfinished_are_the_tasks_that_live_pilots_still_have(filled: Store) -> None:
-    assert filled.unfinished() == 3
+    assert filled.tasks.unfinished()
     move(filled, 'a', states.AGENT_STAGING_OUTPUT)
-    assert filled.unfinished() == 3
+    assert filled.tasks.unfinished()
     move(filled, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
-    assert filled.unfinished() == 2
+    assert filled.tasks.unfinished()
     move(filled, 'c', states.FAILED)
-    assert filled.unfinished() == 1
+    assert filled.tasks.unfinished()
     filled.update_pilots([('p1', states.FAILED, None)], announce=True)
-    assert filled.unfinished() == 0
-    filled.insert_tasks('never heard of', b'', [('lost', b'')])
-    assert filled.unfinished() == 0
+    assert not filled.tasks.unfinished()
+    filled.tasks.insert('never heard of', '', b'', [('lost', b'')])
+    assert not filled.tasks.unfinished()
 
 
 def test_live_pilots_are_those_that_are_not_final(filled: Store) -> None:
     filled.update_pilots([('p0', states.PMGR_ACTIVE, None)], announce=True)
     assert sorted(filled.live_pilots()) == ['p0', 'p1']
     filled.update_pilots([('p0', states.DONE, None)], announce=True)
-    assert filled.live_pilots() == ['p1']
+    assert filled.live_pilots() == {'p1': states.NEW}
 
 
 # what survives
@@ -261,25 +268,25 @@ def test_a_reopened_file_has_everything_and_goes_on_counting(filled: Store, path
     filled.close()
     again = Store(path)
     try:
-        assert [row[1] for row in again.new_tasks('p0', 0, 10).rows] == ['a', 'c']
+        assert [row[1] for row in again.tasks.new('p0', 0, 10).rows] == ['a', 'c']
         assert again.rev == filled.rev
-        again.insert_tasks('p0', b'', [('d', b'')])
-        assert again.new_tasks('p0', filled.rev, 10).rows[0][1] == 'd'
+        again.tasks.insert('p0', '', b'', [('d', b'')])
+        assert again.tasks.new('p0', filled.rev, 10).rows[0][1] == 'd'
     finally:
         again.close()
 
 
 def test_revisions_that_had_no_effect_are_not_used_again(filled: Store, path: Path) -> None:
     """A reader has seen them; what would get their numbers would never reach it."""
-    filled.insert_tasks('p0', b'', [('a', b''), ('c', b'')])
+    filled.tasks.insert('p0', '', b'', [('a', b''), ('c', b'')])
     move(filled, 'a', states.NEW)
     filled.commit()
-    seen = filled.new_tasks('p0', 0, 10).upto
+    seen = filled.tasks.new('p0', 0, 10).upto
     filled.close()
     again = Store(path)
     try:
-        again.insert_tasks('p0', b'', [('d', b'')])
-        assert [row[1] for row in again.new_tasks('p0', seen, 10).rows] == ['d']
+        again.tasks.insert('p0', '', b'', [('d', b'')])
+        assert [row[1] for row in again.tasks.new('p0', seen, 10).rows] == ['d']
     finally:
         again.close()
 
@@ -289,10 +296,10 @@ import os, signal, sys
 from rp_api.coordination.store import Store
 
 store = Store(sys.argv[1])
-store.insert_tasks('p0', b'', [('committed', b'')])
+store.tasks.insert('p0', '', b'', [('committed', b'')])
 store.commit()
-store.insert_tasks('p0', b'', [('not committed', b'')])
-store.update_tasks([('committed', 'DONE', None)], announce=True)
+store.tasks.insert('p0', '', b'', [('not committed', b'')])
+store.tasks.update([('committed', 'DONE', None)])
 os.kill(os.getpid(), signal.SIGKILL)
 '''
 
@@ -310,10 +317,10 @@ def test_after_a_kill_the_file_is_as_it_was_at_the_last_commit(path: Path) -> No
 def test_others_can_read_what_was_committed_while_the_hub_works(filled: Store, path: Path) -> None:
     reader = sqlite3.connect(f'file:{path}?mode=ro', uri=True)
     try:
-        filled.insert_tasks('p0', b'', [('d', b'')])
-        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY rev')] == ['a', 'b', 'c']
+        filled.tasks.insert('p0', '', b'', [('d', b'')])
+        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY id')] == ['a', 'b', 'c']
         filled.commit()
-        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY rev')] == ['a', 'b', 'c', 'd']
+        assert [uid for uid, in reader.execute('SELECT uid FROM tasks ORDER BY id')] == ['a', 'b', 'c', 'd']
     finally:
         reader.close()
 

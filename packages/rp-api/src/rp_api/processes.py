@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # a process may start another one just before it is signalled; more rounds than that mean a fork bomb
 _ROUNDS = 20
@@ -43,6 +44,26 @@ def pidfd_open(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None
+
+
+_left: set[int] = set()
+
+
+def leave(process: subprocess.Popen[Any]) -> None:
+    """Let a child go on without being waited for; `reap_left` clears up after it when it has ended."""
+    _left.add(process.pid)
+    process.returncode = 0   # else its object complains when it is deleted
+
+
+def reap_left() -> None:
+    """Reap the children that were left and have ended meanwhile."""
+    for pid in list(_left):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:   # somebody else has reaped it, or it is the child of the process that we were
+            ended = pid
+        if ended:
+            _left.discard(pid)
 
 
 def variable(pid: int, name: str) -> str:

@@ -1,12 +1,17 @@
 """The coordination contract: what the client and the agents can rely on, whichever backend carries it.
 
-- Tasks go in by the bulk and each is handed to exactly one agent: the one of the pilot that it is bound to.
-- Delivery is at least once, effects are exactly once: what is sent again after a restart of the hub is recognised by
-  its uid (tasks, pilots) or changes nothing (states only move forward).
-- What was accepted is kept until the session ends; a restarted hub serves it again.
-- Commands have no uids: after a restart of the hub one may arrive twice, so that obeying it again must do no harm.
+- Tasks go in by the bulk and each is handed to exactly one agent of the pilot that it is bound to.
+- Delivery is at least once, effects are exactly once: what is sent again is recognised by its uid (tasks, pilots,
+  commands) or changes nothing (states only move forward).
+- An update of a task counts only if it comes from the pilot that the task is bound to: a pilot that was given up, and
+  comes back when its tasks run elsewhere, changes nothing.
+- What was accepted is kept until the session ends. A backend that was restarted serves it again, and so does a client
+  that takes over the session of another one (`recover`).
+- An agent whose process has died, or that is silent for longer than its lease, is declared lost: its pilot becomes
+  FAILED, with the reason.
 - Nothing here blocks. All methods are called in the thread of the connection's event loop; all callbacks come there.
-- `room` is False while too much is on its way; `on_room` is called when more can be sent.
+- `room` is False while too much is on its way; `on_room` is called when more can be sent. An agent that has enough
+  tasks asks for no more (`hold`).
 """
 
 from __future__ import annotations
@@ -15,11 +20,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the messages between client, hub and agents; peers of another version are refused."""
 
 BULK = 1024
 """Most entities in one message."""
+
+UNBOUND = ''
+"""Stands for the pilot of a task that is not bound to one yet."""
+
+LEASE = 60.0
+"""Seconds after which a silent agent counts as lost, unless the session says otherwise."""
 
 
 class Update(NamedTuple):
@@ -35,6 +46,44 @@ class Submission(NamedTuple):
 
     uid: str
     description: Mapping[str, Any]
+
+
+class KnownPilot(NamedTuple):
+    """A pilot as the session has it: what it was inserted with, and the last update.
+
+    `new` tells that no client has confirmed this state.
+    """
+
+    uid: str
+    record: dict[str, Any]
+    state: str
+    info: dict[str, Any] | None
+    new: bool
+
+
+class KnownTask(NamedTuple):
+    """A task as the session has it: whose it is, where it is bound to, and the last update.
+
+    `attempts` counts how often it was bound to a pilot; `new` tells that no client has confirmed this state.
+    """
+
+    uid: str
+    owner: str
+    pilot: str
+    attempts: int
+    description: dict[str, Any]
+    state: str
+    info: dict[str, Any] | None
+    new: bool
+
+
+class Page(NamedTuple):
+    """A part of what a session holds: notes and pilots come with the first one, tasks in the order of submission."""
+
+    notes: dict[str, Any]
+    pilots: list[KnownPilot]
+    tasks: list[KnownTask]
+    last: bool
 
 
 def _nobody(*_: Any) -> None:
@@ -61,6 +110,10 @@ class Connection(ABC):
         """Whether everything that was sent has been accepted (and will survive a restart)."""
 
     @abstractmethod
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        """Call back as soon as everything that was sent until now has been accepted (which may be at once)."""
+
+    @abstractmethod
     def update_pilots(self, updates: Sequence[Update]) -> None:
         """Report states of pilots."""
 
@@ -83,21 +136,55 @@ class ClientConnection(Connection):
 
     @abstractmethod
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
-        """Make pilots known, by uid; must come before tasks for them."""
+        """Make pilots known, by uid, with a record of plain data; must come before tasks for them."""
 
     @abstractmethod
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission]) -> None:
-        """Hand at most `BULK` tasks to the agent of a pilot."""
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+        """Hand at most `BULK` tasks to a pilot (`UNBOUND`: to none, they are only kept); `owner` is kept with them."""
+
+    @abstractmethod
+    def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
+        """Hand at most `BULK` tasks that were inserted before to this pilot, as if they were new there.
+
+        Tasks that are bound to it already, and those that have left their agent, stay as they are.
+        """
 
     @abstractmethod
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
-        """Send a command to the agent of a pilot; commands and tasks arrive in the order in which they were sent."""
+        """Send a command to all agents of a pilot; what one client sends to one agent arrives in the order sent."""
+
+    @abstractmethod
+    def note(self, key: str, value: Any) -> None:
+        """Keep plain data under this key, in place of what was there; for the client that takes over (`recover`)."""
+
+    @abstractmethod
+    def recover(self, on_page: Callable[[Page], None]) -> None:
+        """Have everything that the session holds delivered page by page; `on_tasks` and `on_pilots` wait for the end.
+
+        To be called before anything else is sent.
+        """
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Close, but leave the session open: its pilots go on, and another client may take over."""
 
 
 class AgentConnection(Connection):
-    """The agent's side: gets tasks and commands, gives updates."""
+    """The agent's side: gets tasks and commands, gives updates. Tasks and commands come in the order they were sent."""
 
     def __init__(self) -> None:
         super().__init__()
         self.on_tasks: Callable[[list[dict[str, Any]]], None] = _nobody
         self.on_command: Callable[[dict[str, Any]], None] = _nobody
+
+    @abstractmethod
+    def hold(self, on: bool) -> None:
+        """Ask for no more tasks (what is on its way still comes), or ask for them again. Commands always come."""
+
+    @abstractmethod
+    def unsettled(self) -> list[Update]:
+        """The updates of tasks that have been sent, but not accepted; for an agent that has to end without."""
+
+    def remove_endpoint(self) -> None:
+        """Remove what a coordinator that is gone for good has left on this host, as nobody else is left to do so."""
+        return   # most leave nothing

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 import zmq
 
+from rp_api.coordination import wire
 from rp_api.coordination.contract import (
     BULK,
     PROTOCOL,
     AgentConnection,
     ClientConnection,
     Connection,
+    KnownPilot,
+    KnownTask,
+    Page,
     Submission,
     Update,
 )
@@ -70,27 +76,31 @@ class _HubConnection(Connection):
     It says hello on each new connection, and sends nothing else until it is welcome.
     """
 
-    def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, identity: str) -> None:
+    def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, agent: str = '') -> None:
         super().__init__()
         self._loop = loop
         self._endpoint = address.endpoint
-        self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'host': host_id(), 'pid': os.getpid(),
-                       'instance': os.urandom(8).hex()}
+        instance = os.urandom(8).hex()
+        self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
+                       'host_name': os.uname().nodename, 'pid': os.getpid(), 'instance': instance, 'hold': False,
+                       'recover': False}
         self._unsettled: deque[tuple[int, bytes]] = deque()
         self._number = 0
-        self._cursor = 0
+        self._cursors = 0, 0   # of tasks and of what else there is
         self._greeting = False
         self._welcome = False
         self._pidfd: int | None = None
         self._lost = False
         self._closed = False
         self._heard = time.monotonic()
+        self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
+        self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         own = keys.KeyPair(address.public.encode(), address.secret.encode())
         self._link = link.Connection(loop, zmq.DEALER, address.endpoint, own, address.server.encode(), self._context,
                                      self._receive, self._say_hello, self._on_refused)
         self._socket = self._link.socket
-        self._socket.setsockopt(zmq.IDENTITY, identity.encode())
+        self._socket.setsockopt(zmq.IDENTITY, instance.encode())
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RETRY
         self._link.open()
@@ -104,6 +114,12 @@ class _HubConnection(Connection):
     def settled(self) -> bool:
         return not self._unsettled
 
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        if self._unsettled:
+            self._awaited.append((self._number, callback))
+        else:
+            callback()
+
     def update_pilots(self, updates: Sequence[Update]) -> None:
         self._send('update_pilots', _packed(updates))
 
@@ -112,19 +128,25 @@ class _HubConnection(Connection):
             self._send('update_tasks', part)
 
     def remove_endpoint(self) -> None:
-        """Remove the directory of a local hub that is gone for good, when nobody else is left to do so."""
+        """Remove the socket of a local hub that is gone for good, and its directory if there is nothing else."""
         scheme, _, path = self._endpoint.partition('://')
         if scheme == 'ipc':
-            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+            with suppress(OSError):
+                os.unlink(path)
+            with suppress(OSError):
+                os.rmdir(os.path.dirname(path))
 
     def close(self) -> None:
+        self._leave('bye')
+
+    def _leave(self, farewell: str) -> None:
         if self._closed:
             return
         self._closed = True
         self._timer.cancel()
         if not self._welcome:   # the hub listens only to whom it knows
             self._say_hello()
-        self._post([0, 'bye'])
+        self._post([0, farewell])
         self._forget_hub()
         self._link.close(0 if self._lost else 0.5)
         self._context.term()
@@ -151,7 +173,8 @@ class _HubConnection(Connection):
         self._greeting = True
         self._welcome = False
         settled = self._unsettled[0][0] - 1 if self._unsettled else self._number
-        self._post([0, 'hello', self._hello | {'since': self._cursor, 'settled': settled}])
+        since, others = self._cursors
+        self._post([0, 'hello', self._hello | {'since': since, 'others': others, 'settled': settled}])
 
     def _receive(self) -> None:
         while not self._closed:
@@ -167,14 +190,27 @@ class _HubConnection(Connection):
         if not self._greeting:   # once is enough, however many messages the hub had to drop
             self._say_hello()
 
-    def _on_pong(self) -> None:
-        if self._lost and not self._greeting:   # it was only silent, and knows nothing of having been lost
+    def _on_pong(self, kept: int, since: int, others_since: int) -> None:
+        if self._greeting:
+            return
+        if self._lost:   # it was only silent, and knows nothing of having been lost
+            self._say_hello()
+            return
+        self._on_ack(kept)
+        self._compare((since, others_since))
+
+    def _compare(self, sent: tuple[int, int]) -> None:
+        """Have everything sent again that the hub has sent, and that has not come."""
+        if sent != self._cursors:
             self._say_hello()
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
+        if self._welcome:   # the answer to a hello that was said again
+            return
         self._greeting = False
         self._welcome = True
         self._forget_hub()
+        self.on_welcome(hub)
         if hub['host'] == host_id() and not self._watch(hub['pid']):
             return
         for _, data in self._unsettled:
@@ -194,29 +230,48 @@ class _HubConnection(Connection):
 
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
+        self._greeting, self._welcome = True, False   # nothing more is said
         self.on_refused(reason)
 
     def _on_ack(self, number: int) -> None:
         full = not self.room
+        if not self._unsettled or self._unsettled[0][0] > number:
+            return
         while self._unsettled and self._unsettled[0][0] <= number:
             self._unsettled.popleft()
+        while self._awaited and self._awaited[0][0] <= number:
+            self._awaited.popleft()[1]()
         if full or not self._unsettled:
             self.on_room()
 
-    def _on_feed(self, cursor: int, tasks: list[Any], others: list[Any]) -> None:
-        self._cursor = max(self._cursor, cursor)
-        self._take(tasks, others)
+    def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
+                 others: list[Any]) -> None:
+        own, others_own = self._cursors
+        if since > own or others_since > others_own:   # something in between got lost
+            self._on_who()
+            return
+        if upto > own or others_upto > others_own:   # else it has come before
+            self._cursors = max(upto, own), max(others_upto, others_own)
+            self._take(tasks, others)
         if not self._closed:
-            self._post([0, 'seen'])
+            self._post([0, 'seen', *self._cursors])
 
     @abstractmethod
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         """Take in what the hub has sent."""
 
+    @property
+    def _holds(self) -> bool:
+        """Whether the hub is to send nothing, but what is asked for."""
+        return bool(self._hello['hold'] or self._hello['recover'])
+
     def _ping(self) -> None:
         if self._pidfd is None and not self._lost and self._heard < time.monotonic() - SILENCE:
             self._hub_lost('it is silent')
-        self._post([0, 'ping'])
+        if self._greeting:   # the hello or the answer to it got lost, or takes long
+            self._say_hello()
+        else:
+            self._post([0, 'ping', self._number, *self._cursors, self._holds])
         self._timer = self._loop.call_later(PING, self._ping)
 
     def _hub_lost(self, how: str) -> None:
@@ -237,18 +292,71 @@ class HubClientConnection(_HubConnection, ClientConnection):
     """The client's connection to its hub."""
 
     def __init__(self, loop: Loop, address: HubAddress, session: str) -> None:
-        super().__init__(loop, address, 'client', session, f'client:{os.getpid()}')
+        super().__init__(loop, address, 'client', session)
+        self._on_known: Callable[[Page], None] | None = None
+        self._known_upto = 0
 
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
-        self._send('pilots', [(uid, codec.pack(description)) for uid, description in pilots.items()])
+        self._send('pilots', [(uid, codec.pack(record)) for uid, record in pilots.items()])
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission]) -> None:
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
         shared, bodies = codec.pack_bulk([task.description for task in tasks])
         for part in _parts([(task.uid, body) for task, body in zip(tasks, bodies, strict=True)]):
-            self._send('tasks', pilot, shared, part)
+            self._send('tasks', pilot, owner, shared, part)
+
+    def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
+        self._send('bind', pilot, list(uids))
 
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         self._send('command', pilot, codec.pack(command))
+
+    def note(self, key: str, value: Any) -> None:
+        self._send('note', key, codec.pack(value))
+
+    def recover(self, on_page: Callable[[Page], None]) -> None:
+        self._on_known = on_page
+        self._known_upto = 0
+        self._hello['recover'] = True   # nothing is fed meanwhile
+        if self._welcome:
+            self._ask_for_page()
+
+    def detach(self) -> None:
+        self._leave('detach')
+
+    def _on_welcome(self, hub: dict[str, Any]) -> None:
+        super()._on_welcome(hub)
+        if self._welcome and self._on_known is not None:
+            self._ask_for_page()
+
+    def _ask_for_page(self) -> None:
+        self._post([0, 'recover', self._known_upto])
+
+    def _on_page(self, after: int, upto: int, rev: int, notes: dict[str, bytes], pilots: list[Any],
+                 shared: dict[int, bytes], tasks: list[Any]) -> None:
+        """Take in a part of what is known; `upto` is 0 with the last one."""
+        if self._on_known is None or after != self._known_upto:   # a second answer, after a new connection
+            return
+        if not after:   # what changes from now on is fed afterwards
+            self._cursors = rev, rev
+        on_page, self._known_upto = self._on_known, upto
+        if upto:
+            self._ask_for_page()
+        else:
+            self._on_known = None
+            self._hello['recover'] = False
+        on_page(Page({key: codec.unpack(value) for key, value in notes.items()},
+                     [_known_pilot(row) for row in pilots], _known_tasks(shared, tasks), not upto))
+
+    def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
+                 others: list[Any]) -> None:
+        if self._on_known is None:   # else the pages have it
+            super()._on_feed(since, others_since, upto, others_upto, tasks, others)
+
+    def _compare(self, sent: tuple[int, int]) -> None:
+        if self._on_known is None:
+            super()._compare(sent)
+        else:   # the question or the answer may have got lost
+            self._ask_for_page()
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         if tasks:   # first: the end of a pilot must not hide results that came before it
@@ -260,8 +368,18 @@ class HubClientConnection(_HubConnection, ClientConnection):
 class HubAgentConnection(_HubConnection, AgentConnection):
     """An agent's connection to the hub of its session."""
 
-    def __init__(self, loop: Loop, address: HubAddress, pilot: str) -> None:
-        super().__init__(loop, address, 'agent', pilot, f'agent:{pilot}')
+    def __init__(self, loop: Loop, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
+        super().__init__(loop, address, 'agent', pilot, agent)
+
+    def hold(self, on: bool) -> None:
+        self._hello['hold'] = on
+        if self._welcome:
+            self._post([0, 'hold', on])
+
+    def unsettled(self) -> list[Update]:
+        messages = (codec.unpack(data) for _, data in self._unsettled)
+        return [update for _, operation, *arguments in messages if operation == 'update_tasks'
+                for update in _unpacked(arguments[0])]
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         for shared, bulk in tasks:
@@ -271,6 +389,12 @@ class HubAgentConnection(_HubConnection, AgentConnection):
             self.on_tasks(descriptions)
         for command in others:
             self.on_command(cast(dict[str, Any], codec.unpack(command)))
+
+
+def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> HubAgentConnection:
+    """The connection of an agent to the hub that `access` describes."""
+    address = HubAddress(**{name: access[name] for name in HubAddress.__slots__})
+    return HubAgentConnection(loop, address, pilot, agent)
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -290,4 +414,20 @@ def _packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
 
 
 def _unpacked(rows: Sequence[Any]) -> list[Update]:
-    return [Update(uid, state, codec.unpack(info) if info else None) for uid, state, info in rows]
+    return [Update(uid, state, wire.unpack_info(info)) for uid, state, info in rows]
+
+
+def _known_pilot(row: list[Any]) -> KnownPilot:
+    uid, record, state, info, new = row
+    return KnownPilot(uid, codec.unpack(record), state, wire.unpack_info(info), new)
+
+
+def _known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
+    """The tasks of a page: (id of the shared part, uid, owner, pilot, attempts, rest of the description, ...)."""
+    tasks = []
+    for shared_id, group in groupby(rows, itemgetter(0)):
+        bulk = list(group)
+        descriptions = codec.unpack_bulk(shared[shared_id], [row[5] for row in bulk])
+        for (_, uid, owner, pilot, attempts, _, state, info, new), description in zip(bulk, descriptions, strict=True):
+            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, wire.unpack_info(info), new))
+    return tasks

@@ -3,7 +3,8 @@
 While a client is attached, nothing happens. When it is lost without having said goodbye, what is bound to pilots is
 finished; then the hub waits `timeout` seconds for somebody to attach, and has the pilots cancelled if nobody does
 (`timeout` 0: at once, without finishing). When the pilots are gone, the hub ends; it does not wait longer than
-`FAREWELL` seconds for pilots that do not answer.
+`FAREWELL` seconds for pilots that do not answer. A client that has left on purpose (detached) wants its pilots to go
+on: none is cancelled, and the hub ends when all have ended.
 """
 
 from __future__ import annotations
@@ -20,25 +21,29 @@ class Orphanage:
         self._idle_since: float | None = None
         self._cancelled_at: float | None = None
         self._orphaned = False
+        self._detached = False
 
     @property
     def orphaned(self) -> bool:
         """Whether the client was lost and nobody has attached since."""
         return self._orphaned
 
-    def client_lost(self) -> None:
-        """The client is gone without having said goodbye."""
+    def client_lost(self, *, detached: bool = False) -> None:
+        """The client is gone without having closed the session; `detached`: on purpose."""
         self._orphaned = True
+        self._detached = detached
 
     def client_attached(self) -> None:
         """A client is there (again). What was cancelled stays so; should this client get lost, all begins anew."""
-        self._orphaned = False
+        self._orphaned = self._detached = False
         self._idle_since = self._cancelled_at = None
 
-    def next(self, now: float, unfinished: int, pilots: int) -> tuple[str, float | None]:
+    def next(self, now: float, unfinished: bool | int, pilots: int) -> tuple[str, float | None]:
         """What to do now, one of 'wait', 'cancel', 'end'; and when to ask again at the latest (None: on changes)."""
         if not self._orphaned:
             return 'wait', None
+        if self._detached:
+            return ('wait' if pilots else 'end'), None
         if self._cancelled_at is not None:
             return self._after_cancel(now, pilots)
         if unfinished and self.timeout > 0:

@@ -1,105 +1,245 @@
-"""The hub's process, as its owner sees it: start, watch, start again, end."""
+"""The hub of a session, as its client sees it: started in a process of its own, found again, started again, left."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import shutil
+import signal
+import stat
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from rp_api.coordination.embedded import HubAddress
+from rp_api.coordination import hub_file
+from rp_api.coordination.connect import Settings
+from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.embedded import HubClientConnection
+from rp_api.coordination.store import claim
 from rp_api.errors import CoordinationError
 from rp_api.host import pidfd_open, python_program
-from rp_api.mesh import keys
-from rp_api.mesh.connection import make_private_directory
+from rp_api.mesh.loop import Loop, Timer
+from rp_api.processes import leave as leave_process
+from rp_api.processes import reap_left
+
+RESTARTS = 5
+"""How often a hub is started again before the session gives up."""
+
+STEADY = 60.0
+"""Seconds after which the death of a hub has nothing to do with the one before."""
+
+ANSWER = 1.0
+"""Seconds between looks at a hub that was found, until it has told its process id."""
+
+KILLED = 5.0
+"""Seconds that a killed process may take to be gone."""
+
+_log = logging.getLogger('radical.pilot.engine')
 
 
-class HubProcess:
-    """Starts the hub of a session in a process of its own, and knows how to reach it.
+class HubProcess(Coordinator):
+    """The hub of one session. A session that was not closed keeps its hub, its keys and its endpoint.
 
-    `address` and `agent_address` are for the client and for agents: the same socket, different keys.
+    `address` and `agent_address` are for the client and for agents: the same hub, different keys.
     """
 
-    def __init__(self, session: str, directory: Path, orphan_timeout: float) -> None:
-        self._log = directory / 'hub.log'
-        self._runtime_dir = make_private_directory()
-        server, client, agent = keys.generate(), keys.generate(), keys.generate()
-        endpoint = f'ipc://{self._runtime_dir}/s'
-        self.address = _address(endpoint, server, client)
-        self.agent_address = _address(endpoint, server, agent)
-        self._config = {
-            'session': session, 'database': str(directory / 'hub.db'), 'endpoint': endpoint,
-            'runtime_dir': self._runtime_dir, 'orphan_timeout': orphan_timeout,
-            'public': server.public.decode(), 'secret': server.secret.decode(),
-            'peers': [client.public.decode(), agent.public.decode()]}
+    def __init__(self, session: str, directory: Path, settings: Settings) -> None:
+        self._session = session
+        self._directory = directory
+        self._log_file = directory / 'hub.log'
+        known = hub_file.read_open(directory)
+        self.attached = known is not None
+        self._open = self.attached
+        self._config = known or hub_file.new_config(session, directory, settings)
         self._process: subprocess.Popen[str] | None = None
+        self._pidfd: int | None = None
+        self._pid = 0
+        self._loop: Loop | None = None
+        self._timer: Timer | None = None
+        self._restarts = 0
+        self._started = 0.0
+        self._read_config()
+
+    def _read_config(self) -> None:
+        self.address = hub_file.address(self._config, 'client')
+        self.agent_address = hub_file.address(self._config, 'agent')
+        self.agent_access = {'backend': 'hub', **self.agent_address.as_dict()}
+        self.endpoint = self.address.endpoint
 
     @property
     def pid(self) -> int:
-        """The process id; the hub must have been started."""
-        assert self._process is not None
-        return self._process.pid
+        """The process id, once it is known."""
+        return self._pid
 
     def start(self) -> None:
-        """Start the hub, or start it again after it died; returns at once, see `wait_ready`."""
-        os.makedirs(self._runtime_dir, mode=0o700, exist_ok=True)
-        with open(self._log, 'a', encoding='utf-8') as log:
-            config = self._config | {'fresh': self._process is None}   # else the session's own file is there
-            self._process = subprocess.Popen(
-                python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, start_new_session=True)
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):   # it died at once: `wait_ready` tells why
-            self._process.stdin.write(json.dumps(config) + '\n')
-            self._process.stdin.close()
+        reap_left()
+        if not (self.attached and self._is_served()):
+            try:
+                self._start_process(fresh=self._process is None and not self.attached)
+            except BaseException:
+                self.stop(KILLED)
+                raise
 
-    def wait_ready(self) -> None:
-        """Return when the hub serves; raise `CoordinationError` with its reason if it cannot."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{}')
-        self._process.stdout.close()
-        if not answer.get('ok'):
-            self.stop(1.0)
-            reason = answer.get('error') or self.last_words()
-            raise CoordinationError(f'the hub of the session did not start: {reason} (see {self._log})')
+    def connect(self, loop: Loop) -> HubClientConnection:
+        connection = HubClientConnection(loop, self.address, self._session)
+        connection.on_welcome = self._met
+        return connection
+
+    def watch(self, loop: Loop) -> None:
+        self._loop = loop
+        if self._pidfd is not None:
+            loop.add_fd(self._pidfd, self._died)
+        else:
+            self._timer = loop.call_later(ANSWER, self._look)
+
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        if leave:
+            self._forget()
+            if self._process is not None:
+                leave_process(self._process)
+            return
+        in_order = self._await_end(patience)
+        if not in_order and self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._await_end(KILLED)
+        self._forget()
+        reap_left()   # it may have been our child in an earlier session
+        code = self.ended()
+        if in_order and not code:
+            hub_file.remove(self._directory)
+        shutil.rmtree(self._config['runtime_dir'], ignore_errors=True)
 
     def ended(self) -> int | None:
-        """The exit code when the process has ended (and reap it then)."""
-        assert self._process is not None
-        return self._process.poll()
+        """The exit code when the process is our child and has ended (and reap it then)."""
+        return None if self._process is None else self._process.poll()
 
     def last_words(self, lines: int = 5) -> str:
         """The last lines of the hub's log."""
         try:
-            return '\n'.join(self._log.read_text(encoding='utf-8', errors='replace').splitlines()[-lines:])
+            return '\n'.join(self._log_file.read_text(encoding='utf-8', errors='replace').splitlines()[-lines:])
         except OSError:
             return ''
 
-    def stop(self, patience: float) -> None:
-        """Wait at most that many seconds for the hub to end by itself, end it otherwise, and leave nothing behind."""
-        if self._process is not None:
-            self._await_end(patience)
-            if self._process.poll() is None:
+    # starting
+
+    def _is_served(self) -> bool:
+        """Whether a hub is at work for this session."""
+        try:
+            os.close(claim(str(self._directory)))
+        except CoordinationError:
+            return True
+        return False
+
+    def _start_process(self, *, fresh: bool) -> None:
+        """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
+        _make_private(self._config['runtime_dir'])
+        with open(self._log_file, 'a', encoding='utf-8') as log:
+            self._process = subprocess.Popen(
+                python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, start_new_session=True)
+        self._started = time.monotonic()
+        self._watch_process(self._process.pid)
+        answer = self._tell(self._process, self._config | {'fresh': fresh})
+        if not answer.get('ok'):
+            if not self._await_end(KILLED):
                 self._process.kill()
-                self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+            self._process.wait()
+            reason = answer.get('error') or self.last_words()
+            raise CoordinationError(f'the hub of the session did not start: {reason} (see {self._log_file})')
+        self._pid = self._process.pid
+        self._config['endpoints'] = answer['endpoints']
+        self._read_config()
+        if not fresh:
+            hub_file.save(self._directory, self._config)
 
-    def _await_end(self, patience: float) -> None:
-        """Return when the process has ended, at the latest after that many seconds."""
-        pidfd = pidfd_open(self.pid) if self.ended() is None else None
-        if pidfd is not None:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(patience * 1000)
-            os.close(pidfd)
+    @staticmethod
+    def _tell(process: subprocess.Popen[str], config: dict[str, Any]) -> dict[str, Any]:
+        """Give a hub its configuration; its answer, which is empty if it died."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):   # it died at once
+            process.stdin.write(json.dumps(config) + '\n')
+            process.stdin.close()
+        with process.stdout:
+            answer: dict[str, Any] = json.loads(process.stdout.readline() or '{}')
+        return answer
+
+    # watching
+
+    def _watch_process(self, pid: int) -> bool:
+        """Have an eye on that process; False if it has ended already."""
+        self._forget()
+        self._pidfd = pidfd_open(pid)
+        if self._pidfd is None:
+            return False
+        if self._loop is not None:
+            self._loop.add_fd(self._pidfd, self._died)
+        return True
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pidfd is not None:
+            if self._loop is not None:
+                self._loop.remove_fd(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _met(self, hub: dict[str, Any]) -> None:
+        """The hub has told who it is, and that this is its client; from now on, others may take the session over."""
+        if not self._open:
+            hub_file.save(self._directory, self._config)
+            self._open = True
+        if self._process is None and self._loop is not None:
+            self._pid = hub['pid']
+            if not self._watch_process(self._pid):
+                self._died()
+
+    def _look(self) -> None:
+        """See whether the hub is still there that was found, but has not answered yet."""
+        assert self._loop is not None
+        if self._is_served():
+            self._timer = self._loop.call_later(ANSWER, self._look)
+        else:
+            self._died()
+
+    def _died(self) -> None:
+        """Start the hub again; it finds everything in its file, and the peers find it."""
+        self._forget()
+        code = self.ended()
+        reason = 'the hub of the session died' + ('' if code is None else f' (exit code {code})')
+        if time.monotonic() - self._started > STEADY:
+            self._restarts = 0
+        while True:
+            self._restarts += 1
+            if self._restarts > RESTARTS:
+                raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: {self.last_words()}')
+            _log.warning('%s and is started again', reason)
+            try:
+                self._start_process(fresh=False)
+            except (CoordinationError, OSError) as error:
+                reason = f'the hub of the session died: {error}'
+            else:
+                return
+
+    def _await_end(self, patience: float) -> bool:
+        """Whether the process, if it is known, has ended, waiting for that at most that many seconds."""
+        if self._pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(patience * 1000))
 
 
-def _address(endpoint: str, server: keys.KeyPair, peer: keys.KeyPair) -> HubAddress:
-    return HubAddress(endpoint, server.public.decode(), peer.public.decode(), peer.secret.decode())
+def _make_private(directory: str) -> None:
+    """Make sure that there is this directory, and that nobody else can enter it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    status = os.stat(directory, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise CoordinationError(f'the directory {directory} for the socket of the session is not ours alone')

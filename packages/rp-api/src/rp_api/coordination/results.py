@@ -9,12 +9,12 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rp_api import states
+from rp_api.coordination import sessions
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
 
 
 def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
@@ -23,23 +23,13 @@ def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
     A task that has left its pilot, but that the application has not seen any more, has its `target_state` as state.
     Raises `FileNotFoundError` if that is not the directory of a session.
     """
-    path = Path(directory) / 'hub.db'
-    if not path.is_file():
-        raise FileNotFoundError(f'{directory} is not the directory of a session: it has no hub.db')
-    return _read(path)
+    return _read(sessions.database(directory))
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
-    database = sqlite3.connect(f'{path.absolute().as_uri()}?mode=ro', uri=True)
-    try:
-        for uid, pilot, state, info in database.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY rev'):
-            known = codec.unpack(info) if info else {}
-            target = known.pop('target_state', None)
-            known.pop('reached', None)
-            yield {'uid': uid, 'pilot': pilot, 'state': target if target and state not in states.FINAL else state,
-                   **known}
-    finally:
-        database.close()
+def _read(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    with closing(database):
+        for uid, pilot, state, info in database.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY id'):
+            yield {'uid': uid, 'pilot': pilot, 'state': state, **sessions.known(state, info)}
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ gets past this module has the types that the hub relies on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
 from rp_api.errors import CoordinationError
@@ -27,15 +28,15 @@ def parse(data: bytes) -> tuple[int, str, list[Any]]:
         raise CoordinationError('malformed message: a number and an operation are needed')
     number, operation, *arguments = message
     if not _is_number(number) or not isinstance(operation, str):
-        raise CoordinationError(f'malformed message: it starts with {number!r:.20}, {operation!r:.20}')
+        raise CoordinationError(f'malformed message: it starts with {short(number)}, {short(operation)}')
     return number, operation, arguments
 
 
-def check(operation: str, arguments: list[Any]) -> None:
-    """Return if this is an operation with the arguments that belong to it; else raise `CoordinationError`."""
-    checks = _ARGUMENTS.get(operation)
+def check(role: str, operation: str, arguments: list[Any]) -> None:
+    """Return if this is an operation of that role with the right arguments; else raise `CoordinationError`."""
+    checks = _ARGUMENTS[role].get(operation)
     if checks is None:
-        raise CoordinationError(f'malformed message: operation {operation!r:.20} is unknown')
+        raise CoordinationError(f'malformed message: operation {short(operation)} of a {role} is unknown')
     if len(checks) != len(arguments) or not all(map(_fits, checks, arguments)):
         raise CoordinationError(f'malformed message: wrong arguments of {operation!r}')
 
@@ -44,7 +45,21 @@ def check_hello(hello: dict[str, Any]) -> None:
     """Return if somebody of this protocol's version says hello properly; else raise `CoordinationError`."""
     for name, fits in _HELLO.items():
         if not fits(hello.get(name)):
-            raise CoordinationError(f'malformed message: hello with {name}={hello.get(name)!r:.20}')
+            raise CoordinationError(f'malformed message: hello with {name}={short(hello.get(name))}')
+
+
+def unpack_info(data: bytes | None) -> dict[str, Any] | None:
+    """What is known with a state, None if that is nothing; of what cannot be read, only that it cannot be.
+
+    It comes from agents, and the hub passes it on as it is.
+    """
+    if not data:
+        return None
+    try:
+        info = codec.unpack(data)
+    except CoordinationError as error:
+        info = error
+    return info if isinstance(info, dict) else {'exception': f'the agent has sent what cannot be read: {short(info)}'}
 
 
 def _fits(fits: Check, value: Any) -> bool:
@@ -59,21 +74,34 @@ def _is_number(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _MAX
 
 
-def _rows(*kinds: tuple[type, ...]) -> Check:
-    """A check for a list of rows, each of which has one of these combinations of types."""
-    allowed = set(kinds)
-    return lambda value: (type(value) is list and all(type(row) is list for row in value)
-                          and {tuple(map(type, row)) for row in value} <= allowed)
+def _are_texts(value: Any) -> bool:
+    return type(value) is list and {type(each) for each in value} <= {str}
 
 
-_NEW = _rows((str, bytes))
-_UPDATES = _rows((str, str, bytes), (str, str, type(None)))
+def _rows(*columns: set[type]) -> Check:
+    """A check for a list of rows, each of which has these columns with one of these types."""
+    def check(value: Any) -> bool:
+        if type(value) is not list or not set(map(type, value)) <= {list} or not set(map(len, value)) <= {len(columns)}:
+            return False
+        found = [set(map(type, column)) for column in zip(*value, strict=True)]
+        return all(types <= allowed for types, allowed in zip(found, columns, strict=False))
+    return check
 
-_ARGUMENTS: dict[str, tuple[Check, ...]] = {
-    'hello': (_is(dict),), 'ping': (), 'seen': (), 'bye': (),
-    'pilots': (_NEW,), 'tasks': (_is(str), _is(bytes), _NEW), 'command': (_is(str), _is(bytes)),
-    'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
+
+_NEW = _rows({str}, {bytes})
+_UPDATES = _rows({str}, {str}, {bytes, type(None)})
+
+_BOTH: dict[str, tuple[Check, ...]] = {
+    'hello': (_is(dict),), 'ping': (_is_number, _is_number, _is_number, _is(bool)), 'seen': (_is_number, _is_number),
+    'bye': (), 'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
+
+_ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
+    'agent': {**_BOTH, 'hold': (_is(bool),)},
+    'client': {
+        **_BOTH, 'pilots': (_NEW,), 'tasks': (_is(str), _is(str), _is(bytes), _NEW), 'bind': (_is(str), _are_texts),
+        'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': ()}}
 
 _HELLO: dict[str, Check] = {
-    'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'host': _is(str), 'instance': _is(str),
-    'pid': lambda value: _is_number(value) and 0 < value <= _PID_MAX, 'since': _is_number, 'settled': _is_number}
+    'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'agent': _is(str), 'instance': _is(str),
+    'host': _is(str), 'host_name': _is(str), 'pid': lambda value: _is_number(value) and 0 < value <= _PID_MAX,
+    'since': _is_number, 'others': _is_number, 'settled': _is_number, 'hold': _is(bool), 'recover': _is(bool)}

@@ -24,6 +24,12 @@ HIGH_WATER = 16384
 WINDOW = 4096
 """Credit of one putter: so many items may come from it on top of the high-water mark."""
 
+UNREAD = 8192
+"""Messages that may wait for a peer; credit keeps proper ones far below."""
+
+PEERS = 65536
+"""Most peers that are known at a time."""
+
 
 class Getter(Outflow):
     """A getter that is connected."""
@@ -45,7 +51,7 @@ class QueueBridge:
         self._getters: dict[bytes, Getter] = {}
         self._high_water = high_water
         self._window = window
-        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, 0, self._receive)
+        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, UNREAD, self._receive)
         self._malformed = Tally(f'malformed message at {self.address}')
 
     @property
@@ -62,6 +68,11 @@ class QueueBridge:
     def malformed(self) -> int:
         """How many messages were dropped because they were broken."""
         return self._malformed.count
+
+    @property
+    def strangers(self) -> int:
+        """How many have connected without knowing the keys."""
+        return self._listener.strangers
 
     def forget(self, name: str) -> None:
         """Give items to others that the getters of that name have not done; the caller knows they died."""
@@ -102,12 +113,16 @@ class QueueBridge:
 
     def _hello(self, peer: bytes, version: int, role: str, name: str,
                received: int, done: int, allowed: int) -> None:
-        if version != VERSION or role not in ('put', 'get'):
+        if self._no_place_for(peer):
+            self._send(peer, 'refuse', f'the bridge at {self.address} has {PEERS} peers already')
+        elif version != VERSION or role not in ('put', 'get'):
             self._send(peer, 'refuse', f'the bridge at {self.address} speaks version {VERSION} of the queue '
                        f'protocol, not {version} as {role!r}: install the same release of rp-api')
         elif role == 'put':
             putter = self._putters.setdefault(peer, Inflow(self._window, done))
             self._send(peer, 'sync', putter.received, putter.done, putter.allowed)
+        elif done > received:
+            raise CoordinationError(f'malformed message: {done} items done of {received} that were received')
         else:
             # a getter that is new here, but has received something, had another bridge at this address before
             getter = self._getters.setdefault(peer, Getter(name, received))
@@ -115,7 +130,7 @@ class QueueBridge:
             self._send_missing(peer, getter, received)
 
     def _items(self, peer: bytes, first: int, shared: bytes, bodies: list[bytes]) -> None:
-        if first and peer not in self._putters:
+        if (first and peer not in self._putters) or self._no_place_for(peer):
             return   # meant for a bridge that was here before; after its hello the putter repeats it
         putter = self._putters.setdefault(peer, Inflow(self._window))
         fresh = putter.accept(first, bodies)
@@ -123,6 +138,11 @@ class QueueBridge:
             self._send(peer, 'sync', putter.received, putter.done, putter.allowed)
         else:
             self._take_in(putter, shared, fresh)
+
+    def _no_place_for(self, peer: bytes) -> bool:
+        """Whether this would be one peer too many: nothing tells that one is gone which says no goodbye."""
+        known = peer in self._putters or peer in self._getters
+        return not known and len(self._putters) + len(self._getters) >= PEERS
 
     def _take_in(self, putter: Inflow, shared: bytes, bodies: list[bytes]) -> None:
         """Take new items over from a putter."""
@@ -169,7 +189,7 @@ class QueueBridge:
         try:
             self._listener.socket.send_multipart([peer, encode(kind, *fields)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):   # gone, or it does not read
                 raise
             return False
         return True
@@ -206,6 +226,11 @@ class PubSubBridge:
         """How many publications were dropped because they were broken."""
         return self._malformed.count
 
+    @property
+    def strangers(self) -> int:
+        """How many have connected without knowing the keys."""
+        return self._inlet.strangers + self._outlet.strangers
+
     def close(self, linger: float = LINGER) -> None:
         """Serve no more."""
         self._inlet.close(linger)
@@ -223,3 +248,5 @@ class PubSubBridge:
         for frames in arrivals(self._outlet.socket):
             if frames[0].startswith(b'\1' + READY):
                 self._outlet.socket.send(frames[0][1:])
+            elif frames[0][:1] not in (b'\0', b'\1'):   # which begin and end subscriptions
+                self._malformed.add('a subscriber that publishes')

@@ -68,7 +68,10 @@ def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
     fixed = {key: value for key, value in common.items() if not isinstance(value, (list, dict))}
     if len(fixed) == len(common):
         return [{**fixed, **_as_dict(unpack(body))} for body in bodies]
-    mutable = pack({key: value for key, value in common.items() if key not in fixed})
+    try:
+        mutable = pack({key: value for key, value in common.items() if key not in fixed})
+    except ValueError as error:   # in some releases of msgpack, what is nested too deeply to be packed can be unpacked
+        raise CoordinationError(f'malformed message: {error}') from error
     return [{**fixed, **unpack(mutable), **_as_dict(unpack(body))} for body in bodies]
 
 

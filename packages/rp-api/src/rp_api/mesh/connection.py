@@ -17,10 +17,14 @@ from rp_api.mesh.loop import Loop
 
 Refused = Callable[[str], object]
 
+UNSEEN = 1024
+"""Messages of a peer that are received ahead; more of them wait where they come from."""
+
 _BURST = 64
 _EVENT = struct.Struct('=HI')   # number and value of a socket event, as ZeroMQ's monitor frames have them
 _UNCLEAR = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _UNCLEAR
+_JUDGED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH   # by the gate, which counts for itself
 
 
 def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
@@ -37,6 +41,61 @@ def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
 def refuse_loudly(reason: str) -> None:
     """End the loop that calls this with CoordinationError: what cannot connect would wait forever."""
     raise CoordinationError(reason)
+
+
+class Monitor:
+    """Calls `on_event(number)` in the loop for events of a socket, among those that are asked for."""
+
+    def __init__(self, loop: Loop, socket: zmq.Socket[Any], events: int, on_event: Callable[[int], object]) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._on_event = on_event
+        address = f'inproc://monitor.{id(self)}'
+        socket.monitor(address, events)
+        self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+        self._events.rcvhwm = 0   # with a limit ZeroMQ's thread would wait for this one, which may wait for it
+        self._events.connect(address)
+        loop.add_socket(self._events, self._receive)
+
+    def close(self) -> None:
+        """Hear of nothing more; to be called before the socket itself is closed."""
+        self._loop.remove_socket(self._events)
+        self._socket.disable_monitor()
+        self._events.close(linger=0)
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._events):
+            number, _ = _EVENT.unpack(frames[0])
+            self._on_event(number)
+
+
+class Strangers:
+    """Counts those who connect to a server socket and do not even get as far as the gate, and warns of them.
+
+    They do not know the server's key, speak no CURVE, or leave at once. ZeroMQ says nothing about some of them but
+    that they are gone again, so that those count less by the number of proper peers that are connected.
+    """
+
+    def __init__(self, loop: Loop, socket: zmq.Socket[Any], address: str) -> None:
+        self._tally = Tally(f'a stranger at {address}')
+        self._failed = self._judged = self._gone = 0
+        self._monitor = Monitor(loop, socket, _WATCHED | zmq.Event.DISCONNECTED, self._on_event)
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._tally.count
+
+    def close(self) -> None:
+        """Count no more; to be called before the socket itself is closed."""
+        self._monitor.close()
+
+    def _on_event(self, number: int) -> None:
+        self._failed += bool(number & _UNCLEAR)
+        self._judged += bool(number & _JUDGED)
+        self._gone += number == zmq.Event.DISCONNECTED
+        if max(self._failed, self._gone - self._judged) > self._tally.count:
+            self._tally.add('it has not shown that it knows the keys')
 
 
 class Connection:
@@ -58,8 +117,7 @@ class Connection:
         make_client(self.socket, keys, server_public)
         self.socket.reconnect_ivl = 50
         self.socket.reconnect_ivl_max = 2000
-        self._monitor = self.socket.get_monitor_socket(_WATCHED)
-        loop.add_socket(self._monitor, self._on_event)
+        self._monitor = Monitor(loop, self.socket, _WATCHED, self._on_event)
         if receive:
             loop.add_socket(self.socket, receive)
 
@@ -73,14 +131,11 @@ class Connection:
 
     def close(self, linger: float = LINGER) -> None:
         """Close the socket; what it holds is sent within `linger` seconds, in the background."""
-        for socket in (self._monitor, self.socket):
-            self._loop.remove_socket(socket)
-        self.socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._loop.remove_socket(self.socket)
+        self._monitor.close()
         self.socket.close(linger=int(linger * 1000))
 
-    def _on_event(self) -> None:
-        number, _ = _EVENT.unpack(self._monitor.recv_multipart()[0])
+    def _on_event(self, number: int) -> None:
         if number == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._connected()
         elif number == zmq.Event.HANDSHAKE_FAILED_AUTH:
@@ -93,32 +148,43 @@ class Listener:
     """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
 
     None as address makes a fresh ipc path in a directory of its own, 'ipc://path' is in a directory that is
-    ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
+    ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one). At most
+    `high_water` messages wait for a peer that does not read.
     """
 
     def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
                  high_water: int, receive: Callable[[], object]) -> None:
         self._loop = loop
         self._fresh = ''
+        self._strangers: Strangers | None = None
         self.address = ''
         self.socket: zmq.Socket[bytes] = gate.context.socket(kind)
         try:
             make_server(self.socket, keys, domain)
-            self.socket.sndhwm = self.socket.rcvhwm = high_water
+            self.socket.sndhwm = high_water
+            self.socket.rcvhwm = UNSEEN
             if kind == zmq.ROUTER:   # sending to a peer that is gone fails, and one that comes back is known
                 self.socket.router_mandatory = True
                 self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.address = self._bind(address)
+            self._strangers = Strangers(loop, self.socket, self.address)
         except BaseException:
             self.close(0)
             raise
         loop.add_socket(self.socket, receive)
+
+    @property
+    def strangers(self) -> int:
+        """How many have connected without knowing the keys."""
+        return self._strangers.count if self._strangers else 0
 
     def close(self, linger: float = LINGER) -> None:
         """Close the socket; what it holds is sent within `linger` seconds, in the background."""
         if self.socket.closed:
             return
         self._loop.remove_socket(self.socket)
+        if self._strangers:
+            self._strangers.close()
         self.socket.close(linger=int(linger * 1000))
         with suppress(FileNotFoundError):   # what somebody has cleaned up already is no error
             if self.address.startswith('ipc://'):

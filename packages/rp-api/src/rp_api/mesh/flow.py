@@ -31,6 +31,8 @@ BULK = 1024               # items of the largest bulk that travels in one messag
 BULK_BYTES = 8 << 20      # bytes of items after which a bulk takes no further one
 MAX_ITEM = 64 << 20       # bytes of the largest item: shared part, bulk and its last item fit a message
 
+_MOST = 2**62             # largest number in a message: with a credit on top it can still be sent
+
 _SHAPES: dict[str, tuple[type, ...]] = {
     'hello': (int, str, str, int, int, int), 'items': (int, bytes, list), 'grant': (int, int),
     'sync': (int, int, int), 'bye': (int,), 'refuse': (str,)}
@@ -52,8 +54,8 @@ def decode(data: bytes) -> tuple[str, list[Any]]:
     kind, *fields = message
     if tuple(map(type, fields)) != _SHAPES.get(kind):
         raise CoordinationError(f'malformed message: {kind!r:.20} with {len(fields)} fields')
-    if any(type(field) is int and field < 0 for field in fields):
-        raise CoordinationError(f'malformed message: {kind!r} with a negative number')
+    if any(type(field) is int and not 0 <= field <= _MOST for field in fields):
+        raise CoordinationError(f'malformed message: {kind!r} with a number out of range')
     if kind == 'items' and set(map(type, fields[2])) != {bytes}:
         raise CoordinationError('malformed message: a bulk has one or more bodies, all of them bytes')
     return kind, fields

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import stat
 import struct
-import time
 from typing import Any
 
 import zmq
@@ -28,28 +27,24 @@ LINGER = 2.0
 """Seconds that a socket which is being closed may take to send what it holds."""
 
 _KEY_LENGTH = 40
-_COMPLAINT_INTERVAL = 5.0
 _ZAP_ENDPOINT = 'inproc://zeromq.zap.01'
 _ZAP_VERSION = b'1.0'
 
 
 class Tally:
-    """Counts mishaps that others cause, and logs a warning about them at most every few seconds."""
+    """Counts mishaps that others cause, and logs a warning about the 1st, 2nd, 4th, 8th ...: a flood fills no log."""
 
-    __slots__ = ('_next', '_what', 'count')
+    __slots__ = ('_what', 'count')
 
     def __init__(self, what: str) -> None:
         self.count = 0
         self._what = what
-        self._next = 0.0
 
     def add(self, why: object) -> None:
         """Count one more."""
         self.count += 1
-        now = time.monotonic()
-        if now >= self._next:
+        if self.count & (self.count - 1) == 0:
             import logging  # only a process that something goes wrong in pays for it
-            self._next = now + _COMPLAINT_INTERVAL
             logging.getLogger(__name__).warning('%s: %s (%d so far)', self._what, why, self.count)
 
 
@@ -86,21 +81,29 @@ def generate() -> KeyPair:
 
 def load(path: str | os.PathLike[str]) -> KeyPair:
     """The keys from a file; CoordinationError if it is not ours alone, not a key file, or cannot be read."""
+    lines = read_private(path, 1024).splitlines()
+    fault = 'it has not two lines'
+    if len(lines) == 2:
+        try:
+            return KeyPair(*lines)
+        except CoordinationError:
+            fault = 'it holds no CURVE keys'
+    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault}')
+
+
+def read_private(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The first `limit` bytes of a file that holds keys; CoordinationError if it is not ours alone or not readable."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise CoordinationError(f'cannot read the key file {os.fspath(path)}: {error.strerror}') from error
     try:
         fault = _fault(os.fstat(fd))
-        lines = [] if fault else os.read(fd, 1024).splitlines()
+        if fault:
+            raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault}')
+        return os.read(fd, limit)
     finally:
         os.close(fd)
-    if len(lines) == 2:
-        try:
-            return KeyPair(*lines)
-        except CoordinationError:
-            fault = 'it holds no CURVE keys'
-    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault or "it has not two lines"}')
 
 
 def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) -> None:

@@ -25,6 +25,9 @@ from rp_api.mesh.loop import Loop
 PUBLICATIONS = 65536
 """Publications that wait for a slow or absent peer; further ones are dropped and counted."""
 
+KNOWN = 4096
+"""Publishers and topics of which a subscriber remembers the last number; the oldest ones are forgotten first."""
+
 READY = b'\0'
 """First byte of the topics on which a bridge tells a subscriber that its subscriptions are in force."""
 
@@ -118,13 +121,19 @@ class Subscriber:
         """Topic and message of a publication; also counts those that are missing before it."""
         topic, head, body = frames
         uid, number = unpack(head)
-        message = unpack(body)
-        expected = self._numbers.get((uid, topic), number - 1) + 1
+        if type(uid) is not bytes or type(number) is not int or number < 1:
+            raise CoordinationError('malformed message: a publisher and its running number are needed')
+        publication = topic[:-1].decode(), unpack(body)
+        expected = self._numbers.pop((uid, topic), number - 1) + 1
+        self._numbers[uid, topic] = max(number, expected - 1)
+        if len(self._numbers) > KNOWN:
+            del self._numbers[next(iter(self._numbers))]
+        if number < expected:
+            raise CoordinationError(f'publication {number} has been here before')
         if number > expected:
             self.lost += number - expected
             self._malformed.add(f'{number - expected} missing')
-        self._numbers[uid, topic] = number
-        return topic[:-1].decode(), message
+        return publication
 
 
 def _topic_frame(topic: str) -> bytes:

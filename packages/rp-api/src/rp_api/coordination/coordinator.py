@@ -1,0 +1,38 @@
+"""The client's hold on the coordination of its session: how it is started, reached, watched and left."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from rp_api.coordination.contract import ClientConnection
+from rp_api.mesh.loop import Loop
+
+
+class Coordinator(ABC):
+    """Starts or finds what coordinates one session.
+
+    `endpoint` is its address for people and traces, without any secret. `agent_access` is what agents need to reach it
+    (`connect.agent_connection`), plain data with secrets: to be kept private. `attached` tells that the session was
+    there before, and open: a client that takes it over calls `ClientConnection.recover`.
+    """
+
+    endpoint: str
+    agent_access: dict[str, Any]
+    attached: bool
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start or find it; returns when it serves. Raises CoordinationError, with the reason, if it does not."""
+
+    @abstractmethod
+    def connect(self, loop: Loop) -> ClientConnection:
+        """The client's connection."""
+
+    @abstractmethod
+    def watch(self, loop: Loop) -> None:
+        """From now on, start it again when it dies; an exception in the loop tells that this is in vain."""
+
+    @abstractmethod
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        """Wait at most that many seconds for its end, end it then, leave nothing behind; `leave`: let it go on."""

@@ -1,0 +1,131 @@
+"""What the hub tells its peers: new tasks and commands to agents, changes to the client, pages to a new client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rp_api.coordination.contract import BULK
+from rp_api.coordination.database import MANY_BYTES, Batch
+from rp_api.coordination.peers import Peer
+from rp_api.coordination.store import Store
+from rp_api.coordination.task_table import Update
+
+WINDOW = 8
+"""Feeds that may be on their way to one peer."""
+
+Feed = tuple[list[Any], list[Any]]
+
+
+class News:
+    """What agents have reported in this turn, for a client that has everything else already.
+
+    It is passed on as it came; a client that is behind is told from the file, when it is its turn (`next_feed`).
+    """
+
+    def __init__(self, rev: int) -> None:
+        self._announced = rev   # the last change that a client has to hear of
+        self._rows: list[Update] = []
+        self._size = 0
+        self._feeds: list[tuple[Peer, int, list[Update]]] = []
+
+    def announced(self, rev: int) -> None:
+        """Something was reported that is not passed on."""
+        self._announced = rev
+
+    def pass_on(self, client: Peer | None, updates: Sequence[Update], rev: int) -> bool:
+        """Take what was reported last, all of which had an effect; False if the client has to be told otherwise."""
+        if client is None or client.stale or client.recovering or client.cursors[0] < self._announced:
+            return False
+        size = sum(len(info) for _, _, info in updates if info)
+        if not self._feeds or len(self._rows) + len(updates) > BULK or self._size + size > MANY_BYTES:
+            if client.in_flight >= WINDOW:
+                return False
+            client.in_flight += 1
+            self._rows, self._size = [], 0
+            self._feeds.append((client, rev, self._rows))
+        self._rows += updates
+        self._size += size
+        self._feeds[-1] = client, rev, self._rows
+        client.cursors = rev, rev
+        self._announced = rev
+        return True
+
+    def messages(self) -> list[tuple[bytes, list[Any]]]:
+        """What is to be sent, each with the address of the client."""
+        feeds, self._feeds = self._feeds, []
+        messages: list[tuple[bytes, list[Any]]] = []
+        for client, rev, rows in feeds:
+            messages.append((client.address, ['feed', *client.sent, rev, rev, rows, []]))
+            client.sent = rev, rev
+        return messages
+
+
+def next_feed(store: Store, peer: Peer, share: int) -> Feed | None:
+    """What is new for a peer, if there is something; its cursors have moved then, and its claims are written.
+
+    An agent is one of `share` (those that want tasks) among which the tasks of the pilot are divided.
+    """
+    return _for_client(store, peer) if peer.role == 'client' else _for_agent(store, peer, max(1, BULK // share))
+
+
+def page(store: Store, after: int) -> list[Any]:
+    """Everything that the session holds, page by page: the arguments of a message (see `embedded`)."""
+    tasks, upto = store.known_tasks(after, BULK)
+    shared = {row[0]: store.tasks.shared(row[0]) for row in tasks}
+    first = {'notes': store.notes(), 'pilots': store.known_pilots()} if not after else {'notes': {}, 'pilots': []}
+    return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks]
+
+
+def _for_client(store: Store, peer: Peer) -> Feed | None:
+    """New states of tasks and of pilots."""
+    since, _ = peer.cursors
+    tasks = store.tasks.since(since, BULK)
+    pilots = store.pilots_since(since, BULK)
+    upto = min(tasks.upto, pilots.upto)
+    peer.cursors = upto, upto
+    if not tasks.rows and not pilots.rows:
+        return None
+    return [row[1:] for row in tasks.rows if row[0] <= upto], [row[1:] for row in pilots.rows if row[0] <= upto]
+
+
+def _for_agent(store: Store, peer: Peer, limit: int) -> Feed | None:
+    """New tasks by the bulk (shared part, [uid, rest]), and the commands that came after them."""
+    since, others = peer.cursors
+    commands = store.new_commands(peer.uid, others, BULK)
+    tasks, rest = ([], commands.upto) if peer.hold else _tasks(store, peer, limit)
+    if commands.rows:   # a task that came after a command has to wait for the next feed
+        first = commands.rows[0][0]
+        later = [row[0] for row in tasks if row[0] > first]
+        rest = min([rest, *(rev - 1 for rev in later[:1])])
+        tasks = tasks[:len(tasks) - len(later)]
+    orders = [(rev, command) for rev, command in commands.rows if rev <= rest]
+    if tasks:
+        since = tasks[-1][0]
+        store.claims.claim(peer.uid, peer.agent, since)
+    if orders:
+        peer.ordered = orders[-1][0]
+    peer.cursors = since, max(others, peer.ordered)
+    if not tasks and not orders:
+        return None
+    return _bulks(store, tasks), [command for _, command in orders]
+
+
+def _tasks(store: Store, peer: Peer, limit: int) -> Batch:
+    """Tasks for an agent, its own ones first; commands up to the other revision come before any further task."""
+    if not peer.caught_up:
+        own = store.claims.own(peer.uid, peer.agent, peer.cursors[0], limit)
+        if own.rows:
+            return own
+        peer.caught_up = True
+    return store.claims.free(peer.uid, limit)
+
+
+def _bulks(store: Store, tasks: list[Any]) -> list[Any]:
+    bulks: dict[int, list[tuple[str, bytes]]] = {}
+    for _, uid, shared_id, description in tasks:
+        bulk = bulks.get(shared_id)
+        if bulk is None:
+            bulk = bulks[shared_id] = []
+        bulk.append((uid, description))
+    return [(store.tasks.shared(shared_id), bulk) for shared_id, bulk in bulks.items()]

@@ -1,0 +1,157 @@
+"""The tasks of a session in its file: what they are, where they are bound to, how far they are.
+
+`id` is the order in which tasks came. `rev` is the revision at which a task was bound to its pilot, `changed` that of
+the last change that its client has to hear of (0: none). A pilot's tasks are found through the ranges in which they
+were bound (`bindings`): the tasks from `id` on have the revisions from `first` to `last`, unless they were bound
+elsewhere since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from rp_api import states
+from rp_api.coordination.contract import UNBOUND
+from rp_api.coordination.database import MANY_BYTES, Batch, Database, Row, batch
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS tasks (
+    id INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, pilot TEXT NOT NULL,
+    attempts INTEGER NOT NULL, rev INTEGER NOT NULL, state TEXT NOT NULL, value INTEGER NOT NULL,
+    changed INTEGER NOT NULL, info BLOB, shared INTEGER NOT NULL, description BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS tasks_changed ON tasks (changed) WHERE changed > 0;
+CREATE TABLE IF NOT EXISTS bindings (
+    pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, id INTEGER NOT NULL,
+    PRIMARY KEY (pilot, last)) WITHOUT ROWID;
+"""
+
+_KEPT = states.TMGR_SCHEDULING_PENDING
+_BOUND = states.AGENT_STAGING_INPUT_PENDING
+_BOUND_VALUE = states.TASK.value(_BOUND)
+_LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+
+INSERT = 'INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, NULL, ?, ?)'
+
+# A state only moves forward; the model says which final states can be corrected by what was already on its way.
+_UPDATE = f"""
+UPDATE tasks SET state = ?, value = ?, info = coalesce(?, info), changed = coalesce(?, changed)
+WHERE uid = ? AND (value < ? OR (state, ?) IN (VALUES {', '.join(map(repr, states.TASK.corrections))}))
+"""
+UPDATE_BY_AGENT = f'{_UPDATE} AND pilot = ?'
+
+Update = tuple[str, str, bytes | None]
+"""Uid, state and info."""
+
+
+class TaskTable:
+    """The tasks of one session."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
+        """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
+        revisions = self._db.take(len(tasks))
+        shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
+        attempts, state = (1, _BOUND) if pilot != UNBOUND else (0, _KEPT)
+        value = states.TASK.value(state)
+        inserted = self._db.write_many(
+            INSERT,
+            [(rev, uid, owner, pilot, attempts, rev, state, value, shared_id, description)
+             for rev, (uid, description) in zip(revisions, tasks, strict=True)])
+        if not inserted:
+            self._db.write('DELETE FROM shared WHERE id = ?', (shared_id,))
+        elif pilot != UNBOUND:
+            self._add_binding(pilot, revisions, revisions[0])
+
+    def bind(self, pilot: str, uids: Iterable[str]) -> None:
+        """Hand tasks to this pilot; those that it has already, and those that have left their agent, stay."""
+        ids = [row[0] for uid in uids for row in self._db.query(
+            f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
+        revisions = self._db.take(len(ids))
+        self._db.write_many(
+            f"UPDATE tasks SET rev = ?, pilot = ?, attempts = attempts + 1, state = '{_BOUND}', "
+            f'value = {_BOUND_VALUE}, changed = 0, info = NULL WHERE id = ?',
+            [(rev, pilot, task) for rev, task in zip(revisions, ids, strict=True)])
+        for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
+            (first, task), *rest = run
+            self._add_binding(pilot, range(first, first + len(rest) + 1), task)
+
+    def _add_binding(self, pilot: str, revisions: range, task: int) -> None:
+        self._db.write('INSERT INTO bindings VALUES (?, ?, ?, ?)', (pilot, revisions[-1], revisions[0], task))
+
+    def update(self, updates: Sequence[Update]) -> None:
+        """Move tasks forward, as their client says: it need not be told."""
+        values = _values(updates)
+        self._db.write_many(_UPDATE, [(state, values[state], info, None, uid, values[state], state)
+                                      for uid, state, info in updates])
+
+    def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
+        """Move the tasks of a pilot forward, and announce the changes (`since`).
+
+        Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
+        """
+        values = _values(updates)
+        rows = [(state, values[state], info, rev, uid, values[state], state, pilot)
+                for rev, (uid, state, info) in zip(self._db.take(len(updates)), updates, strict=True)]
+        if self._db.write_many(UPDATE_BY_AGENT, rows) == len(rows):
+            return True, []
+        return False, [uid for uid, _, _ in updates if self._db.query(
+            'SELECT 1 FROM tasks WHERE uid = ? AND pilot != ?', (uid, pilot)).fetchone()]
+
+    def new(self, pilot: str, since: int, limit: int, end: int | None = None) -> Batch:
+        """The next tasks for a pilot, bound after one revision and not after the other, with descriptions.
+
+        Rows are (rev, uid, shared id, description); never any that have left their agent.
+        """
+        end = self._db.rev if end is None else end
+        return batch(self._bound(pilot, since, end), limit, end)
+
+    def _bound(self, pilot: str, since: int, end: int) -> Iterator[Row]:
+        for first, last, task in self._db.query(
+                'SELECT first, last, id FROM bindings WHERE pilot = ? AND last > ? ORDER BY last', (pilot, since)):
+            if first > end:
+                return
+            shift = first - task
+            yield from self._db.query(
+                f'SELECT rev, uid, shared, description FROM tasks WHERE id BETWEEN ? AND ? AND rev - id = {shift} '
+                f'AND value < {_LEFT_AGENT} AND pilot = ? ORDER BY id',
+                (max(first, since + 1) - shift, min(last, end) - shift, pilot))
+
+    def shared(self, shared_id: int) -> bytes:
+        """The shared part of a bulk of descriptions."""
+        found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
+        return found
+
+    def since(self, since: int, limit: int) -> Batch:
+        """The next task changes after a revision: (changed, uid, state, info)."""
+        return batch(self._db.query('SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 '
+                                    'ORDER BY changed', (since,)), limit, self._db.rev)
+
+    def known(self, after: int, limit: int) -> tuple[list[Row], int]:
+        """All tasks by and by: those after the one of that id, and the id to go on with (0: there are no others).
+
+        Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed).
+        """
+        rows: list[Row] = []
+        size = 0
+        for task, *row in self._db.query('SELECT id, shared, uid, owner, pilot, attempts, description, state, info, '
+                                         'changed FROM tasks WHERE id > ? ORDER BY id', (after,)):
+            rows.append(tuple(row))
+            size += len(row[5]) + len(row[7] or b'')
+            if len(rows) >= limit or size >= MANY_BYTES:
+                return rows, task
+        return rows, 0
+
+    def unfinished(self) -> bool:
+        """Whether there is a task that a live pilot still has to work on."""
+        return self._db.query(
+            f'SELECT 1 FROM tasks JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} '
+            'AND pilots.value < ? LIMIT 1', (states.PILOT.value(states.DONE),)).fetchone() is not None
+
+
+def _values(updates: Sequence[Update]) -> dict[str, int]:
+    """The numbers of the states that occur; raises StateError for one that tasks do not have."""
+    return {state: states.TASK.value(state) for state in {update[1] for update in updates}}

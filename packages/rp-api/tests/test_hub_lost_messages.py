@@ -1,0 +1,137 @@
+"""Any message between a hub and its peers may get lost, once or several times; what it brought comes all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_support import Client, MakeSite, Party, Site, sites, uids
+
+from rp_api import states
+from rp_api.coordination import embedded
+from rp_api.coordination.contract import Page
+from rp_api.mesh import codec
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A hub whose peers say more often than usual how far they are."""
+    monkeypatch.setattr(embedded, 'PING', 0.1)
+    with sites(tmp_path) as make:
+        yield started(make)
+
+
+def started(make: MakeSite) -> Site:
+    return make().start()
+
+
+def losing(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is called instead of `function` and loses the first calls."""
+    lost = iter(range(count))
+    return lambda *arguments: next(lost, None) is None and function(*arguments)
+
+
+def lose_what_comes(party: Party, kind: str, count: int = 1) -> None:
+    """Lose the next messages of one kind that the hub sends to a peer."""
+    name = f'_on_{kind}'
+    party.do(lambda: setattr(party.connection, name, losing(count, getattr(party.connection, name))))
+
+
+def lose_what_goes(party: Party, operation: str, count: int = 1) -> None:
+    """Lose the next messages with one operation that a peer sends to the hub."""
+    connection = party.connection
+    send, lose = connection._post_raw, losing(count, connection._post_raw)
+    party.do(lambda: setattr(connection, '_post_raw', lambda data: (
+        lose if codec.unpack(data)[1] == operation else send)(data)))
+
+
+@pytest.mark.parametrize('count', [1, 3, 20])
+@pytest.mark.parametrize('kind', ['feed', 'ack', 'pong'])
+def test_messages_of_the_hub(site: Site, kind: str, count: int) -> None:
+    client, agent = site.client(), site.agent('p')
+    client.do(client.connection.insert_pilots, {'p': {}})
+    for party in (client, agent):
+        lose_what_comes(party, kind, count)
+    wanted = uids(30)
+    for uid in wanted:   # each in a message of its own
+        client.submit('p', [uid])
+    agent.until(lambda: len(agent.tasks) == len(wanted))
+    for uid in wanted:
+        agent.report([uid], states.TMGR_STAGING_OUTPUT_PENDING)
+    client.until(lambda: client.states() == dict.fromkeys(wanted, states.TMGR_STAGING_OUTPUT_PENDING))
+    assert [task['uid'] for task in agent.tasks] == wanted
+    for party in (client, agent):
+        party.until_settled()
+
+
+@pytest.mark.parametrize('operation', ['tasks', 'pilots', 'command', 'seen', 'ping', 'hello'])
+def test_messages_of_the_client(site: Site, operation: str) -> None:
+    client, agent = site.client(), site.agent('p')
+    lose_what_goes(client, operation, 2)
+    client.do(client.connection._say_hello)
+    client.do(client.connection.insert_pilots, {'p': {}})
+    client.submit('p', uids(3))
+    client.do(client.connection.command, 'p', {'cmd': 'stop'})
+    agent.until(lambda: 'stop' in agent.order)
+    assert agent.order == [*uids(3), 'stop']
+    for number, uid in enumerate(uids(3)):
+        agent.report([uid], states.AGENT_EXECUTING)
+        client.until(lambda known=number + 1: len(client.states()) == known)
+    client.until_settled()
+
+
+@pytest.mark.parametrize('kind', ['welcome', 'who'])
+def test_what_belongs_to_a_greeting(site: Site, kind: str) -> None:
+    client, agent = site.client(), site.agent('p')
+    lose_what_comes(agent, kind, 2)
+    agent.do(agent.connection._say_hello)
+    lose_what_goes(agent, 'update_tasks')
+    client.do(client.connection.insert_pilots, {'p': {}})
+    client.submit('p', uids(1))
+    agent.until(lambda: agent.tasks)
+    agent.report(uids(1), states.AGENT_EXECUTING)
+    client.until(lambda: client.states() == dict.fromkeys(uids(1), states.AGENT_EXECUTING))
+
+
+def test_the_word_that_more_tasks_may_come(site: Site) -> None:
+    client, agent = site.client(), site.agent('p')
+    client.do(client.connection.insert_pilots, {'p': {}})
+    client.submit('p', uids(1))
+    agent.until(lambda: agent.tasks)
+    agent.do(agent.connection.hold, True)
+    client.do(client.connection.command, 'p', {'cmd': 'first'})
+    agent.until(lambda: 'first' in agent.order)
+    lose_what_goes(agent, 'hold')
+    agent.do(agent.connection.hold, False)
+    client.submit('p', uids(2))
+    agent.until(lambda: len(agent.tasks) == 2)
+
+
+@pytest.mark.parametrize('kind', ['page', 'recover'])
+def test_what_a_new_client_asks_for(site: Site, kind: str) -> None:
+    first = site.client()
+    first.do(first.connection.insert_pilots, {'p': {}})
+    first.submit('p', uids(2000))
+    first.until_settled()
+    first.do(first.connection.detach)
+    second = site.client()
+    if kind == 'page':
+        lose_what_comes(second, kind)
+    else:
+        lose_what_goes(second, kind)
+    assert known_to(second) == uids(2000)
+
+
+def known_to(client: Client) -> list[str]:
+    """The uids of all tasks that a client recovers."""
+    pages: list[Page] = []
+
+    def take(page: Page) -> None:
+        pages.append(page)
+        client.note('page')
+
+    client.do(client.connection.recover, take)
+    client.until(lambda: pages and pages[-1].last)
+    return [task.uid for page in pages for task in page.tasks]

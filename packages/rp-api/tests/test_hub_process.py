@@ -1,0 +1,209 @@
+"""The hub's process as a coordinator: begun, found again, started again, left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hub_support import PATIENCE, Client, Party
+
+from rp_api.coordination.connect import Settings
+from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.process import HubProcess
+from rp_api.errors import CoordinationError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Owner(Party):
+    """A client that sees to its hub."""
+
+    def __init__(self, directory: Path, **settings: float | str) -> None:
+        super().__init__()
+        self.hub = HubProcess('session', directory, Settings(**settings))   # type: ignore[arg-type]
+        self.hub.start()
+        self.do(self._begin)
+
+    def _begin(self) -> None:
+        self.attach(self.hub.connect(self.loop))
+        self.hub.watch(self.loop)
+
+    def insert(self, uid: str) -> None:
+        """Have the hub accept a pilot."""
+        self.do(self.connection.insert_pilots, {uid: {}})
+        self.until_settled()
+
+    def known(self) -> list[str]:
+        """The pilots that the hub knows."""
+        found: list[str] = []
+
+        def take(page: object) -> None:
+            found.extend(pilot.uid for pilot in page.pilots)   # type: ignore[attr-defined]
+            self.note('page')
+
+        self.do(self.connection.recover, take)
+        self.until_news('page')
+        return found
+
+    def leave(self) -> None:
+        """Go, and let the hub go on."""
+        self.do(self.connection.detach)
+        self.close()
+        self.hub.stop(0, leave=True)
+
+    def vanish(self) -> None:
+        """Go without a word; the hub, if it can do anything at all, is killed."""
+        self.loop.stop()
+        self.until_stopped()
+        self.hub.stop(0)
+        self.connection.close()
+        self.close()
+
+    def end(self) -> None:
+        """End the session."""
+        self.do(self.connection.close)
+        self.close()
+        self.hub.stop(PATIENCE)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    made = Owner(tmp_path)
+    yield made
+    made.close()
+    made.hub.stop(0)
+
+
+def config(directory: Path) -> Path:
+    return directory / 'hub.json'
+
+
+def test_configuration_is_kept_private_for_as_long_as_the_session_is_open(tmp_path: Path, owner: Owner) -> None:
+    owner.insert('pilot.0000')
+    assert stat.S_IMODE(config(tmp_path).stat().st_mode) == 0o600
+    known = json.loads(config(tmp_path).read_text())
+    assert (known['session'], known['protocol']) == ('session', PROTOCOL)
+    assert known['secrets'].keys() == known['peers'].keys() == {'client', 'agent'}
+    owner.end()
+    assert not config(tmp_path).exists()
+
+
+@pytest.mark.parametrize('hub', ['lives', 'has died'])
+def test_session_that_was_left_is_found(tmp_path: Path, owner: Owner, hub: str) -> None:
+    """At the same place, with the same keys, and with what is in it."""
+    owner.insert('pilot.0000')
+    pid = owner.hub.pid
+    if hub == 'lives':
+        owner.leave()
+    else:
+        owner.vanish()
+    second = Owner(tmp_path)
+    try:
+        assert second.hub.attached
+        assert second.known() == ['pilot.0000']
+        assert (second.hub.pid == pid) is (hub == 'lives')
+        assert second.hub.agent_access == owner.hub.agent_access
+        second.insert('pilot.0001')
+    finally:
+        second.end()
+    assert not config(tmp_path).exists()
+
+
+@pytest.mark.parametrize('times', [1, 2])
+def test_hub_that_was_found_is_started_again(tmp_path: Path, owner: Owner, times: int) -> None:
+    owner.insert('pilot.0000')
+    owner.leave()
+    second = Owner(tmp_path)
+    try:
+        second.insert('pilot.0001')
+        for number in range(times):
+            os.kill(second.hub.pid, signal.SIGKILL)
+            second.until(lambda number=number: second.news.count('found') > number)
+        assert second.known() == ['pilot.0000', 'pilot.0001']
+    finally:
+        second.end()
+
+
+def test_hub_that_dies_before_it_has_answered(tmp_path: Path, owner: Owner) -> None:
+    """Nobody knows its process id, and yet it is started again."""
+    owner.insert('pilot.0000')
+    pid = owner.hub.pid
+    owner.leave()
+    os.kill(pid, signal.SIGSTOP)
+    second = Owner(tmp_path)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        assert second.known() == ['pilot.0000']
+        assert second.hub.pid != pid
+    finally:
+        second.end()
+
+
+def test_session_that_was_closed_is_not_found(tmp_path: Path, owner: Owner) -> None:
+    """Even if its keys are still there."""
+    owner.insert('pilot.0000')
+    saved = config(tmp_path).read_text()
+    owner.end()
+    config(tmp_path).write_text(saved)
+    second = Owner(tmp_path)
+    assert not second.hub.attached
+    assert second.hub.agent_access != owner.hub.agent_access
+    second.end()
+
+
+def test_directory_of_the_socket_is_taken_by_somebody_else(tmp_path: Path, owner: Owner) -> None:
+    owner.insert('pilot.0000')
+    owner.vanish()
+    os.mkdir(json.loads(config(tmp_path).read_text())['runtime_dir'], 0o755)
+    hub = HubProcess('session', tmp_path, Settings())
+    with pytest.raises(CoordinationError, match='not ours alone'):
+        hub.start()
+    hub.stop(0)
+
+
+def test_hub_of_another_host_cannot_be_reached(tmp_path: Path, owner: Owner) -> None:
+    """Unless it listens at a network interface."""
+    owner.insert('pilot.0000')
+    owner.leave()
+    known = json.loads(config(tmp_path).read_text())
+    config(tmp_path).write_text(json.dumps(known | {'host': 'elsewhere', 'node': 'node7'}))
+    with pytest.raises(CoordinationError, match='on node7 and cannot be reached'):
+        HubProcess('session', tmp_path, Settings())
+    config(tmp_path).write_text(json.dumps(known | {
+        'host': 'elsewhere', 'endpoints': [*known['endpoints'], 'tcp://node7:1234']}))
+    assert HubProcess('session', tmp_path, Settings()).endpoint == 'tcp://node7:1234'
+    config(tmp_path).write_text(json.dumps(known))
+    Owner(tmp_path).end()
+
+
+@pytest.mark.parametrize('address', ['', 'tcp://gateway:4711'])
+def test_agents_come_from_other_hosts(tmp_path: Path, address: str) -> None:
+    """To the port that the hub has got, or to where they are told."""
+    owner = Owner(tmp_path, listen='tcp://127.0.0.1:*', address=address)
+    access = dict(owner.hub.agent_access)
+    try:
+        assert access['endpoint'].startswith(address or 'tcp://127.0.0.1:')
+        assert not access['endpoint'].endswith('*')
+        assert owner.hub.endpoint.startswith('ipc://')
+        owner.insert('pilot.0000')
+        os.kill(owner.hub.pid, signal.SIGKILL)
+        owner.until_news('found')
+        assert owner.hub.agent_access == access
+    finally:
+        owner.end()
+
+
+def test_one_client_at_a_time(tmp_path: Path, owner: Owner) -> None:
+    owner.insert('pilot.0000')
+    hub = HubProcess('session', tmp_path, Settings())
+    hub.start()
+    second = Client(hub.address)
+    second.until(lambda: [news for news in second.news if news.startswith('refused') and str(os.getpid()) in news])
+    second.close()
+    hub.stop(0, leave=True)
+    owner.insert('pilot.0001')
