@@ -1,0 +1,81 @@
+"""What can be done with the sessions of a database: list, export, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo.database import Database
+
+from rp_api.coordination.mongodb import documents, presence, server
+from rp_api.coordination.mongodb.names import find_all
+from rp_api.coordination.mongodb.server import Collection, Document
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
+
+PACKED = ('record', 'description', 'content', 'command', 'info')
+"""Fields that hold packed data."""
+
+
+def sessions(url: str) -> list[dict[str, Any]]:
+    """The sessions of a database: `uid`, `collection`, `state` ('open', 'detached', 'closed'), `created` (seconds since
+    1970), where the application is or was (`host`, `pid`), and how many `pilots` and `tasks` there are.
+    """
+    with _database(url) as database:
+        return [_summary(collection, session) for collection, session in find_all(database)]
+
+
+def export(url: str, session: str) -> Iterator[dict[str, Any]]:
+    """The documents of a session, with packed data unpacked; tasks in the order of submission, after pilots.
+
+    The session is named by its uid (then it is the last one of that uid), or by its collection.
+    """
+    with _database(url) as database:
+        collection, found = _find(database, session)[-1]
+        yield _plain(found)
+        for kind in ('note', 'pilot', 'agent', 'command', 'parcel', 'claim', 'task', 'news'):
+            for document in collection.find({'type': kind}).sort('number', 1):
+                yield _plain(document)
+
+
+def purge(url: str, session: str) -> None:
+    """Remove all data of a session, named as for `export`; refused while its application is there."""
+    with _database(url) as database:
+        for collection, found in _find(database, session):
+            former = '' if found['closed'] else presence.living_client(collection, found, 1.0)
+            if former:
+                raise CoordinationError(f'the session {session} is in use: {former}; end that first')
+            collection.drop()
+
+
+@contextmanager
+def _database(url: str) -> Iterator[Database[Document]]:
+    with server.open_client(url) as client, server.reasons(url):
+        yield client[server.database_name(client)]
+
+
+def _find(database: Database[Document], session: str) -> list[tuple[Collection, Document]]:
+    known = sorted(find_all(database), key=lambda pair: pair[1]['created'])
+    found = [pair for pair in known if session in (pair[1]['_id'], pair[0].name)]
+    if not found:
+        raise CoordinationError(f'there is no session {session} in the database {database.name}; there are: '
+                                f'{", ".join(sorted({pair[1]["_id"] for pair in known})) or "none"}')
+    return found
+
+
+def _summary(collection: Collection, session: Document) -> dict[str, Any]:
+    state = 'closed' if session['closed'] else 'detached' if session['detached'] else 'open'
+    client = session['client']
+    return {'uid': session['_id'], 'collection': collection.name, 'state': state, 'created': session['created'],
+            'host': client['name'], 'pid': client['pid'],
+            'pilots': collection.count_documents({'type': 'pilot'}),
+            'tasks': collection.count_documents({'type': 'task'})}
+
+
+def _plain(document: Document) -> dict[str, Any]:
+    plain = {key: codec.unpack(value) if key in PACKED and value is not None else value
+             for key, value in document.items()}
+    if document['type'] == 'news':
+        plain['updates'] = [update._asdict() for update in documents.unpacked_updates(document['updates'])]
+    return plain

@@ -1,0 +1,202 @@
+"""An agent's connection to the MongoDB of its session."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rp_api import states
+from rp_api.coordination.contract import BULK, PROTOCOL, AgentConnection, Update
+from rp_api.coordination.mongodb import documents, presence, server
+from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
+from rp_api.coordination.mongodb.server import Document
+from rp_api.coordination.mongodb.silence import Silence
+from rp_api.coordination.orphan import Orphanage
+from rp_api.mesh.loop import Loop
+
+PARCELS = 4
+"""Parcels that are looked at in one go."""
+
+ON_WAY = 2
+"""Parcels that the loop may have to deal with before another one is taken."""
+
+
+def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> MongoAgentConnection:
+    """The connection of an agent; `access` is what the coordinator of the session gave for it."""
+    return MongoAgentConnection(loop, access, pilot, agent)
+
+
+class MongoAgentConnection(MongoConnection, AgentConnection):
+    """Takes parcels of tasks and commands, and adds news of what became of the tasks."""
+
+    def __init__(self, loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> None:
+        client = server.open_client(access['url'])
+        collection = client[access['database']][access['collection']]
+        super().__init__(loop, client, collection, access['url'], access['lease'])
+        self._session: str = access['session']
+        self._pilot = pilot
+        self._instance = os.urandom(8).hex()
+        self._me: Document = {'_id': f'@agent.{pilot}.{agent}', 'type': 'agent', 'number': 0, 'pilot': pilot,
+                              'agent': agent, 'instance': self._instance, 'protocol': PROTOCOL, 'left': '', 'beat': 0,
+                              **presence.here()}
+        self._silence = Silence(self._interval)
+        self._orphanage = Orphanage(access['orphan_timeout'])
+        self._greeted = False
+        self._dismissed = False
+        self._ended = False
+        self._hold = False
+        self._on_way = 0
+        self._cursor = -1
+        self._mine: set[str] = set()
+        self._due = 0.0
+        self._begin(['parcel', 'command'], pilot)
+        # before anything is reported: else nobody would miss an agent that dies then
+        self._writer.ask(lambda: self._beat(time.monotonic()), lambda _: self._watcher.call())
+
+    def hold(self, on: bool) -> None:
+        self._hold = on
+        self._watcher.call()
+
+    def unsettled(self) -> list[Update]:
+        return [update for updates in self._unsettled for update in updates]
+
+    def update_pilots(self, updates: Sequence[Update]) -> None:
+        self._ended |= any(states.PILOT.is_final(update.state) for update in updates)
+        self._report('pilots', updates, ())
+
+    def update_tasks(self, updates: Sequence[Update]) -> None:
+        self._mine.difference_update(update.uid for update in updates
+                                     if states.TASK.value(update.state) >= documents.LEFT_AGENT)
+        for first in range(0, len(updates), BULK):
+            part = updates[first:first + BULK]
+            self._report('tasks', part, part)
+
+    def _report(self, kind: str, updates: Sequence[Update], tasks: Sequence[Update]) -> None:
+        news = [documents.news_document(self._numbers.next(), self._instance, kind, self._pilot, part)
+                for part in documents.packed_updates(updates)]
+        self._send(partial(insert_new, self._collection, news), tasks)
+
+    def close(self) -> None:
+        self._leave(lambda: self._collection.update_one(
+            {'_id': self._me['_id'], 'instance': self._instance}, {'$set': {'left': 'closed'}}))
+
+    # what is new
+
+    def _look(self) -> bool:
+        if not self._greeted:
+            return False
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._interval
+            self._beat(now)
+        return self._take()
+
+    def _parcels(self) -> list[Document]:
+        return list(self._collection.find({'type': 'parcel', 'pilot': self._pilot}).sort('number', 1).limit(PARCELS))
+
+    def _take(self) -> bool:
+        """Take tasks and commands in the order in which they were sent."""
+        commands = list(self._collection.find(
+            {'type': 'command', 'pilot': self._pilot, 'number': {'$gt': self._cursor}}).sort('number', 1).limit(BULK))
+        # after the commands: so all parcels are there that were sent before them
+        parcels = [] if self._hold else self._parcels()
+        found = False
+        for document in sorted([*commands, *parcels], key=lambda document: document['number']):
+            if document['type'] == 'command':
+                self._cursor = document['number']
+                self._loop.call_soon(self._on_order, documents.command_of(document))
+            elif self._hold:
+                continue
+            elif self._on_way >= ON_WAY or self._link.closing.is_set():
+                return found
+            else:
+                self._claim(document)
+            found = True
+            if len(parcels) == PARCELS and document is parcels[-1]:   # there may be more before the next command
+                return found
+        return found
+
+    def _claim(self, parcel: Document) -> None:
+        """Take a parcel, unless another agent was faster, and deliver those of its tasks that still belong to it."""
+        won = self._collection.update_one({'_id': parcel['_id'], 'agent': {'$in': ['', self._instance]}},
+                                          {'$set': {'type': 'claim', 'agent': self._instance}})
+        if not won.matched_count:
+            return
+        found = {task['_id']: task for task in self._collection.find(
+            {'_id': {'$in': parcel['uids']}, 'parcel': parcel['number'], 'value': {'$lt': documents.LEFT_AGENT}},
+            {'description': 1})}
+        self._on_way += 1
+        self._loop.call_soon(self._on_parcel, [found[uid] for uid in parcel['uids'] if uid in found])
+
+    def _on_parcel(self, tasks: list[Document]) -> None:
+        self._on_way -= 1
+        descriptions = [documents.description_of(task) for task in tasks]
+        self._mine.update(description['uid'] for description in descriptions)
+        if descriptions and not self._closed:
+            self.on_tasks(descriptions)
+        self._watcher.call()
+
+    def _on_order(self, command: dict[str, Any]) -> None:
+        if not self._closed:
+            self.on_command(command)
+
+    # who is there
+
+    def _beat(self, now: float) -> None:
+        """Show that this agent lives, and look whether its pilot and its client do."""
+        session = self._collection.find_one({'_id': self._session})
+        if session is None:
+            self._refuse(f'the session {self._session} is not in the database any more')
+        elif session['protocol'] != PROTOCOL:
+            self._refuse(f'agent speaks protocol {PROTOCOL}, the session {session["protocol"]}: install the same major '
+                         'version of rp-api with the client and the agent (pip install --upgrade rp-api)')
+        else:
+            self._say_hello()
+            pilot = self._collection.find_one({'_id': self._pilot, 'type': 'pilot'})
+            if pilot is not None and states.PILOT.is_final(pilot['state']):
+                known = documents.known_pilot(pilot)
+                why = (known.info or {}).get('exception')
+                self._dismiss(f'is {known.state} already' + (f': {why}' if why else ''), state=known.state)
+            elif session['closed']:
+                self._dismiss('the session was closed')
+            else:
+                self._look_at_client(session, now)
+
+    def _say_hello(self) -> None:
+        key = {'_id': self._me['_id'], 'instance': self._instance}
+        if self._greeted and not self._lives:
+            return
+        if not self._greeted or not self._collection.update_one(key, {'$inc': {'beat': 1}}).matched_count:
+            fields = {name: value for name, value in self._me.items() if name != '_id'}
+            self._collection.update_one({'_id': self._me['_id']}, {'$set': fields}, upsert=True)
+            self._greeted = True
+
+    def _look_at_client(self, session: Document, now: float) -> None:
+        client = session['client']
+        silent = self._silence.observe('client', (client['instance'], client['beat']), now)
+        gone = not session['detached'] and (presence.has_died(client) or silent > self._lease)
+        if gone and not self._orphanage.orphaned:
+            self._orphanage.client_lost()
+        elif self._orphanage.orphaned and not gone:
+            self._orphanage.client_attached()
+        if self._orphanage.orphaned:
+            unfinished = len(self._mine) + len(self._parcels())
+            if self._orphanage.next(now, unfinished, 1)[0] == 'cancel':
+                self._dismiss('the application is gone')
+
+    def _dismiss(self, reason: str, **more: str) -> None:
+        """Have the pilot end; nobody else is there to say so, or it was said when this agent was not there."""
+        if not self._dismissed and not self._ended:
+            self._dismissed = True
+            self._loop.call_soon(self._on_order, {'cmd': 'cancel_pilot', 'reason': reason, **more})
+
+    def _refuse(self, reason: str) -> None:
+        self._link.closing.set()
+        self._loop.call_soon(self._on_refused, reason)
+
+    def _on_refused(self, reason: str) -> None:
+        if not self._closed:
+            self.on_refused(reason)

@@ -1,0 +1,83 @@
+"""A thread that listens to a change stream, where the server has them, and calls the watcher when something comes.
+
+The stream only says that there is something: what it is, the watcher reads. So nothing is lost when the stream breaks
+off, as it does with each change of the primary: the watcher still looks, if more rarely, and a new stream is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from rp_api.coordination.mongodb.server import Collection, Document, brief
+from rp_api.coordination.mongodb.worker import Link, Watcher, remaining
+
+WAIT = 0.5
+"""Seconds for which the server holds back its answer when nothing happens."""
+
+SLOW = 5.0
+"""Most seconds between the looks of a watcher that is called, and between attempts to open a stream."""
+
+_log = logging.getLogger('radical.pilot.coordination')
+
+
+class Bell:
+    """Calls a watcher when a document of one of these types is added (of that pilot, if one is given).
+
+    `intervals`: seconds between the watcher's looks without a stream, and with one.
+    """
+
+    def __init__(self, link: Link, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
+                 intervals: tuple[float, float]) -> None:
+        match: Document = {'operationType': 'insert', 'fullDocument.type': {'$in': list(types)}}
+        if pilot:
+            match['fullDocument.pilot'] = pilot
+        self._pipeline = [{'$match': match}]
+        self._link = link
+        self._collection = collection
+        self._watcher = watcher
+        self._usual, self._slow = intervals
+        self._thread = threading.Thread(target=self._run, name='mongodb_bell', daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen, if the server can be listened to."""
+        self._thread.start()
+
+    def join(self, patience: float) -> bool:
+        """Wait for the end, which comes when the link is closing; False if it did not come."""
+        if self._thread.ident is not None:
+            self._thread.join(patience)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._link.closing.is_set():
+            try:
+                if not self._listen():
+                    return
+            except pymongo.errors.OperationFailure as error:
+                _log.debug('no change stream: %s', brief(error))
+                return
+            except PyMongoError as error:
+                _log.debug('the change stream broke off: %s', brief(error))
+            self._watcher.slow_down(self._usual)
+            self._watcher.call()
+            self._link.closing.wait(SLOW)
+
+    def _listen(self) -> bool:
+        """Listen until the stream breaks off; False if the server does not hold back empty answers."""
+        with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * WAIT)) as stream:
+            # the server must hold back its answer: others would be asked all the time
+            deadline = time.monotonic() + WAIT / 2
+            if stream.try_next() is None and remaining(deadline) > 0:
+                return False
+            self._watcher.slow_down(self._slow)
+            self._watcher.call()
+            while stream.alive and not self._link.closing.is_set():
+                if stream.try_next() is not None:
+                    self._watcher.call()
+        return True

@@ -1,0 +1,232 @@
+"""The client's connection to the MongoDB of its session."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rp_api import states
+from rp_api.coordination.contract import ClientConnection, Page, Submission, Update
+from rp_api.coordination.mongodb import documents
+from rp_api.coordination.mongodb.connection import WINDOW, MongoConnection, insert_new, move
+from rp_api.coordination.mongodb.news import Outcome, apply
+from rp_api.coordination.mongodb.presence import has_died
+from rp_api.coordination.mongodb.recovery import Recovery, repair
+from rp_api.coordination.mongodb.server import Client, Collection, Document
+from rp_api.coordination.mongodb.silence import Silence
+from rp_api.host import host_id, pidfd_open
+from rp_api.mesh import codec
+from rp_api.mesh.loop import Loop
+
+GRACE = 2.0
+"""Seconds between the death of an agent on this host and the end of its pilot: its launcher knows more about it."""
+
+Refused = Callable[[Sequence[str], str], object]
+
+
+class MongoClientConnection(MongoConnection, ClientConnection):
+    """Writes what the client says, and applies and delivers what agents report.
+
+    `instance` is what the session's document knows this client by; `last` the largest number that was given in the
+    session; `on_stale(uids, pilot)` hears of updates that were refused.
+    """
+
+    def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, session: str, instance: str,
+                 lease: float, last: int, on_stale: Refused) -> None:
+        super().__init__(loop, client, collection, url, lease)
+        self._session = session
+        self._instance = instance
+        self._on_stale = on_stale
+        self._numbers.above(last)
+        self._silence = Silence(self._interval)
+        self._watched: dict[str, int] = {}
+        self._in_hand: dict[str, Document] = {}
+        self._held: list[tuple[str, Outcome]] = []
+        self._recovering = False
+        self._due = 0.0
+        self._begin(['news'], '')
+
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
+        new = [documents.pilot_document(uid, self._numbers.next(), record) for uid, record in pilots.items()]
+        self._send(partial(insert_new, self._collection, new))
+
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+        number = self._numbers.next()
+        parcel = number if pilot else 0
+        new = [documents.task_document(uid, self._numbers.next(), owner, pilot, parcel,
+                                       documents.packed(uid, description)) for uid, description in tasks]
+        uids = [uid for uid, _ in tasks]
+        self._send(partial(self._insert_tasks, new, [documents.parcel_document(number, pilot, uids)] if pilot else []))
+        self._watcher.quicken()
+
+    def _insert_tasks(self, new: list[Document], parcels: list[Document]) -> None:
+        insert_new(self._collection, new)
+        insert_new(self._collection, parcels)
+
+    def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
+        self._send(partial(self._bind_tasks, self._numbers.next(), pilot, list(uids)))
+
+    def _bind_tasks(self, parcel: int, pilot: str, uids: list[str]) -> None:
+        wanted: Document = {'_id': {'$in': uids}, 'type': 'task'}
+        bound = self._collection.update_many(
+            {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': documents.LEFT_AGENT}},
+            {'$set': {'pilot': pilot, 'parcel': parcel, 'state': documents.BOUND, 'value': documents.BOUND_VALUE},
+             '$inc': {'attempts': 1}})
+        insert_new(self._collection, [documents.parcel_document(parcel, pilot, uids)])
+        if bound.matched_count < len(uids):   # some were bound to it before: perhaps by one that could not end that
+            repair(self._collection, self._numbers, list(self._collection.find(
+                {**wanted, 'pilot': pilot, 'state': documents.BOUND}, {'parcel': 1, 'pilot': 1, 'state': 1})))
+
+    def command(self, pilot: str, command: Mapping[str, Any]) -> None:
+        document = documents.command_document(self._numbers.next(), pilot, command)
+        self._send(partial(insert_new, self._collection, [document]))
+
+    def note(self, key: str, value: Any) -> None:
+        content: Document = {'type': 'note', 'key': key, 'number': self._numbers.next(),
+                             'content': documents.packed(key, value)}
+        self._send(lambda: self._collection.update_one({'_id': f'@note.{key}'}, {'$set': content}, upsert=True))
+
+    def update_pilots(self, updates: Sequence[Update]) -> None:
+        self._send(partial(move, self._collection, states.PILOT, 'pilot', list(updates)))
+
+    def update_tasks(self, updates: Sequence[Update]) -> None:
+        self._send(partial(move, self._collection, states.TASK, 'task', list(updates)))
+
+    # a client that takes over
+
+    def recover(self, on_page: Callable[[Page], None]) -> None:
+        self._recovering = True
+        recovery = Recovery(self._collection, self._numbers, list(self._in_hand))
+        self._writer.ask(recovery, partial(self._on_page, recovery, on_page))
+
+    def _on_page(self, recovery: Recovery, on_page: Callable[[Page], None], page: Page) -> None:
+        if self._closed:
+            return
+        on_page(page)
+        if page.last:
+            self._writer.ask(recovery.confirm, self._on_recovered)
+        else:
+            self._writer.ask(recovery, partial(self._on_page, recovery, on_page))
+
+    def _on_recovered(self, _: Any) -> None:
+        self._recovering = False
+        held, self._held = self._held, []
+        for news, outcome in held:
+            self._on_applied(news, outcome)
+        self._watcher.call()
+
+    # what agents report
+
+    def _look(self) -> bool:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._interval
+            if self._lives:
+                self._beat()
+            self._look_at_agents(now)
+        in_hand = list(self._in_hand)
+        free = WINDOW - len(in_hand)
+        if self._recovering or free <= 0:
+            return False
+        news = list(self._collection.find(documents.unread(in_hand)).sort('number', 1).limit(free))
+        for document in news:
+            self._in_hand[document['_id']] = document
+            self._writer.ask(partial(apply, self._collection, document), partial(self._on_applied, document['_id']))
+        return bool(news)
+
+    def _on_applied(self, news: str, outcome: Outcome) -> None:
+        if self._recovering:
+            self._held.append((news, outcome))
+            return
+        kind, pilot = (self._in_hand[news][key] for key in ('kind', 'pilot'))
+        if outcome.refused:
+            self._on_stale(outcome.refused, pilot)
+        if outcome.valid and not self._closed:
+            (self.on_tasks if kind == 'tasks' else self.on_pilots)(outcome.valid)
+        if not self._closed:
+            self._writer.ask(lambda: self._collection.delete_one({'_id': news}), lambda _: self._on_confirmed(news))
+
+    def _on_confirmed(self, news: str) -> None:
+        full = len(self._in_hand) >= WINDOW
+        del self._in_hand[news]
+        if full:
+            self._watcher.call()
+
+    # who is there
+
+    def _beat(self) -> None:
+        mine = self._collection.update_one({'_id': self._session, 'client.instance': self._instance},
+                                           {'$inc': {'client.beat': 1}})
+        if not mine.matched_count:
+            self._link.closing.set()
+            self._loop.call_soon(self._refuse)
+
+    def _refuse(self) -> None:
+        if not self._closed:
+            self.on_refused(f'another application has taken over the session {self._session}, or it was purged')
+
+    def _look_at_agents(self, now: float) -> None:
+        for agent in list(self._collection.find({'type': 'agent', 'left': ''})):
+            beat = agent['instance'], agent['beat']
+            if agent['host'] == host_id():   # its end shows; a busy machine must not make it look dead
+                self._loop.call_soon(self._watch, agent)
+            elif self._silence.observe(agent['_id'], beat, now) > self._lease:
+                reason = f'the agent of {agent["pilot"]} was silent for longer than its lease of {self._lease:g} s'
+                self._loop.call_soon(self._declare, agent, reason)
+
+    def _watch(self, agent: Document) -> None:
+        """Notice the death of an agent on this host at once."""
+        if self._closed or agent['instance'] in self._watched:
+            return
+        pidfd = None if has_died(agent) else pidfd_open(agent['pid'])
+        self._watched[agent['instance']] = -1 if pidfd is None else pidfd
+        if pidfd is None:
+            self._on_dead(agent)
+        else:
+            self._loop.add_fd(pidfd, partial(self._on_dead, agent))
+
+    def _on_dead(self, agent: Document) -> None:
+        self._forget(agent['instance'])
+        self._loop.call_later(GRACE, self._declare, agent, f'the agent of {agent["pilot"]} died')
+
+    def _forget(self, instance: str) -> None:
+        pidfd = self._watched[instance]
+        if pidfd >= 0:
+            self._loop.remove_fd(pidfd)
+            os.close(pidfd)
+            self._watched[instance] = -1
+
+    def _declare(self, agent: Document, reason: str) -> None:
+        """Have the pilot of a lost agent ended; this is news like what agents report, and comes after that."""
+        if not self._closed:
+            end = codec.pack([codec.pack(Update(agent['pilot'], states.FAILED, {'exception': reason}))])
+            news = documents.news_document(self._numbers.next(), self._instance, 'pilots', agent['pilot'], end)
+            self._writer.ask(partial(self._end_pilot, agent, news), lambda _: self._watcher.call())
+
+    def _end_pilot(self, agent: Document, news: Document) -> None:
+        now = self._collection.find_one({'_id': agent['_id']})
+        if now is None or now['left'] or now['instance'] != agent['instance']:
+            return
+        if now['beat'] != agent['beat'] and not has_died(agent):
+            return   # it is there again
+        insert_new(self._collection, [news])
+        self._collection.update_one({'_id': agent['_id'], 'instance': agent['instance']}, {'$set': {'left': 'lost'}})
+
+    # the end
+
+    def close(self) -> None:
+        self._go({'closed': True})
+
+    def detach(self) -> None:
+        self._go({'detached': True})
+
+    def _go(self, how: Document) -> None:
+        if self._closed:
+            return
+        for instance in self._watched:
+            self._forget(instance)
+        self._leave(lambda: self._collection.update_one(
+            {'_id': self._session, 'client.instance': self._instance}, {'$set': {'client.left': True, **how}}))

@@ -1,0 +1,152 @@
+"""What both connections have in common: what is sent is a queue of jobs, and the end comes in bounded time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
+
+from rp_api import states
+from rp_api.coordination.contract import Connection, Update
+from rp_api.coordination.mongodb import documents
+from rp_api.coordination.mongodb.bell import SLOW, Bell
+from rp_api.coordination.mongodb.server import Client, Collection, Document
+from rp_api.coordination.mongodb.worker import Link, Watcher, Writer, remaining
+from rp_api.mesh.loop import Loop
+
+WINDOW = 8
+"""Jobs that may wait for the database before `room` turns False; also bulks of news that wait for the loop."""
+
+POLL = (0.02, 1.0)
+"""Seconds between looks at the database: while there is news, and when there was none for long."""
+
+BEATS = 6
+"""How often in each lease somebody shows that it lives, and looks at others."""
+
+LONGEST_BEAT = 10.0
+"""Most seconds between two signs of life."""
+
+PATIENCE = 2.0
+"""Seconds that the database has at the end to take what is left, and again for what has begun to end."""
+
+DUPLICATE = 11000
+
+
+class MongoConnection(Connection):
+    """A connection with a thread that writes, one that looks for what is new, and one that listens for it."""
+
+    def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, lease: float) -> None:
+        super().__init__()
+        self._loop = loop
+        self._client = client
+        self._collection = collection
+        self._lease = lease
+        self._interval = min(lease / BEATS, LONGEST_BEAT)
+        self._numbers = documents.Numbers()
+        self._unsettled: deque[Sequence[Update]] = deque()
+        self._closed = False
+        self._link = Link(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
+        self._writer = Writer(self._link, 'mongodb_writer', client.close)
+        self._watcher = Watcher(self._link, self._look, (POLL[0], min(POLL[1], self._interval)), 'mongodb_watcher')
+        self._bell: Bell | None = None
+        self._pulsed = time.monotonic()
+        self._timer = loop.call_later(self._interval, self._pulse)
+
+    def _pulse(self) -> None:
+        self._pulsed = time.monotonic()
+        self._timer = self._loop.call_later(self._interval, self._pulse)
+
+    @property
+    def _lives(self) -> bool:
+        """Whether the loop still runs: threads that say so for one that hangs would keep others waiting for it."""
+        return time.monotonic() - self._pulsed < self._lease
+
+    @property
+    def room(self) -> bool:
+        return len(self._unsettled) < WINDOW
+
+    @property
+    def settled(self) -> bool:
+        return not self._unsettled
+
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        if self._unsettled:
+            self._writer.ask(_no_work, lambda _: callback())
+        else:
+            callback()
+
+    def _begin(self, types: Sequence[str], pilot: str) -> None:
+        """Start the threads, as soon as the loop runs: whoever made this connection has something to say first."""
+        usual, slow = (min(seconds, self._interval) for seconds in (POLL[1], SLOW))
+        bell = self._bell = Bell(self._link, self._collection, types, pilot, self._watcher, (usual, slow))
+        for thread in (self._writer, self._watcher, bell):
+            self._loop.call_soon(self._start, thread)
+
+    def _start(self, thread: Writer | Watcher | Bell) -> None:
+        if not self._closed:
+            thread.start()
+
+    def _look(self) -> bool:
+        """Look for what is new, in the watcher's thread; whether there was something."""
+        raise NotImplementedError
+
+    def _send(self, work: Callable[[], Any], updates: Sequence[Update] = ()) -> None:
+        """Have something done that must not get lost."""
+        self._unsettled.append(updates)
+        self._writer.ask(work, self._settle)
+
+    def _settle(self, _: Any) -> None:
+        full = not self.room
+        self._unsettled.popleft()
+        if full or not self._unsettled:
+            self.on_room()
+
+    def _leave(self, farewell: Callable[[], Any]) -> None:
+        """End the threads, with a last job if the database is there."""
+        if self._closed:
+            return
+        self._closed = True
+        self._timer.cancel()
+        deadline = time.monotonic() + PATIENCE
+        if self._link.lost:
+            self._link.closing.set()
+        else:
+            self._writer.ask(farewell, _nothing)
+        self._writer.finish()
+        self._writer.join(remaining(deadline))
+        self._link.closing.set()
+        for thread in (self._writer, self._watcher, self._bell):
+            if thread is not None:
+                thread.join(remaining(deadline + PATIENCE))
+
+
+def _no_work() -> None:
+    """A job whose end tells that of those before it."""
+
+
+def _nothing(_: Any) -> None:
+    """What follows from the last job."""
+
+
+def insert_new(collection: Collection, new: Sequence[Document]) -> None:
+    """Add those documents that are not there yet."""
+    if not new:
+        return
+    try:
+        collection.insert_many(new, ordered=False)
+    except BulkWriteError as error:
+        if any(one['code'] != DUPLICATE for one in error.details['writeErrors']) or error.details['writeConcernErrors']:
+            raise
+
+
+def move(collection: Collection, model: states.StateModel, kind: str, updates: Sequence[Update]) -> None:
+    """Move pilots or tasks forward, those that may do so."""
+    if updates:
+        collection.bulk_write([
+            UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update.state)},
+                      {'$set': documents.moved(model, update)})
+            for update in updates], ordered=False)

@@ -1,0 +1,119 @@
+"""The client's hold on a session in a MongoDB: a new one, or one that is taken over."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from rp_api.coordination.connect import Settings
+from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.mongodb import presence, server
+from rp_api.coordination.mongodb.client import MongoClientConnection
+from rp_api.coordination.mongodb.names import find_session, make_collection
+from rp_api.coordination.mongodb.server import Client, Collection, Document
+from rp_api.errors import CoordinationError
+from rp_api.mesh.loop import Loop
+from rp_profiling.tracer import Tracer, profiling_enabled
+
+LOOK = 1.0
+"""Seconds between looks at a client on another host, of which it is not clear whether it lives."""
+
+
+class MongoCoordinator(Coordinator):
+    """Finds or begins a session in the database that `settings.dburl` names; its traces go to `directory`."""
+
+    def __init__(self, session: str, directory: Path, settings: Settings) -> None:
+        self._session = session
+        self._url = settings.dburl
+        self._lease = settings.lease
+        self._instance = os.urandom(8).hex()
+        self._client: Client | None = None
+        self._collection: Collection | None = None
+        self._last = 0
+        self._tracer = Tracer(directory / 'mongodb.prof' if profiling_enabled() else None, 'mongodb')
+        self.attached = False
+        self.endpoint = server.address(self._url)
+        self.agent_access = {'backend': 'mongodb', 'endpoint': self.endpoint, 'url': self._url, 'session': session,
+                             'lease': settings.lease, 'orphan_timeout': settings.orphan_timeout}
+
+    def start(self) -> None:
+        client = self._client = server.open_client(self._url)
+        try:
+            with server.reasons(self._url):
+                client.admin.command('ping')
+                self._enter(client)
+        except BaseException:
+            client.close()
+            self._client = None
+            raise
+
+    def _enter(self, client: Client) -> None:
+        """Make this client the one of the session."""
+        database = client[server.database_name(client)]
+        open_session = find_session(database, self._session)
+        self.attached = open_session is not None
+        if open_session is None:
+            self._collection = self._begin(database)
+        else:
+            self._collection = self._take_over(*open_session)
+        self.agent_access |= {'database': database.name, 'collection': self._collection.name}
+
+    def _begin(self, database: Database[Document]) -> Collection:
+        collection = make_collection(database, self._session)
+        try:
+            collection.insert_one(self._new_session())
+        except DuplicateKeyError:
+            raise CoordinationError(f'another application has just begun the session {self._session}') from None
+        return collection
+
+    def _newest(self, collection: Collection) -> int:
+        """The largest number in a session."""
+        newest = (collection.find_one({'type': kind}, {'number': 1}, sort=[('number', -1)])
+                  for kind in ('task', 'command', 'parcel', 'claim', 'note'))
+        return max((document['number'] for document in newest if document), default=0)
+
+    def _new_session(self) -> Document:
+        return {'_id': self._session, 'type': 'session', 'number': 0, 'protocol': PROTOCOL, 'created': time.time(),
+                'lease': self._lease, 'closed': False, 'detached': False, 'client': self._me()}
+
+    def _me(self) -> Document:
+        return {'instance': self._instance, 'beat': 0, 'left': False, **presence.here()}
+
+    def _take_over(self, collection: Collection, found: Document) -> Collection:
+        if found['protocol'] != PROTOCOL:
+            raise CoordinationError(f'the session {self._session} speaks protocol {found["protocol"]}, this client '
+                                    f'{PROTOCOL}: take it over with the version of rp-api that began it')
+        former = presence.living_client(collection, found, LOOK)
+        mine = {'client': self._me(), 'detached': False, 'lease': self._lease}
+        if former or not collection.update_one({'_id': self._session,
+                                                'client.instance': found['client']['instance']},
+                                               {'$set': mine}).matched_count:
+            raise CoordinationError(f'the session {self._session} has an application: '
+                                    f'{former or "another one that has just taken it over"}; end that first')
+        self._last = self._newest(collection)
+        return collection
+
+    def connect(self, loop: Loop) -> MongoClientConnection:
+        client, self._client = self._client, None   # it belongs to the connection now
+        assert client is not None
+        assert self._collection is not None
+        return MongoClientConnection(loop, client, self._collection, self._url, self._session, self._instance,
+                                     self._lease, self._last, self._on_stale)
+
+    def _on_stale(self, uids: Sequence[str], pilot: str) -> None:
+        self._tracer.record_bulk('update_refused', uids, msg=pilot)
+
+    def watch(self, loop: Loop) -> None:
+        """Nothing to do: others take care of the database, and the connection waits until it is back."""
+
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        self._tracer.close()
+        if self._client is not None:
+            self._client.close()
+            self._client = None

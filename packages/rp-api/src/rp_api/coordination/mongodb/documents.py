@@ -1,0 +1,199 @@
+"""What is in the collection of a session: documents by `type`, found by `_id`, or in the order of their `number`.
+
+| type | `_id` | written by | what it is |
+|---|---|---|---|
+| session | uid of the session | client | who is attached and alive (`client`), `closed`, `detached`, `protocol` |
+| pilot | uid | client | `record`, `state`, `value`, `info` |
+| task | uid | client | `owner`, `pilot`, `attempts`, `parcel`, `description`, `state`, `value`, `info` |
+| note | `@note.<key>` | client | `key`, `content` |
+| command | `@command.<number>` | client | `pilot`, `command`: for all agents of the pilot |
+| parcel | `@parcel.<number>` | client | `pilot`, `uids`: tasks that wait for an agent of the pilot |
+| claim | `@parcel.<number>` | agent | a parcel that `agent` has taken |
+| agent | `@agent.<pilot>.<agent>` | agent | where it runs, `beat`, which changes while it lives, `left` |
+| news | `@news.<number>.<instance>` | agent | `kind`, `pilot`, `updates`: what the client has not confirmed |
+
+Tasks and pilots are written by the client alone, so nothing has to be locked. Agents report by adding news. The client
+applies them to the documents of the tasks, tells the application, and only then deletes them: what a client has not
+confirmed is found by the next one. A bulk of tasks is one parcel, whose type only one agent can change: claims cost one
+operation for each bulk, not for each task. A task remembers its last parcel, so that older ones do not count.
+
+Descriptions, records, notes and what is known about a state (`info`) are msgpack: what MongoDB does not allow in
+documents (keys with dots, text that is not UTF-8) may be in them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from rp_api import states
+from rp_api.coordination.contract import KnownPilot, KnownTask, Update
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
+
+Document = dict[str, Any]
+
+INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
+"""All queries that do not name an `_id` use one of them; not every server uses the beginning of an index alone."""
+
+BOUND = states.AGENT_STAGING_INPUT_PENDING
+BOUND_VALUE = states.TASK.value(BOUND)
+LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+
+LARGEST = 12 << 20
+"""Size of the largest description or information about a state, in bytes; a document may have 16 MiB."""
+
+MANY_BYTES = 8 << 20
+"""Size after which news take no further update."""
+
+
+class Numbers:
+    """Numbers that only grow, also over restarts and from one process to the next (if their clocks agree)."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def above(self, number: int) -> None:
+        """Give only numbers that are larger than this one."""
+        with self._lock:
+            self._last = max(self._last, number)
+
+    def next(self) -> int:
+        """A new number: the microseconds since 1970, if that is larger than the last one."""
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            return self._last
+
+
+def pilot_document(uid: str, number: int, record: Mapping[str, Any]) -> Document:
+    """A pilot, as it is when it was made known."""
+    return {'_id': uid, 'type': 'pilot', 'number': number, 'record': packed(uid, record), 'state': states.NEW,
+            'value': 0, 'info': None, 'new': False}
+
+
+def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, description: bytes) -> Document:
+    """A task, as it is when it was submitted."""
+    return {'_id': uid, 'type': 'task', 'number': number, 'owner': owner, 'pilot': pilot, 'parcel': parcel,
+            'attempts': int(bool(pilot)), 'description': description, 'state': BOUND, 'value': BOUND_VALUE}
+
+
+def parcel_id(number: int) -> str:
+    """The `_id` of a parcel or claim."""
+    return f'@parcel.{number}'
+
+
+def parcel_document(number: int, pilot: str, uids: Sequence[str]) -> Document:
+    """Tasks that wait for an agent."""
+    return {'_id': parcel_id(number), 'type': 'parcel', 'number': number, 'pilot': pilot, 'agent': '',
+            'uids': list(uids)}
+
+
+def command_document(number: int, pilot: str, command: Mapping[str, Any]) -> Document:
+    """A command for all agents of a pilot."""
+    return {'_id': f'@command.{number}', 'type': 'command', 'number': number, 'pilot': pilot,
+            'command': packed('command', command)}
+
+
+def news_document(number: int, instance: str, kind: str, pilot: str, updates: bytes) -> Document:
+    """Updates from a pilot; `kind` is 'tasks' or 'pilots'."""
+    return {'_id': f'@news.{number}.{instance}', 'type': 'news', 'number': number, 'kind': kind, 'pilot': pilot,
+            'updates': updates}
+
+
+def packed(uid: str, value: Any) -> bytes:
+    """Plain data as bytes; raises `CoordinationError` if they do not fit into a document."""
+    data = codec.pack(value)
+    if len(data) > LARGEST:
+        raise CoordinationError(f'{uid}: {len(data)} bytes are too large for a MongoDB, which takes at most {LARGEST} '
+                                'in one piece: move large data in files')
+    return data
+
+
+def packed_updates(updates: Iterable[Update]) -> list[bytes]:
+    """Updates as bytes, in parts that fit into one document each."""
+    parts: list[bytes] = []
+    rows: list[bytes] = []
+    size = 0
+    for update in updates:
+        row = codec.pack(_fitting(update))
+        if rows and size + len(row) > MANY_BYTES:
+            parts.append(codec.pack(rows))
+            rows, size = [], 0
+        rows.append(row)
+        size += len(row)
+    return [*parts, codec.pack(rows)] if rows else parts
+
+
+def unpacked_updates(data: bytes) -> list[Update]:
+    """The updates of `packed_updates`."""
+    return [Update(*codec.unpack(row)) for row in codec.unpack(data)]
+
+
+def _fitting(update: Update) -> tuple[str, str, dict[str, Any] | None]:
+    """The update; what is too large in it is replaced by a sentence that says so."""
+    uid, state, info = update
+    if info is None or len(codec.pack(info)) <= LARGEST:
+        return uid, state, info
+    large = {key for key, value in info.items() if len(codec.pack(value)) > LARGEST // 16}
+    dropped = f'{", ".join(sorted(large))} of {uid} did not fit into the database: move large results in files'
+    return uid, state, {key: value for key, value in info.items() if key not in large} | {'exception': dropped}
+
+
+def info_bytes(info: Mapping[str, Any] | None) -> bytes | None:
+    """What is known about a state, for a document."""
+    return codec.pack(info) if info else None
+
+
+def known_pilot(document: Document) -> KnownPilot:
+    """The pilot of a document."""
+    return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'], _info(document),
+                      bool(document.get('new')))
+
+
+def known_task(document: Document) -> KnownTask:
+    """The task of a document."""
+    return KnownTask(document['_id'], document['owner'], document['pilot'], document['attempts'],
+                     codec.unpack(document['description']), document['state'], _info(document),
+                     bool(document.get('new')))
+
+
+def description_of(document: Document) -> dict[str, Any]:
+    """The description of a task, with its uid."""
+    description = cast(dict[str, Any], codec.unpack(document['description']))
+    description['uid'] = document['_id']
+    return description
+
+
+def unread(but: Iterable[str]) -> Document:
+    """A filter for news, but those with these `_id`s."""
+    known = list(but)
+    return {'type': 'news', '_id': {'$nin': known}} if known else {'type': 'news'}
+
+
+def command_of(document: Document) -> dict[str, Any]:
+    """The command of a document."""
+    return cast(dict[str, Any], codec.unpack(document['command']))
+
+
+def _info(document: Document) -> dict[str, Any] | None:
+    data = document.get('info')
+    return cast(dict[str, Any], codec.unpack(data)) if data else None
+
+
+def forward(model: states.StateModel, state: str) -> Document:
+    """A filter for documents that may move to that state; `StateModel` has the rules."""
+    if model.is_final(state):
+        lasting = [final for final in states.FINAL if (final, state) not in model.corrections]
+        return {'state': {'$nin': lasting}}
+    return {'value': {'$lt': model.value(state)}}
+
+
+def moved(model: states.StateModel, update: Update) -> Document:
+    """What an update changes in a document."""
+    fields: Document = {'state': update.state, 'value': model.value(update.state)}
+    if update.info:
+        fields['info'] = info_bytes(update.info)
+    return fields

@@ -1,0 +1,66 @@
+"""How news of agents are applied to the documents of tasks and pilots, which the client alone writes.
+
+Each document keeps the number of the news that changed it last. So it can be told which of many updates counted, also
+when it is not known how far an application got before the database went away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Some
+from typing import NamedTuple
+
+from pymongo import UpdateOne
+
+from rp_api import states
+from rp_api.coordination.contract import Update
+from rp_api.coordination.mongodb import documents
+from rp_api.coordination.mongodb.fold import fold
+from rp_api.coordination.mongodb.server import Collection, Document
+
+MODELS = {'tasks': ('task', states.TASK), 'pilots': ('pilot', states.PILOT)}
+
+
+class Outcome(NamedTuple):
+    """The updates that counted, and the uids of tasks that are another pilot's."""
+
+    valid: list[Update]
+    refused: list[str]
+
+
+def apply(collection: Collection, news: Document) -> Outcome:
+    """Apply one document of news; when that fails half-way, it can be done again, with the same outcome."""
+    kind, model = MODELS[news['kind']]
+    folded = fold(model, documents.unpacked_updates(news['updates']))
+    if kind == 'pilot':   # an agent knows only of its own
+        folded = {uid: update for uid, update in folded.items() if uid == news['pilot']}
+    if not folded:
+        return Outcome([], [])
+    mine: Document = {'type': kind} if kind == 'pilot' else {'pilot': news['pilot']}
+    result = collection.bulk_write([
+        UpdateOne({'_id': uid, **mine, **documents.forward(model, update.state)},
+                  {'$set': {**documents.moved(model, update), 'news': news['_id']}})
+        for uid, update in folded.items()], ordered=False)
+    if result.matched_count == len(folded):
+        return Outcome(list(folded.values()), [])
+    changed = changed_by(collection, news, list(folded))
+    left = [uid for uid in folded if uid not in changed]
+    refused = collection.find({'_id': {'$in': left}, 'type': 'task', 'pilot': {'$ne': news['pilot']}}, {'_id': 1})
+    return Outcome([update for uid, update in folded.items() if uid in changed],
+                   [task['_id'] for task in refused] if kind == 'task' else [])
+
+
+def changed_by(collection: Collection, news: Document, uids: list[str]) -> set[str]:
+    """Which of these tasks or pilots are as the news have made them."""
+    return {found['_id'] for found in collection.find({'_id': {'$in': uids}, 'news': news['_id']}, {'_id': 1})}
+
+
+def absorb(collection: Collection, but: Some[str]) -> None:
+    """Apply all news, but those with an `_id` in `but`, and mark what they brought as new to the client.
+
+    For a client that takes over: what the former one has not confirmed may have been applied by it already.
+    """
+    while news := collection.find_one(documents.unread(but), sort=[('number', 1)]):
+        apply(collection, news)
+        uids = list({update.uid for update in documents.unpacked_updates(news['updates'])})
+        collection.update_many({'_id': {'$in': uids}, 'news': news['_id']}, {'$set': {'new': True}})
+        collection.delete_one({'_id': news['_id']})

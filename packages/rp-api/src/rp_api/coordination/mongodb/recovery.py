@@ -1,0 +1,61 @@
+"""All that a session holds, page by page, for a client that takes it over."""
+
+from __future__ import annotations
+
+from rp_api.coordination.contract import BULK, Page
+from rp_api.coordination.mongodb import documents
+from rp_api.coordination.mongodb.connection import insert_new
+from rp_api.coordination.mongodb.news import absorb
+from rp_api.coordination.mongodb.server import Collection, Document
+from rp_api.mesh import codec
+
+
+class Recovery:
+    """Reads the pages of a session, one with each call, and repairs what the former client left unfinished."""
+
+    def __init__(self, collection: Collection, numbers: documents.Numbers, in_hand: list[str]) -> None:
+        self._collection = collection
+        self._numbers = numbers
+        self._in_hand = in_hand
+        self._after = -1
+
+    def __call__(self) -> Page:
+        first = self._after < 0
+        if first:
+            absorb(self._collection, self._in_hand)
+        found = list(self._collection.find({'type': 'task', 'number': {'$gt': self._after}})
+                     .sort('number', 1).limit(BULK))
+        repair(self._collection, self._numbers, found)
+        notes = self._find('note') if first else []
+        pilots = self._find('pilot') if first else []
+        page = Page({note['key']: codec.unpack(note['content']) for note in notes},
+                    [documents.known_pilot(pilot) for pilot in pilots],
+                    [documents.known_task(task) for task in found], len(found) < BULK)
+        self._after = found[-1]['number'] if found else 0
+        return page
+
+    def _find(self, kind: str) -> list[Document]:
+        return list(self._collection.find({'type': kind}).sort('number', 1))
+
+    def confirm(self) -> None:
+        """Remember that the client knows all of it."""
+        for kind in ('task', 'pilot'):
+            self._collection.update_many({'type': kind, 'new': True}, {'$set': {'new': False}})
+
+
+def repair(collection: Collection, numbers: documents.Numbers, tasks: list[Document]) -> None:
+    """Put those of the tasks into new parcels that wait for an agent in a parcel that is not there.
+
+    That is so if their client died between the two steps in which it handed them to a pilot.
+    """
+    waiting: dict[tuple[int, str], list[str]] = {}
+    for task in tasks:
+        if task['parcel'] and task['state'] == documents.BOUND:
+            waiting.setdefault((task['parcel'], task['pilot']), []).append(task['_id'])
+    ids = [documents.parcel_id(parcel) for parcel, _ in waiting]
+    known = {found['_id'] for found in collection.find({'_id': {'$in': ids}}, {'_id': 1})} if ids else set()
+    for (parcel, pilot), uids in waiting.items():
+        if documents.parcel_id(parcel) not in known:
+            number = numbers.next()
+            collection.update_many({'_id': {'$in': uids}, 'parcel': parcel}, {'$set': {'parcel': number}})
+            insert_new(collection, [documents.parcel_document(number, pilot, uids)])

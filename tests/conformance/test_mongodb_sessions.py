@@ -1,0 +1,90 @@
+"""What only the MongoDB backend has: sessions that are listed, exported and removed, and a server that is not there."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mongo_servers
+import pytest
+from conformance_support import Backend, Site, backend, one_site, uids
+
+from rp_api import states
+from rp_api.coordination import connect, mongodb
+from rp_api.coordination.connect import Settings
+from rp_api.errors import CoordinationError
+
+
+@pytest.fixture(scope='module', params=mongo_servers.KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    with backend(request.param, tmp_path_factory.mktemp('server')) as running:
+        yield running
+
+
+@pytest.fixture
+def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
+    with one_site(server, tmp_path) as site:
+        yield site
+
+
+def url_of(site: Site) -> str:
+    assert site.server is not None
+    return site.server.url
+
+
+def test_sessions_are_listed_exported_and_removed_one_by_one(site: Site, tmp_path: Path, server: Backend) -> None:
+    url = url_of(site)
+    client = site.client()
+    client.pilot('p0')
+    client.submit('p0', uids(3), environment={'a.b': '$c'})
+    agent = site.agent('p0')
+    agent.until_tasks(uids(3))
+    agent.report(uids(1), states.DONE, {'exit_code': 0})
+    client.until_states({uids(1)[0]: states.DONE})
+    with one_site(server, tmp_path / 'other') as other:
+        other.client().until_settled()
+        listed = {one['uid']: one for one in mongodb.sessions(url)}
+        assert {site.uid, other.uid} <= listed.keys()
+        mine = listed[site.uid]
+        assert (mine['state'], mine['pilots'], mine['tasks']) == ('open', 1, 3)
+        with pytest.raises(CoordinationError, match='in use'):
+            mongodb.purge(url, site.uid)
+        found = list(mongodb.export(url, site.uid))
+        tasks = {one['_id']: one for one in found if one['type'] == 'task'}
+        assert tasks[uids(1)[0]]['info'] == {'exit_code': 0}
+        assert tasks[uids(1)[0]]['description'] == {'executable': f'/bin/{uids(1)[0]}', 'environment': {'a.b': '$c'}}
+        assert found[0]['type'] == 'session'
+        agent.close()
+        site.end(client)
+        mongodb.purge(url, site.uid)
+        left = {one['uid'] for one in mongodb.sessions(url)}
+        assert site.uid not in left
+        assert other.uid in left
+    with pytest.raises(CoordinationError, match=f'no session {site.uid}'):
+        mongodb.purge(url, site.uid)
+    mongodb.purge(url, other.uid)
+
+
+def test_a_session_that_was_removed_turns_its_agents_away(site: Site) -> None:
+    client = site.client()
+    client.pilot('p0')
+    client.until_settled()
+    site.leave(client)
+    mongodb.purge(url_of(site), site.uid)
+    agent = site.agent('p0')
+    assert 'not in the database' in agent.until_refused()
+
+
+def test_a_server_that_is_not_there_is_named_soon(tmp_path: Path) -> None:
+    with socket.socket() as closed:   # bound, but nobody listens
+        closed.bind(('127.0.0.1', 0))
+        url = f'mongodb://user:s3cret@127.0.0.1:{closed.getsockname()[1]}/db'
+        coordinator = connect.coordinator('s', tmp_path, Settings(dburl=url))
+        begin = time.monotonic()
+        with pytest.raises(CoordinationError, match=r'127\.0\.0\.1:\d+/db cannot be used.*refused') as raised:
+            coordinator.start()
+        coordinator.stop(1.0)
+    assert time.monotonic() - begin < 30
+    assert 's3cret' not in str(raised.value)
