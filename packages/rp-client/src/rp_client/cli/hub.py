@@ -1,0 +1,138 @@
+"""`rp hub`: stand-alone hubs, which serve the sessions of one user on a login node or a service node."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rp_api.errors import CoordinationError
+
+if TYPE_CHECKING:
+    from rp_api.coordination.hub_access import Access
+
+PATIENCE = 5.0
+"""Seconds that a hub may take to say how it is."""
+
+
+def hub(arguments: list[str]) -> int:
+    """Start, look at and stop a stand-alone hub that serves several sessions."""
+    options = _parser().parse_args(arguments)
+    run = {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command]
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='rp hub', description=hub.__doc__)
+    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+    start = commands.add_parser('start', help='start a hub in the background')
+    start.add_argument('--listen', metavar='tcp://HOST[:PORT]', type=_address,
+                       help='a network interface, an address or the name of this host (default: what it was the last '
+                            'time, else tcp://127.0.0.1 with any free port)')
+    start.add_argument('--ports', metavar='FROM-TO', type=_ports, help='ports for sessions (default: any free ones)')
+    start.add_argument('--directory', type=Path, metavar='DIR',
+                       help='where it keeps its sessions (default: ~/.radical/pilot/hubs/<name of this host>)')
+    start.add_argument('--foreground', action='store_true', help='stay in the foreground until Ctrl-C')
+    for name, text in (('status', 'say how a hub is, and which sessions it serves'), ('stop', 'end a hub')):
+        command = commands.add_parser(name, help=text)
+        command.add_argument('hub', nargs='?', metavar='tcp://HOST:PORT', help='which one (default: the only one)')
+        if name == 'stop':
+            command.add_argument('--force', action='store_true',
+                                 help='even if sessions are open; a hub started again in its directory serves them on')
+    commands.add_parser('list', help='list the hubs whose access files are here')
+    return parser
+
+
+def _address(text: str) -> str:
+    """The address with a numeric host, as sockets want it, unless it is the name of an interface."""
+    match = re.fullmatch(r'tcp://([^:/\s]+)(:[0-9]{1,5})?', text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f'{text!r} is not of the form tcp://HOST[:PORT]')
+    host, port = match[1], match[2] or ''
+    if host not in (name for _, name in socket.if_nameindex()):
+        try:
+            host = socket.gethostbyname(host)
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f'{host!r} is neither an interface nor a known host') from error
+    return f'tcp://{host}{port}'
+
+
+def _ports(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r'([0-9]{1,5})-([0-9]{1,5})', text)
+    if match is None or not 0 < int(match[1]) <= int(match[2]) < 65536:
+        raise argparse.ArgumentTypeError(f'{text!r} is not of the form FROM-TO, with ports from 1 to 65535')
+    return int(match[1]), int(match[2])
+
+
+def _start(options: argparse.Namespace) -> int:
+    from rp_api.coordination import hub_access, service
+
+    directory = options.directory or hub_access.access_directory() / hub_access.short_name()
+    config = {'directory': str(directory.absolute()), 'listen': options.listen or '', 'ports': options.ports}
+    if options.foreground:
+        return service.run(config, _told)
+    _told(service.start(config))
+    return 0
+
+
+def _told(answer: dict[str, Any]) -> None:
+    if answer['ok']:
+        print(f'{answer["url"]} (process {answer["pid"]}), access file {answer["access"]}', flush=True)
+    else:
+        print(f'rp hub: {answer["error"]}', file=sys.stderr)
+
+
+def _chosen(url: str | None) -> tuple[Access, str]:
+    """The hub that is meant."""
+    from rp_api.coordination import hub_access
+
+    if url is not None:
+        return hub_access.find(url)
+    known = list(hub_access.all_known())
+    if len(known) != 1:
+        names = ', '.join(access.url for access in known)
+        raise CoordinationError(f'which hub? There are {names}' if known else
+                                f'there is no hub: no access file is in {hub_access.access_directory()}')
+    return known[0], known[0].url
+
+
+def _status(options: argparse.Namespace) -> int:
+    from rp_api.coordination import hub_access
+    from rp_api.coordination.hub_request import ask
+
+    access, url = _chosen(options.hub)
+    status = ask(access, url, 'status', timeout=PATIENCE)
+    print(f'{access.url} on {status["host"]} (process {status["pid"]})\n'
+          f'directory    {status["directory"]}\n'
+          f'access file  {hub_access.path_of(access.host, hub_access.split_url(access.url)[1])}\n'
+          f'sessions     {len(status["sessions"])}')
+    for session in status['sessions']:
+        print(f'  {session["uid"]}  {session["state"]}  {session["endpoint"]}  process {session["pid"]}'
+              + (f'  ({session["reason"]})' if session['reason'] else ''))
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from rp_api.coordination.hub_request import ask
+
+    access, url = _chosen(options.hub)
+    left = ask(access, url, 'stop', {'force': options.force})
+    print(f'{access.url} has ended' + (f', and serves these sessions no more: {", ".join(left)}' if left else ''))
+    return 0
+
+
+def _list(_: argparse.Namespace) -> int:
+    from rp_api.coordination import hub_access
+    from rp_api.coordination.hub_request import ask
+
+    for access in hub_access.all_known():
+        try:
+            sessions = len(ask(access, access.url, 'status', timeout=PATIENCE)['sessions'])
+            how = f'{sessions} session{"" if sessions == 1 else "s"}'
+        except CoordinationError as error:
+            how = str(error)
+        print(f'{access.url}  {access.host}  {how}')
+    return 0

@@ -1,0 +1,70 @@
+"""The program `rp`: finds the sub-command and runs it. Exit codes: 0 success, 1 failure, 2 wrong usage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rp_api.errors import PilotError
+from rp_client.cli import commands
+
+USAGE = 'usage: rp COMMAND [ARGUMENT ...]   (rp --help: the commands, rp COMMAND --help: how to use one)'
+PARTS = ('rp-api', 'rp-client', 'rp-agent', 'rp-raptor', 'rp-profiling')
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code. What goes wrong is told in one sentence on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:   # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (PilotError, OSError) as error:
+        print(f'rp {words[0]}: {error}', file=sys.stderr)
+        return 1
+    return code
+
+
+def _run(words: list[str]) -> int:
+    if not words:
+        print(USAGE, file=sys.stderr)
+        return 2
+    name, *rest = words
+    if name in ('-h', '--help', 'help'):
+        return _help()
+    if name == '--version':
+        return _version()
+    command = commands.find(name)
+    if command is None:
+        known = ', '.join(known.name for known in commands.all_commands())
+        print(f'rp: there is no command {name!r}; there are: {known}', file=sys.stderr)
+        return 2
+    return command.load()(rest)
+
+
+def _help() -> int:
+    print(f'{USAGE}\n\ncommands:')
+    found = commands.all_commands()
+    width = max(len(command.name) for command in found)
+    for command in found:
+        print(f'  {command.name:{width}}  {command.summary()}')
+    print('\n  --version   the versions of what is installed')
+    return 0
+
+
+def _version() -> int:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for part in PARTS:
+        try:
+            print(f'{part} {version(part)}')
+        except PackageNotFoundError:   # parts work alone
+            continue
+    print(f'Python {sys.version.split()[0]}')
+    return 0

@@ -1,0 +1,218 @@
+"""`rp session`: what became of sessions, in directories and in databases."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rp_api.errors import PilotError
+from rp_client.cli import stores
+from rp_client.cli.stores import Description, Store
+
+DAY = 86400.0
+
+_FINAL = ('DONE', 'FAILED', 'CANCELED')
+_IN_USE = ('open', 'orphaned', 'detached', 'elsewhere')
+
+
+def session(arguments: list[str]) -> int:
+    """List, show, export and purge sessions, and attach to those that go on without their application."""
+    options = _parser().parse_args(arguments)
+    run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach}[options.command]
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
+                       'the working directory and $RADICAL_PILOT_BASE)')
+    where.add_argument('--dburl', metavar='URL', help=f'a MongoDB with sessions (default: ${stores.DBURL})')
+    parser = argparse.ArgumentParser(prog='rp session', description=session.__doc__)
+    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[where])
+
+    command = add('list', 'List sessions.')
+    command.add_argument('--json', action='store_true', help='as JSON')
+    command = add('show', 'Show one session, with its pilots.')
+    command.add_argument('uid', metavar='UID')
+    command.add_argument('--tasks', action='store_true', help='list the tasks, too')
+    command.add_argument('--json', action='store_true', help='as JSON')
+    command = add('export', 'Write everything about a session, as lines of JSON.')
+    command.add_argument('uid', metavar='UID')
+    command.add_argument('-o', '--output', type=Path, metavar='FILE', help='where to (default: standard output)')
+    command = add('purge', 'Remove the data of sessions that have ended.')
+    command.add_argument('uid', nargs='*', metavar='UID')
+    command.add_argument('--all-closed', action='store_true', help='all sessions that were closed')
+    command.add_argument('--older-than', type=float, metavar='DAYS', help='of those, the ones closed that long ago')
+    command = add('attach', 'Follow a session that goes on without its application, until its tasks have ended. '
+                            'Ctrl-C leaves it running.')
+    command.add_argument('uid', metavar='UID')
+    command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
+    command.add_argument('--cancel', action='store_true', help='end its pilots and close it, without waiting')
+    command.add_argument('--wait', action='store_true', help='exit code 1 if tasks failed or were cancelled')
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    found = [each for store in stores.stores(options.base, options.dburl) for each in store.sessions()]
+    found.sort(key=lambda each: each['created'])
+    if options.json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        _print_table(('SESSION', 'CREATED', 'STATE', 'PILOTS', 'TASKS', 'DONE', 'FAILED', 'OTHER', 'SIZE'),
+                     (_row(each) for each in found))
+    else:
+        print('no sessions', file=sys.stderr)
+    return 0
+
+
+def _row(found: Description) -> tuple[str, ...]:
+    tasks = found['tasks']
+    total = sum(tasks.values())
+    done, failed = tasks.get('DONE', 0), tasks.get('FAILED', 0)
+    split = ('-', '-', '-') if '' in tasks else (str(done), str(failed), str(total - done - failed))
+    return (found['uid'], _time(found['created']), _state(found), str(sum(found['pilots'].values())), str(total),
+            *split, _size(found['size']))
+
+
+def _show(options: argparse.Namespace) -> int:
+    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+    records = list(_plain_records(store, found))
+    pilots = [record for record in records if record['type'] == 'pilot']
+    tasks = [record for record in records if record['type'] == 'task']
+    found['tasks'] = _count(tasks)
+    if options.json:
+        print(json.dumps(found | {'pilots': pilots} | ({'task_list': tasks} if options.tasks else {}), indent=2))
+        return 0
+    print(f'{found["uid"]}\nstate    {_state(found)}\ncreated  {_time(found["created"])}\nwhere    {found["where"]}')
+    if found['closed']:
+        print(f'closed   {_time(found["closed"])}')
+    print(f'size     {_size(found["size"])}\ntasks    {_counts(found["tasks"])}\npilots   {_counts(_count(pilots))}')
+    for pilot in pilots:
+        print(f'  {pilot["uid"]}  {pilot["state"]}{_reason(pilot)}')
+    if options.tasks:
+        print()
+        _print_table(('TASK', 'PILOT', 'STATE', 'EXIT', 'REASON'), (
+            (task['uid'], task.get('pilot') or '-', task['state'], str(task.get('exit_code', '-')),
+             _reason(task).strip()) for task in tasks))
+    return 0
+
+
+def _plain_records(store: Store, found: Description) -> Iterable[dict[str, Any]]:
+    return (record for record in store.export(found) if record.get('type') in ('pilot', 'task'))
+
+
+def _export(options: argparse.Namespace) -> int:
+    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+    if options.output is None:
+        _write(store.export(found), sys.stdout)
+        return 0
+    with open(options.output, 'x', encoding='utf-8') as file:
+        _write(store.export(found), file)
+    return 0
+
+
+def _write(records: Iterable[dict[str, Any]], file: Any) -> None:
+    for record in records:
+        file.write(json.dumps(record, default=_text) + '\n')
+
+
+def _text(value: Any) -> str:
+    """What JSON has no form for, such as the payload of a function."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _purge(options: argparse.Namespace) -> int:
+    if bool(options.uid) == options.all_closed or (options.older_than is not None and not options.all_closed):
+        print('rp session purge: name sessions, or use --all-closed, with or without --older-than', file=sys.stderr)
+        return 2
+    places = stores.stores(options.base, options.dburl)
+    wanted = [stores.find(places, uid) for uid in options.uid]
+    if options.all_closed:
+        limit = time.time() - (options.older_than or 0.0) * DAY
+        wanted = [(store, each) for store in places for each in store.sessions()
+                  if each['state'] == 'closed' and each['closed'] <= limit]
+    for _, found in wanted:
+        if found['state'] in _IN_USE:
+            raise PilotError(f'{found["uid"]} is in use: {_state(found)}. End it first, in its application or with '
+                             f'rp session attach {found["uid"]} --cancel')
+    for store, found in wanted:
+        left = store.purge(found)
+        print(f'{found["uid"]} is removed' + (f', but not what is not its own: {", ".join(left)}' if left else ''))
+    return 0
+
+
+def _attach(options: argparse.Namespace) -> int:
+    from rp_client.cli.follow import follow
+
+    if options.hub:
+        where: dict[str, Any] = {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
+    else:
+        store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+        if found['state'] == 'closed':
+            raise PilotError(f'{options.uid} is closed: rp session show {options.uid} tells its results')
+        if found['state'] == 'open':
+            raise PilotError(f'{options.uid} has its application: it is {_state(found)}')
+        where = store.options(found)
+        if 'dburl' not in where:   # its hub is in its directory, whatever the environment says
+            for name in (stores.DBURL, 'RADICAL_PILOT_PROXY_URL'):
+                os.environ.pop(name, None)
+    return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
+
+
+# how things look
+
+
+def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        print('  '.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _state(found: Description) -> str:
+    application = found.get('application')
+    if found['state'] == 'open' and application:
+        return f'open (pid {application["pid"]} on {application["host"]})'
+    return str(found['state'])
+
+
+def _count(records: Iterable[dict[str, Any]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record['state']] = counts.get(record['state'], 0) + 1
+    return counts
+
+
+def _counts(counts: dict[str, int]) -> str:
+    order = sorted(counts, key=lambda state: (state not in _FINAL, state))
+    return ', '.join(f'{counts[state]} {state}' for state in order) or 'none'
+
+
+def _reason(record: dict[str, Any]) -> str:
+    """Why a pilot or task has ended, in one line."""
+    text = record.get('exception') or record.get('reason') or ''
+    return '  ' + ' '.join(str(text).split()) if text and record['state'] != 'DONE' else ''
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime('%Y-%m-%d %H:%M:%S')
+
+
+def _size(size: float | None) -> str:
+    if size is None:
+        return '-'
+    for unit in ('B', 'KB', 'MB'):
+        if size < 1000:
+            return f'{size:.0f} {unit}'
+        size /= 1000
+    return f'{size:.1f} GB'

@@ -1,0 +1,136 @@
+"""Where sessions are kept: directories and databases, which the commands treat alike.
+
+A session is described by plain data: `uid`, `where`, `created` and `closed` (seconds since 1970), `state`,
+`application` (`pid` and `host`), `pilots` and `tasks` (how many in which state), `size` in bytes (None if unknown).
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rp_api.errors import PilotError
+
+DBURL = 'RADICAL_PILOT_DBURL'
+
+Description = dict[str, Any]
+
+
+class Store(ABC):
+    """A place with sessions."""
+
+    @abstractmethod
+    def sessions(self) -> list[Description]:
+        """The sessions that are there."""
+
+    @abstractmethod
+    def export(self, session: Description) -> Iterator[dict[str, Any]]:
+        """Everything that is known about a session, as records with a `type`: session, pilot, task, and others."""
+
+    @abstractmethod
+    def purge(self, session: Description) -> list[str]:
+        """Remove a session; gives what had to be left."""
+
+    @abstractmethod
+    def options(self, session: Description) -> dict[str, Any]:
+        """The arguments with which `Session` attaches to it."""
+
+
+class Directories(Store):
+    """Sessions in directories below one or more others."""
+
+    def __init__(self, bases: list[Path]) -> None:
+        self._bases = bases
+
+    def sessions(self) -> list[Description]:
+        from rp_api.coordination import sessions
+
+        return [sessions.summary(path).as_dict() for base in self._bases for path in sessions.find(base)]
+
+    def export(self, session: Description) -> Iterator[dict[str, Any]]:
+        from rp_api.coordination import sessions
+
+        return sessions.export(session['where'])
+
+    def purge(self, session: Description) -> list[str]:
+        from rp_api.coordination import sessions
+
+        return sessions.purge(session['where'])
+
+    def options(self, session: Description) -> dict[str, Any]:
+        return {'cfg': {'base': str(Path(session['where']).parent)}}
+
+
+class Database(Store):
+    """Sessions in a MongoDB."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def sessions(self) -> list[Description]:
+        from rp_api.coordination import mongodb
+
+        return [_uniform(found) for found in mongodb.sessions(self._url)]
+
+    def export(self, session: Description) -> Iterator[dict[str, Any]]:
+        from rp_api.coordination import mongodb
+
+        return map(_record, mongodb.export(self._url, session['where']))
+
+    def purge(self, session: Description) -> list[str]:
+        from rp_api.coordination import mongodb
+
+        mongodb.purge(self._url, session['where'])
+        return []
+
+    def options(self, session: Description) -> dict[str, Any]:
+        return {'dburl': self._url}
+
+
+def stores(base: Path | None, dburl: str | None) -> list[Store]:
+    """What the options name; by default the working directory, $RADICAL_PILOT_BASE, and $RADICAL_PILOT_DBURL."""
+    if base is not None and not base.is_dir():
+        raise PilotError(f'{base} is not a directory')
+    if base is not None or dburl is not None:
+        return [*([Directories([base])] if base else []), *([Database(dburl)] if dburl else [])]
+    bases = dict.fromkeys(path.resolve() for path in (Path.cwd(), Path(os.environ.get('RADICAL_PILOT_BASE') or '.')))
+    url = os.environ.get(DBURL)
+    return [Directories(list(bases)), *([Database(url)] if url else [])]
+
+
+def find(places: list[Store], uid: str) -> tuple[Store, Description]:
+    """The session of that uid, the last one if there are several, and where it is; `PilotError` if there is none."""
+    found = [(place, session) for place in places for session in place.sessions()
+             if uid in (session['uid'], session['where'])]
+    if not found:
+        raise PilotError(f'there is no session {uid} (rp session list); use --base or --dburl to say where it is')
+    return max(found, key=lambda each: each[1]['created'])
+
+
+def _uniform(found: dict[str, Any]) -> Description:
+    """What a database says about a session, in the form of this module."""
+    application = {'pid': found['pid'], 'host': found['host']} if found.get('pid') else None
+    return {'uid': found['uid'], 'where': found.get('collection', found['uid']), 'created': found['created'],
+            'closed': found['created'] if found['state'] == 'closed' else 0, 'state': found['state'],
+            'application': application, 'pilots': _counts(found.get('pilots')), 'tasks': _counts(found.get('tasks')),
+            'size': found.get('size')}
+
+
+def _record(document: dict[str, Any]) -> dict[str, Any]:
+    """A document of a database, in the form of this module."""
+    from rp_api.coordination.sessions import facts
+
+    record = {'type': document['type'], 'uid': document['_id']}
+    record |= {key: value for key, value in document.items() if key not in ('_id', 'type', 'info', 'owner')}
+    if 'owner' in document:
+        record['tmgr'] = document['owner']
+    return record | facts(document.get('state', ''), document.get('info') or {})
+
+
+def _counts(found: Any) -> dict[str, int]:
+    """How many are in which state; all in one that says nothing if only their number is known."""
+    return dict(Counter(found) if isinstance(found, dict) else {'': found} if found else {})

@@ -1,0 +1,65 @@
+"""`rp session` on sessions in a MongoDB."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import pilot_description
+from leaver import COUNT
+from mongo_servers import Server, running
+
+import radical.pilot as rp
+
+APPLICATION = Path(__file__).with_name('leaver.py')
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running('nx-27017', tmp_path_factory.mktemp('mongodb')) as server:
+        yield server
+
+
+def command(*arguments: str, code: int = 0) -> str:
+    """What `rp session` says."""
+    done = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', *arguments], capture_output=True,
+                          text=True, timeout=50)
+    assert done.returncode == code, done.stderr
+    assert 'Traceback' not in done.stderr
+    return done.stdout + done.stderr if code else done.stdout
+
+
+def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_DBURL', server.url)
+    session = rp.Session(uid='one')
+    tmgr = rp.TaskManager(session)
+    tmgr.add_pilots(rp.PilotManager(session).submit_pilots(pilot_description(base)))
+    tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'}), rp.TaskDescription({'executable': 'false'})])
+    assert Counter(tmgr.wait_tasks(timeout=40)) == {rp.DONE: 1, rp.FAILED: 1}
+    assert 'one is in use: open' in command('purge', 'one', code=1)
+    session.close()
+    (found,) = json.loads(command('list', '--json'))
+    assert (found['uid'], found['state'], sum(found['tasks'].values())) == ('one', 'closed', 2)
+    assert command('list', '--base', str(base)) == ''
+    text = command('show', 'one', '--tasks', '--dburl', server.url)
+    assert 'tasks    1 DONE, 1 FAILED' in text
+    assert 'pilot.0000  CANCELED' in text
+    kinds = Counter(json.loads(line).get('type') for line in command('export', 'one').splitlines())
+    assert (kinds['session'], kinds['pilot'], kinds['task']) == (1, 1, 2)
+    assert command('purge', 'one') == 'one is removed\n'
+    assert json.loads(command('list', '--json')) == []
+
+
+def test_attach(server: Server, base: Path) -> None:
+    (base / 'go').touch()
+    subprocess.run([sys.executable, APPLICATION, 'one', 'left'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                   env=os.environ | {'RADICAL_PILOT_DBURL': server.url}, timeout=50, check=True)
+    assert f'tasks: {COUNT} DONE' in command('attach', 'one', '--dburl', server.url, '--wait')
+    command('attach', 'one', '--dburl', server.url, '--cancel')
+    assert json.loads(command('list', '--json', '--dburl', server.url))[0]['state'] == 'closed'
