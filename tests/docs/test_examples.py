@@ -36,6 +36,13 @@ def test_first_tasks(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.count('DONE hello from number') == 8
 
 
+def test_reattach(base: Path) -> None:
+    printed = run_program([str(ROOT / 'examples/reattach.py'), '--tasks', '60'], base)
+    assert 'the first application is gone (exit code -9)' in printed
+    assert 'attached: 60 tasks' in printed
+    assert '60 of 60 results are there and right' in printed
+
+
 def test_quickstart(base: Path) -> None:
     printed = run_program([str(ROOT / 'examples/quickstart.py'), '--limit', '40'], base)
     assert '40 of 40 files compressed and verified' in printed

@@ -14,7 +14,14 @@ import pytest
 from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
-from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError, PlatformError, StateError
+from rp_api.errors import (
+    AttributeTypeError,
+    AttributeUnknown,
+    CoordinationError,
+    DescriptionError,
+    PlatformError,
+    StateError,
+)
 from rp_client.launcher.component import PilotLaunching
 
 TRUE = rp.TaskDescription({'executable': '/bin/true'})
@@ -84,8 +91,9 @@ def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) ->
 
 
 def test_sessions_do_not_share_a_directory(base: Path) -> None:
+    """A session that an application has open cannot be attached, and does not suffer from the attempt."""
     with rp.Session(uid='same') as session:
-        with pytest.raises(RuntimeError, match='another session is at work'):
+        with pytest.raises(CoordinationError, match=f'process {os.getpid()}|another session is at work'):
             rp.Session(uid='same')
         assert session.list_resources()
 
@@ -102,8 +110,19 @@ def test_session_cfg(base: Path) -> None:
 
 @pytest.mark.parametrize(('values', 'error', 'words'), [
     ({'cfg': {'bases': '/tmp'}}, ValueError, "'bases'.*base, path, client_sandbox"),
+    ({'dburl': 'mysql://me:secret@there'}, ValueError, 'dburl must start with mongodb://.*not with mysql://'),
+    ({'proxy_url': 'http://there'}, ValueError, 'proxy_url must start with tcp://.*not with http://'),
+    ({'proxy_url': 'there'}, ValueError, 'proxy_url must start with tcp://'),
+    ({'dburl': 'mongodb://there', 'proxy_url': 'tcp://there:1'}, ValueError, 'one of them'),
+    ({'cfg': {'heartbeat': 7}}, TypeError, 'heartbeat'), ({'cfg': {'heartbeat': {'lease': 7}}}, ValueError, "'lease'"),
+    ({'cfg': {'heartbeat': {'timeout': 0}}}, ValueError, 'positive'),
+    ({'cfg': {'hub': {'listen': 'tcp://*:7'}}}, ValueError, 'listen'),
+    ({'cfg': {'hub': {'listen': 'ipc:///x'}}}, ValueError, 'listen'),
+    ({'cfg': {'hub': {'port': 7}}}, ValueError, "'port'.*listen, address"),
+    ({'cfg': {'hub': {'listen': 'tcp://lo'}}, 'dburl': 'mongodb://x'}, ValueError, 'dburl'),
+    ({'cfg': {'hub': {'listen': 'tcp://lo'}}, 'proxy_url': 'tcp://x:1'}, ValueError, 'hub of their own'),
     ({'cfg': 7}, TypeError, 'cfg'), ({'downlod': True}, ValueError, "'downlod'.*download, terminate, cleanup"),
-    ({'terminate': False}, ValueError, 'terminate'), ({'orphan_timeout': -1}, ValueError, 'orphan_timeout'),
+    ({'orphan_timeout': -1}, ValueError, 'orphan_timeout'),
     ({'uid': 'a/b'}, ValueError, "'a/b'"), ({'uid': '..'}, ValueError, 'uid'), ({'uid': 'a b'}, ValueError, 'uid'),
     ({'uid': 7}, ValueError, 'a string, not 7')])
 def test_session_refuses(base: Path, values: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -112,11 +131,19 @@ def test_session_refuses(base: Path, values: dict[str, Any], error: type[Excepti
     assert os.listdir(base) == []
 
 
-def test_session_ignores_a_proxy(base: Path) -> None:
-    with pytest.warns(UserWarning, match='proxy_url'):
-        session = rp.Session('tcp://somewhere:1234')
+@pytest.mark.parametrize(('name', 'words'), [('RADICAL_PILOT_DBURL', 'dburl'),
+                                             ('RADICAL_PILOT_PROXY_URL', 'proxy_url')])
+def test_session_refuses_what_the_environment_says(base: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+                                                   words: str) -> None:
+    monkeypatch.setenv(name, 'http://me:secret@there')
+    with pytest.raises(ValueError, match=words) as error:
+        rp.Session()
+    assert 'secret' not in str(error.value)
+
+
+def test_session_tells_where_it_is_coordinated(session: rp.Session) -> None:
     assert session.proxy_url == session.reg_addr
-    session.close()
+    assert session.reg_addr.startswith('ipc://')
 
 
 def test_session_close_options(session: rp.Session) -> None:

@@ -18,3 +18,11 @@ def test_throughput_of_tasks() -> None:
                           stdout=subprocess.PIPE, text=True)
     cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
     assert {'system', 'agent', 'C bare', 'C files', 'C agent', 'system, median'} <= set(cases)
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_the_mongodb_backend() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'mongodb.py', '--count', '20', '--runs', '1'], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    steps = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {'tasks in', 'tasks to the agent', 'updates out'} <= set(steps)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rp_api.coordination.contract import ClientConnection, Submission, Update
+from rp_api.coordination.contract import UNBOUND, ClientConnection, Page, Submission, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
@@ -69,12 +69,19 @@ class Later:
 
 
 class Connection(ClientConnection):
-    """Takes the place of the connection to the hub: keeps what is sent, and has room when the test says so."""
+    """Takes the place of the connection to the hub: keeps what is sent, and has room when the test says so.
+
+    `given` are the tasks that pilots got, by the bulk, whether they were inserted or bound; `kept` those without pilot.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.free = True
         self.tasks: list[tuple[str, list[Submission]]] = []
+        self.kept: list[str] = []
+        self.given: list[tuple[str, list[str]]] = []
+        self.away = False
+        self._settling: list[Callable[[], object]] = []
         self.updates: list[list[Update]] = []
         self.commands: list[tuple[str, dict[str, Any]]] = []
 
@@ -92,9 +99,40 @@ class Connection(ClientConnection):
     def update_pilots(self, updates: Sequence[Update]) -> None:
         raise NotImplementedError
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission]) -> None:
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        if self.away:
+            self._settling.append(callback)
+        else:
+            callback()
+
+    def come_back(self) -> None:
+        """Accept what was sent."""
+        self.away = False
+        for callback in self._settling:
+            callback()
+
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
         assert self.room
+        assert owner == 'tmgr.0000'
         self.tasks.append((pilot, list(tasks)))
+        uids = [task.uid for task in tasks]
+        if pilot == UNBOUND:
+            self.kept += uids
+        else:
+            self.given.append((pilot, uids))
+
+    def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
+        assert self.room
+        self.given.append((pilot, list(uids)))
+
+    def note(self, key: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def recover(self, on_page: Callable[[Page], None]) -> None:
+        raise NotImplementedError
+
+    def detach(self) -> None:
+        raise NotImplementedError
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
         self.updates.append(list(updates))

@@ -31,10 +31,12 @@ class Site:
         self.later = Later()
         self.out: list[Any] = []
         self.failed: list[tuple[Task, str, dict[str, Any]]] = []
+        self.delayed: list[str] = []
         self.states: list[tuple[str, list[str]]] = []
 
     def input(self) -> TaskStagingInput:
         stager = self._wired(TaskStagingInput('0000', self.events, self.later))
+        stager.delayed = lambda tasks: self.delayed.extend(task.uid for task in tasks)
         stager.failed = lambda task, state, info: self.failed.append((task, state, info))
         return stager   # type: ignore[no-any-return]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ from rp_api import states
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.processes import read_process
+from rp_api.processes import read_process, reap_left
 from rp_client.launcher import local
 from rp_client.launcher.base import End, Launcher, Start
 from rp_client.launcher.component import Launch, PilotLaunching
@@ -297,6 +299,81 @@ def test_close_after_the_loop(site: Site) -> None:
     assert site.ends == []
 
 
+# agents that another application has started
+
+class Stranger:
+    """An agent that nobody here has started."""
+
+    def __init__(self, site: Site, uid: str = 'pilot.0000', name: str = 'rp_agent') -> None:
+        self.sandbox = site.sandbox(uid)
+        config = self.sandbox / 'agent_0.cfg'
+        self.process = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()', name, str(config)],
+                                        start_new_session=True)
+        while str(config).encode() not in Path(f'/proc/{self.process.pid}/cmdline').read_bytes():
+            os.sched_yield()   # it has not got its arguments yet
+
+    def end(self) -> int:
+        self.process.kill()
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def stranger(site: Site) -> Iterator[Stranger]:
+    made = Stranger(site)
+    yield made
+    made.end()
+
+
+def test_adopted_agent_is_watched(site: Site, stranger: Stranger) -> None:
+    site.wanted = 1
+    (stranger.sandbox / 'agent_0.err').write_text('complained')
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    stranger.end()
+    assert site.end() == End('pilot.0000', None, '', 'complained')
+
+
+def test_adopted_agent_is_killed(site: Site, stranger: Stranger) -> None:
+    site.wanted = 1
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    site.launcher.kill('pilot.0000')
+    site.wait()
+    assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_adopted_agent_is_ended_at_the_end(site: Site, stranger: Stranger) -> None:
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    site.launcher.close(0)
+    assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_only_the_agent_of_the_pilot_is_adopted(site: Site, stranger: Stranger) -> None:
+    other = Stranger(site, 'pilot.0001', 'vim')
+    try:
+        assert not site.launcher.adopt('pilot.0001', other.sandbox)
+        assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'))
+    finally:
+        other.end()
+    site.launcher.close(PATIENCE)
+    assert stranger.process.poll() is None
+
+
+def test_agents_are_left(site: Site) -> None:
+    """They go on, and nobody hears of their ends."""
+    pid = begun(site.launch(BLOCK))
+    site.launcher.leave()
+    site.launcher.close(PATIENCE)
+    process = read_process(pid)
+    assert process is not None
+    assert process.alive
+    pidfd = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([pidfd], [], [], PATIENCE)[0]
+    os.close(pidfd)
+    reap_left()
+    assert read_process(pid) is None
+    assert site.ends == []
+
+
 # a grandchild that keeps a pipe open for as long as it lives
 LEAVE = '''
 environ = os.environ | {{'RP_SESSION_ID': {session!r}, 'RP_PILOT_ID': {pilot!r}}}
@@ -351,7 +428,16 @@ class Starts(Launcher):
             raise self.error
         self.starts.append(start)
 
+    def adopt(self, uid: str, sandbox: Path) -> bool:
+        raise NotImplementedError
+
+    def clear(self, uid: str) -> None:
+        raise NotImplementedError
+
     def kill(self, uid: str) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
         raise NotImplementedError
 
     def close(self, patience: float) -> None:
@@ -401,7 +487,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
     wanted = {'session': 'session', 'profile': True, 'pilot': 'pilot.1', 'resource': 'local.localhost', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
-              'agent': {'components': {}}, 'reconfig_src': None,
+              'agent_uid': 'agent_0', 'agent': {'components': {}}, 'reconfig_src': None,
               'client_sandbox': f'{tmp_path}/client', 'resource_sandbox': f'{tmp_path}/resource',
               'session_sandbox': f'{tmp_path}/resource/session',
               'pilot_sandbox': f'{tmp_path}/resource/session/pilot.1'}

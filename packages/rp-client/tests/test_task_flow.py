@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 
 from rp_api import states
 from rp_api.constants import TASK_STATE, TMGR_METRICS
-from rp_api.coordination.contract import BULK, Update
+from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_client.callbacks import Registry
 from rp_client.pilot import Pilot
 from rp_client.scheduler.component import TaskScheduling
@@ -19,7 +20,7 @@ from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
 from rp_client.task import Task
-from rp_client.task_flow import TaskFlow
+from rp_client.task_flow import ATTEMPTS, TaskFlow
 from rp_client.tracker import Tracker
 
 SENT = states.AGENT_STAGING_INPUT_PENDING
@@ -43,7 +44,7 @@ class Site:
         self.states: dict[str, list[str]] = {}
         tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]
         self.flow = TaskFlow(
-            self.engine, tracker, self.events,   # type: ignore[arg-type]
+            'tmgr.0000', self.engine, tracker, self.events,   # type: ignore[arg-type]
             TaskScheduling('0000', self.events, RoundRobin(), self.tasks, self.waiting.append),
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later))
 
@@ -63,7 +64,7 @@ class Site:
     def submit(self, *uids: str, **description: Any) -> list[Task]:
         """Tasks that are as far as they get without their files being moved."""
         tasks = self.make(*uids, **description)
-        self.flow.submit(tasks)
+        self.flow.submit(tasks, Future())
         self.engine.loop.turn()
         return tasks
 
@@ -84,7 +85,7 @@ class Site:
 
     def sent(self) -> list[tuple[str, list[str]]]:
         """Pilots and the uids of each bulk that went to them."""
-        return [(pilot, [submission.uid for submission in bulk]) for pilot, bulk in self.connection.tasks]
+        return self.connection.given
 
     def updates(self) -> list[Update]:
         return [update for bulk in self.connection.updates for update in bulk]
@@ -215,7 +216,7 @@ def test_large_submission_is_looked_at_in_steps(site: Site) -> None:
     """The first tasks are on their way before the last ones are bound."""
     site.pilot()
     tasks = site.make(*(f'task.{number}' for number in range(BULK + 1)))
-    site.flow.submit(tasks)
+    site.flow.submit(tasks, Future())
     assert set(are(tasks)) == {states.TMGR_SCHEDULING_PENDING}
     assert site.sent() == []
     site.engine.loop.turn()
@@ -241,8 +242,8 @@ def test_room_for_one_bulk_at_a_time(site: Site) -> None:
     tasks = site.submit_many(4 * BULK)
     insert = site.connection.insert_tasks
 
-    def insert_one(pilot: str, bulk: Any) -> None:
-        insert(pilot, bulk)
+    def insert_one(pilot: str, bulk: Any, owner: str) -> None:
+        insert(pilot, bulk, owner)
         site.connection.free = False
 
     site.connection.insert_tasks = insert_one   # type: ignore[method-assign]
@@ -279,7 +280,7 @@ def test_removed_pilot_gets_no_more_tasks(site: Site) -> None:
 def test_cancel_of_what_was_just_submitted(site: Site) -> None:
     site.pilot()
     tasks = site.make('task.1', 'task.2')
-    site.flow.submit(tasks)
+    site.flow.submit(tasks, Future())
     site.flow.cancel(tasks[:1])
     assert (tasks[0].state, tasks[0].exception) == (states.CANCELED, 'cancelled before it was sent to a pilot')
     site.engine.loop.turn()
@@ -294,7 +295,7 @@ def test_cancel_of_what_waits_for_a_pilot(site: Site) -> None:
     assert site.waiting == [2, 1]
     site.pilot()
     assert site.sent() == [('pilot.0000', ['task.2'])]
-    assert site.updates() == []
+    assert [(uid, state) for uid, state, _ in site.updates()] == [('task.1', states.CANCELED)]
 
 
 def test_cancel_of_what_could_not_be_sent_yet(site: Site) -> None:
@@ -347,7 +348,7 @@ def test_cancel_of_many(site: Site) -> None:
     site.pilot()
     boxed = site.submit('task.2')
     new = site.make('task.3')
-    site.flow.submit(new)
+    site.flow.submit(new, Future())
     tasks = [*waiting, *boxed, *new]
     site.flow.cancel(tasks)
     site.flow.cancel(tasks)
@@ -449,7 +450,7 @@ def test_dead_end(site: Site) -> None:
 def test_task_bound_to_a_pilot_that_has_just_ended(site: Site) -> None:
     site.pilot('pilot.1', states.FAILED)
     (task,) = site.submit('task.1')
-    assert (task.state, task.exception) == (states.FAILED, 'pilot.1 is FAILED already')
+    assert (task.state, task.exception) == (states.FAILED, 'pilot.1 ended before the task did: pilot.1 is FAILED')
     assert site.sent() == []
 
 
@@ -481,3 +482,226 @@ def test_close(site: Site) -> None:
     assert site.sent() == []
     assert [uid for event, uid, _, _ in site.events.rows if event == 'component_final'] == [
         'tmgr_scheduling.0000', 'tmgr_staging_input.0000', 'tmgr_staging_output.0000']
+
+
+# what the coordinator is asked to keep
+
+def submitted(site: Site, *uids: str, **description: Any) -> tuple[list[Task], Future[None]]:
+    """Tasks, and what tells whether the coordinator has accepted them."""
+    tasks, accepted = site.make(*uids, **description), Future[None]()
+    site.flow.submit(tasks, accepted)
+    site.engine.loop.turn()
+    return tasks, accepted
+
+
+def test_tasks_without_a_pilot_are_kept_and_bound_later(site: Site) -> None:
+    tasks = site.submit('task.1', 'task.2')
+    assert site.connection.kept == ['task.1', 'task.2']
+    assert (site.sent(), [task.attempts for task in tasks]) == ([], [0, 0])
+    site.pilot()
+    assert site.sent() == [('pilot.0000', ['task.1', 'task.2'])]
+    assert len(site.connection.tasks) == 1
+    assert [task.attempts for task in tasks] == [1, 1]
+
+
+def test_tasks_that_are_bound_at_once_are_not_kept(site: Site) -> None:
+    site.pilot()
+    (task,) = site.submit('task.1')
+    assert (site.connection.kept, len(site.connection.tasks), task.attempts) == ([], 1, 1)
+
+
+def test_task_is_kept_while_its_files_are_moved(site: Site) -> None:
+    (site.base / 'client/in').touch()
+    site.pilot()
+    (task,) = site.submit('task.1', input_staging='in')
+    assert (site.connection.kept, site.sent(), task.attempts) == (['task.1'], [], 0)
+    site.later.work()
+    assert (site.sent(), task.attempts) == ([('pilot.0000', ['task.1'])], 1)
+
+
+def test_task_that_is_bound_before_there_was_room(site: Site) -> None:
+    """It goes to the coordinator once."""
+    site.connection.free = False
+    site.submit('task.1')
+    site.pilot()
+    site.engine.have_room()
+    assert (site.connection.kept, site.sent()) == ([], [('pilot.0000', ['task.1'])])
+
+
+def test_task_that_ends_before_there_was_room(site: Site) -> None:
+    """The coordinator has it all the same, with its end."""
+    site.connection.free = False
+    (task,) = site.submit('task.1')
+    site.flow.cancel([task])
+    assert site.updates() == []
+    site.engine.have_room()
+    assert site.connection.kept == ['task.1']
+    assert [(uid, state) for uid, state, _ in site.updates()] == [('task.1', states.CANCELED)]
+
+
+def test_submission_is_accepted_when_the_coordinator_has_it(site: Site) -> None:
+    site.pilot()
+    site.connection.away = True
+    _, accepted = submitted(site, 'task.1')
+    assert len(site.sent()) == 1
+    assert not accepted.done()
+    site.connection.come_back()
+    assert accepted.done()
+
+
+def test_submission_is_not_accepted_before_it_was_sent(site: Site) -> None:
+    site.pilot()
+    site.connection.free = False
+    _, accepted = submitted(site, 'task.1')
+    assert not accepted.done()
+    site.engine.have_room()
+    assert accepted.done()
+
+
+@pytest.mark.parametrize('what', ['cancelled', 'pilot ended'])
+def test_submission_of_which_nothing_is_left(site: Site, what: str) -> None:
+    """Nobody waits for what will not be sent."""
+    pilot = site.pilot()
+    site.connection.free = False
+    tasks, accepted = submitted(site, 'task.1')
+    site.connection.free = True
+    if what == 'cancelled':
+        site.flow.cancel(tasks)
+    else:
+        site.end(pilot)
+    assert accepted.done()
+
+
+# tasks that may be restarted
+
+def test_restartable_tasks_go_to_another_pilot(site: Site) -> None:
+    first, _ = site.pilot('pilot.1'), site.pilot('pilot.2')
+    tasks = site.submit('task.1', 'task.2', 'task.3', restartable=True)
+    for task in tasks:
+        site.report(task, states.AGENT_EXECUTING)
+    site.end(first)
+    assert [task.pilot for task in tasks] == [None, 'pilot.2', None]
+    site.engine.loop.turn()
+    assert site.sent()[-1] == ('pilot.2', ['task.1', 'task.3'])
+    assert [(task.pilot, task.attempts, task.state) for task in tasks] == [
+        ('pilot.2', 2, states.AGENT_EXECUTING), ('pilot.2', 1, states.AGENT_EXECUTING),
+        ('pilot.2', 2, states.AGENT_EXECUTING)]
+    site.report(tasks[0], states.AGENT_SCHEDULING)
+    site.report(tasks[0], LEFT, target_state=states.DONE)
+    assert tasks[0].state == states.DONE
+    assert len(set(site.states['task.1'])) == len(site.states['task.1'])
+
+
+def test_restartable_task_has_its_last_attempt(site: Site) -> None:
+    (task,) = site.submit('task.1', restartable=True)
+    for attempt in range(1, ATTEMPTS + 1):
+        assert task.state not in states.FINAL
+        pilot = site.pilot(f'pilot.{attempt}')
+        assert (task.pilot, task.attempts) == (pilot.uid, attempt)
+        site.end(pilot)
+        site.engine.loop.turn()
+    assert (task.state, task.attempts) == (states.FAILED, ATTEMPTS)
+    assert 'hit by a truck' in str(task.exception)
+
+
+@pytest.mark.parametrize('state', [states.CANCELED, states.DONE])
+def test_restartable_task_of_a_pilot_that_did_not_fail(site: Site, state: str) -> None:
+    pilot = site.pilot()
+    site.pilot('pilot.1')
+    (task,) = site.submit('task.1', restartable=True)
+    site.end(pilot, state)
+    assert task.state in states.FINAL
+
+
+def test_restartable_task_that_has_run_is_not_restarted(site: Site) -> None:
+    pilot = site.pilot()
+    site.pilot('pilot.1')
+    (task,) = site.submit('task.1', restartable=True, output_staging='none')
+    site.report(task, LEFT, target_state=states.DONE)
+    site.end(pilot)
+    assert (task.state, task.pilot) == (states.TMGR_STAGING_OUTPUT, 'pilot.0000')
+
+
+def test_restartable_task_is_staged_for_the_new_pilot(site: Site) -> None:
+    """After what was begun for the former one, which is not interrupted."""
+    (site.base / 'client/in').touch()
+    pilot = site.pilot('pilot.1')
+    (task,) = site.submit('task.1', input_staging='in', restartable=True)
+    site.end(pilot)
+    site.pilot('pilot.2')
+    site.later.work()
+    site.engine.loop.turn()
+    assert (task.pilot, site.sent()) == ('pilot.2', [])
+    site.later.work()
+    assert site.sent() == [('pilot.2', ['task.1'])]
+    assert (task.attempts, len(site.connection.kept)) == (1, 1)
+
+
+def test_restartable_task_bound_to_a_pilot_that_has_just_failed(site: Site) -> None:
+    """The news of its end is on its way; nobody runs in circles meanwhile."""
+    failed = site.pilot('pilot.1', states.FAILED)
+    (task,) = site.submit('task.1', restartable=True)
+    assert task.bound is None
+    site.end(failed)
+    site.pilot('pilot.2')
+    assert site.sent() == [('pilot.2', ['task.1'])]
+
+
+def test_restartable_task_that_waits_is_cancelled(site: Site) -> None:
+    pilot = site.pilot()
+    (task,) = site.submit('task.1', restartable=True)
+    site.end(pilot)
+    site.flow.cancel([task])
+    assert task.state == states.CANCELED
+    site.engine.loop.turn()
+    site.pilot('pilot.1')
+    assert len(site.sent()) == 1
+    assert site.updates()[-1][:2] == ('task.1', states.CANCELED)
+
+
+# tasks of a session that was taken over
+
+def restored(site: Site, uid: str, state: str, pilot: Pilot | None = None, info: dict[str, Any] | None = None,
+             **description: Any) -> Task:
+    """A task as the coordinator knows it."""
+    (task,) = site.make(uid, **description)
+    known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task.sparse(), state, info,
+                      new=False)
+    task.restore(known, pilot)
+    site.flow.restore(task, known)
+    return task
+
+
+def test_restored_tasks_go_on(site: Site) -> None:
+    (site.base / 'client/in').write_text('data')
+    pilot = site.pilot()
+    waiting = restored(site, 'task.1', SENT)
+    running = restored(site, 'task.2', states.AGENT_EXECUTING, pilot)
+    run = restored(site, 'task.3', LEFT, pilot, {'target_state': states.DONE, 'exit_code': 0, 'stdout': 'out'})
+    failed = restored(site, 'task.4', states.TMGR_STAGING_OUTPUT, pilot, {'target_state': states.FAILED})
+    done = restored(site, 'task.5', states.DONE, pilot, {'exit_code': 0})
+    cancelled = restored(site, 'task.6', states.CANCELED)
+    staged = restored(site, 'task.7', SENT, input_staging='in')
+    assert are([waiting, staged, cancelled]) == [states.TMGR_SCHEDULING_PENDING] * 2 + [states.CANCELED]
+    site.flow.resume()
+    site.engine.loop.turn()
+    site.later.work()
+    assert are([waiting, running, run, failed, done, cancelled, staged]) == [
+        SENT, states.AGENT_EXECUTING, states.DONE, states.FAILED, states.DONE, states.CANCELED, SENT]
+    assert site.sent() == [('pilot.0000', ['task.1']), ('pilot.0000', ['task.7'])]
+    assert site.connection.tasks == []
+    assert (run.stdout, run.exit_code, done.exit_code, running.attempts, waiting.attempts) == ('out', 0, 0, 1, 1)
+    assert {(uid, state) for uid, state, _ in site.updates()} == {('task.3', states.DONE), ('task.4', states.FAILED)}
+
+
+def test_restored_output_is_brought_back(site: Site) -> None:
+    pilot = site.pilot()
+    task = restored(site, 'task.1', states.TMGR_STAGING_OUTPUT, pilot, {'target_state': states.DONE},
+                    output_staging='file > there')
+    (site.base / f'resource/session/pilot.0000/{task.uid}').mkdir(parents=True)
+    (site.base / f'resource/session/pilot.0000/{task.uid}/file').write_text('data')
+    site.flow.resume()
+    site.engine.loop.turn()
+    site.later.work()
+    assert task.state == states.DONE
+    assert (site.base / 'client/there').read_text() == 'data'

@@ -243,3 +243,20 @@ def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> Non
     threaded.close(PATIENCE)
     assert seen == [(thing.uid, state) for state in (states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING,
                                                      states.FAILED) for thing in things]
+
+
+# callbacks that come later
+
+def test_news_are_kept_for_the_first_callback(watch: Watch) -> None:
+    """All of them, in order; afterwards there is nothing to keep."""
+    watch.tracker.keep()
+    old, new = Thing('old', states.DONE), Thing('new')
+    watch.tracker.news(old)
+    watch.move(new, states.TMGR_SCHEDULING)
+    assert watch.seen == []
+    watch.tracker.release()
+    assert watch.seen == [('old', states.DONE), ('new', states.TMGR_SCHEDULING_PENDING),
+                          ('new', states.TMGR_SCHEDULING)]
+    watch.move(new, states.FAILED)
+    watch.tracker.release()
+    assert watch.seen[3:] == [('new', states.FAILED)]

@@ -1,23 +1,21 @@
 """The one event-loop thread of a session: everything that happens in the client happens there.
 
-The engine owns the loop, the connection to the hub, the hub's process, the threads for callbacks and for file
-transfers. Managers run code in the loop with `call` (later) and `run` (and wait for it).
+The engine owns the loop, the coordinator and the connection to it, the threads for callbacks and for file transfers.
+Managers run code in the loop with `call` (later), `run` (and wait for it) and `ask` (and wait for what comes of it).
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
+from concurrent.futures import TimeoutError as FutureTimeout  # its own before Python 3.11
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from rp_api.coordination.embedded import HubClientConnection
-from rp_api.coordination.process import HubProcess
+from rp_api.coordination.coordinator import Coordinator
 from rp_api.errors import CoordinationError
-from rp_api.host import pidfd_open
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
 from rp_client.callbacks import Dispatcher
@@ -29,14 +27,12 @@ T = TypeVar('T')
 PATIENCE = 5.0
 """Seconds that a session waits at its end for files that are being moved."""
 
-RESTARTS = 5
-"""How often a hub is started again before the session gives up."""
-
 
 class Engine:
-    """Runs a session's event loop in a thread of its own, and its hub in a process of its own."""
+    """Runs a session's event loop in a thread of its own, and sees to its coordinator."""
 
-    def __init__(self, session: str, directory: Path, orphan_timeout: float) -> None:
+    def __init__(self, session: str, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
         self.loop = Loop()
         self.dispatcher = Dispatcher(f'{session}.callbacks')
         self.on_broken: list[Callable[[BaseException], None]] = []
@@ -44,20 +40,15 @@ class Engine:
         self._broken: BaseException | None = None
         self._asked: set[Future[Any]] = set()
         self.helpers = Helpers(self.loop)
-        self._restarts = 0
-        self._hub_fd = -1
-        self.hub = HubProcess(session, directory, orphan_timeout)
-        self.hub.start()
         try:
-            self.hub.wait_ready()
+            coordinator.start()
         except BaseException:
-            self.hub.stop(0)
             self.loop.close()
             raise
-        self.connection = HubClientConnection(self.loop, self.hub.address, session)
+        self.connection = coordinator.connect(self.loop)
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
-        self._watch_hub()
+        coordinator.watch(self.loop)
         self._thread = threading.Thread(target=self._run, name=f'{session}.engine', daemon=True)
         self._thread.start()
 
@@ -71,46 +62,66 @@ class Engine:
         """Whether the event loop has failed."""
         return self._broken is not None
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the event loop has failed."""
+        return self._broken
+
     def run(self, function: Callable[..., T], *args: Any) -> T:
         """The result of `function(*args)`, called in the loop's thread; never call it from there."""
+        return self.ask(lambda future: _answer(future, function, args))
+
+    def ask(self, start: Callable[[Future[T]], object], patience: float | None = None,
+            progress: Callable[[], object] = lambda: None) -> T:
+        """The result that `start(future)`, called in the loop's thread, or what it causes, gives to the future.
+
+        Never call it from there. Raises `TimeoutError` when for `patience` seconds there is no result, nor anything new
+        in what `progress()` gives; what was started goes on then.
+        """
         future: Future[T] = Future()
         self._asked.add(future)
         try:
-            self.call(_answer, future, function, args)
-            return future.result()
+            self.call(start, future)
+            while True:
+                seen = progress()
+                try:
+                    return future.result(patience)
+                except FutureTimeout:
+                    if future.done() or progress() == seen:
+                        raise TimeoutError(f'no answer within {patience} s') from None
         finally:
             self._asked.discard(future)
 
     def settle(self, timeout: float) -> None:
-        """Wait until the hub has everything that was sent, or `timeout` seconds are over."""
-        settled = threading.Event()
-
-        def look() -> None:
-            if self.connection.settled:
-                settled.set()
-
+        """Wait until the coordinator has everything that was sent, or `timeout` seconds are over."""
         if self._broken is None:
-            self.on_room.append(look)
-            self.loop.call_soon(look)
-            settled.wait(timeout)
-            self.on_room.remove(look)
+            with suppress(TimeoutError, CoordinationError):
+                self.ask(self._settled, timeout)
 
-    def close(self) -> None:
-        """End hub, threads and loop; bounded in time."""
+    def _settled(self, future: Future[None]) -> None:
+        self.connection.when_settled(lambda: future.set_result(None))
+
+    def close(self, *, leave: bool = False) -> None:
+        """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
         self.helpers.close(PATIENCE)
         self.settle(2.0)
         if self._broken is None:
-            self.loop.call_soon(self._leave)
+            self.loop.call_soon(self._leave, leave)
         self._thread.join(5.0)
-        self.connection.close()   # in case that the loop could not do it any more
-        self.hub.stop(2.0)
+        self._end_connection(leave)   # in case that the loop could not do it any more
+        self.coordinator.stop(2.0, leave=leave)
         self.dispatcher.close(2.0)
         self.loop.close()
 
-    def _leave(self) -> None:
-        self._unwatch_hub()
-        self.connection.close()
+    def _leave(self, leave: bool) -> None:
+        self._end_connection(leave)
         self.loop.stop()
+
+    def _end_connection(self, leave: bool) -> None:
+        if leave:
+            self.connection.detach()
+        else:
+            self.connection.close()
 
     def _check(self) -> None:
         if self._broken is not None:
@@ -120,7 +131,8 @@ class Engine:
         try:
             self.loop.run()
         except Exception as error:
-            _log.exception('the event loop of the session failed')
+            expected = isinstance(error, CoordinationError)
+            _log.error('the event loop of the session failed: %s', error, exc_info=not expected)
             self._give_up(error)
 
     def _give_up(self, error: BaseException) -> None:
@@ -137,35 +149,6 @@ class Engine:
 
     def _refused(self, reason: str) -> None:
         raise CoordinationError(reason)
-
-    def _watch_hub(self) -> None:
-        fd = pidfd_open(self.hub.pid)
-        assert fd is not None   # it is our child, and we have not waited for it
-        self._hub_fd = fd
-        self.loop.add_fd(fd, self._hub_died)
-
-    def _unwatch_hub(self) -> None:
-        self.loop.remove_fd(self._hub_fd)
-        os.close(self._hub_fd)
-
-    def _hub_died(self) -> None:
-        """Start the hub again; it finds everything in its file, and the peers find it."""
-        self._unwatch_hub()
-        reason = f'the hub of the session died (exit code {self.hub.ended()})'
-        while True:
-            self._restarts += 1
-            if self._restarts > RESTARTS:
-                raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: '
-                                        f'{self.hub.last_words()}')
-            _log.warning('%s and is started again', reason)
-            try:
-                self.hub.start()
-                self.hub.wait_ready()
-            except (CoordinationError, OSError) as error:
-                reason = f'the hub of the session died: {error}'
-            else:
-                self._watch_hub()
-                return
 
 
 def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:

@@ -165,6 +165,7 @@ class Pilot:
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
         """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given."""
         self.callbacks.add(cb, metric, cb_data)
+        self._pmgr.release_news()
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none of those registered on this pilot)."""
@@ -175,6 +176,11 @@ class Pilot:
         if self._tmgr is not None:
             raise RuntimeError(f'{self._uid} is attached to {self._tmgr.uid} already')
         self._tmgr = tmgr
+
+    @property
+    def bound_to(self) -> TaskManager | None:
+        """The task manager that the pilot is tied to."""
+        return self._tmgr
 
     def detach_tmgr(self) -> None:
         """Undo `attach_tmgr`."""
@@ -212,6 +218,11 @@ class Pilot:
         description names as `output_staging`. Raises `StagingError`.
         """
         return self._pmgr.stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
+
+    def restore(self, state: str, info: dict[str, Any] | None) -> None:
+        """Take over what the coordinator knows about the pilot."""
+        self._state = state
+        self._learn(info or {})
 
     def _learn(self, info: dict[str, Any]) -> None:
         """Take over what became known about the pilot."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.constants import PILOT_STATE, PMGR_METRICS
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
+from rp_api.errors import CoordinationError
+from rp_api.host import host_id
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
@@ -22,6 +27,8 @@ from rp_client.pilot import Pilot
 from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rp_client.session import Session
 
 _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
@@ -29,6 +36,9 @@ _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_e
 """Attributes that this version does not act upon, and what they ask for: refused instead of ignored."""
 
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
+
+ACCEPTANCE = 5.0
+"""Seconds that a submission waits for a coordinator that is away."""
 
 GRACE = 10.0
 """Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
@@ -46,21 +56,24 @@ class PilotManager:
     Callbacks are called as `cb(pilot, state)`, for every state in order, in a thread of the session.
     """
 
-    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default') -> None:
+    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
         self._session = session
         self._engine = session.engine
-        self.uid = session.register_pmgr(self)
+        self.uid = session.register_pmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
         self._callbacks = Registry(PMGR_METRICS)
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
         self._board = self._tracker.board
-        self._closed = False
+        self._closed = self._ended = False
+        self._restored: list[tuple[Pilot, KnownPilot]] = []
         self._tracer = session.tracer(self.uid)
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launcher = LocalLauncher(self._engine.loop, belongs, self._agent_ended)
         self._launching = self._make_launching()
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
+        if not _uid:
+            self._engine.call(self._engine.connection.note, self.uid, {})
 
     @property
     def session(self) -> Session:
@@ -68,9 +81,11 @@ class PilotManager:
         return self._session
 
     def submit_pilots(self, descriptions: PilotDescription | Sequence[PilotDescription]) -> Any:
-        """Submit pilots; gives a `Pilot` for one description, a list for a list. Returns at once.
+        """Submit pilots; gives a `Pilot` for one description, a list for a list.
 
-        Raises `ValueError` (or a sub-class) for a description that cannot work.
+        Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
+        for `ACCEPTANCE` seconds; they are launched when it has. Raises `ValueError` (or a sub-class) for a description
+        that cannot work.
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
@@ -78,7 +93,8 @@ class PilotManager:
         if not wanted:
             raise ValueError('submit_pilots needs at least one pilot description')
         launches = self._register([self._prepare(description) for description in wanted])
-        self._engine.call(self._launch, launches)
+        with suppress(TimeoutError):
+            self._engine.ask(lambda accepted: self._launch(launches, accepted), ACCEPTANCE)
         return launches[0].pilot if single else [launch.pilot for launch in launches]
 
     def check_uid(self, uid: str) -> bool:
@@ -121,6 +137,12 @@ class PilotManager:
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
         """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given."""
         self._callbacks.add(cb, metric, cb_data)
+        self.release_news()
+
+    def release_news(self) -> None:
+        """Tell callbacks, now that there are some, what was kept for them."""
+        if not self._engine.broken:
+            self._engine.call(self._tracker.release)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
@@ -136,16 +158,30 @@ class PilotManager:
         self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self, terminate: bool = True) -> None:
-        """End all pilots (unless `terminate` is False) and the manager; harmless when it is closed already."""
-        if self._closed:
-            return
+        """End all pilots and the manager; harmless when it is closed already.
+
+        With `terminate` False, only no more pilots can be submitted; those that are there end with the session.
+        """
         self._closed = True
+        if self._ended or not terminate:
+            return
+        self._ended = True
         live = [pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL]
-        if terminate and live and not self._engine.broken:
+        if live and not self._engine.broken:
             self.cancel_pilots([pilot.uid for pilot in live])
         self._launcher.close(0.0 if self._engine.broken else 3.0)
         self._launching.close()
         self._tracer.close()
+
+    def leave(self) -> None:
+        """End the manager, but not its pilots; for a session that goes on without its application."""
+        if not self._ended:
+            self._closed = self._ended = True
+            if not self._engine.broken:
+                self._engine.run(self._launcher.leave)
+            self._launching.close()
+            self._tracer.close()
+            self._board.broke(CoordinationError('it was closed, and its pilots go on'))
 
     def stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
         """Carry out staging directives between the client and a pilot's sandbox; gives the targets."""
@@ -157,6 +193,42 @@ class PilotManager:
         """Take over what agents have reported; called in the loop, for pilots of any manager."""
         changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
         self._changed(self._tracker.apply(changes))
+
+    # a session that is taken over; all this is called in the loop
+
+    def expect(self) -> None:
+        """Keep what callbacks have to be told until there are any."""
+        self._tracker.keep()
+
+    def restore(self, known: KnownPilot) -> Pilot:
+        """Make a pilot again as the coordinator knows it."""
+        pilot = Pilot(self, known.uid, PilotDescription(known.record['description']),
+                      PilotSandboxes(**known.record['sandboxes']))
+        pilot.restore(known.state, known.info)
+        self._pilots[pilot.uid] = pilot
+        self._restored.append((pilot, known))
+        if known.new:
+            self._tracker.news(pilot)
+        return pilot
+
+    def resume(self) -> None:
+        """Watch the agents of this host, launch those that never were, and see to those that have ended."""
+        restored, self._restored = self._restored, []
+        for pilot, known in restored:
+            agent = (known.info or {}).get('agent') or known.record
+            if pilot.state not in states.FINAL and agent['host'] == host_id():
+                self._find_agent(pilot, known.record)
+
+    def _find_agent(self, pilot: Pilot, record: dict[str, Any]) -> None:
+        launched = states.PILOT.value(pilot.state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
+        if self._launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox)):
+            if not launched:
+                self._advance([pilot], states.PMGR_ACTIVE_PENDING)
+        elif not launched:
+            self._launching.put([Launch(pilot, ResourceConfig(record['platform']), record['settings'])])
+        else:
+            self._agent_ended(End(pilot.uid, f'the agent of {pilot.uid} ended while no application was attached',
+                                  '', ''))
 
     # what submission does in the application's thread: everything that can be refused is refused here
 
@@ -212,12 +284,24 @@ class PilotManager:
         launching.advanced = lambda pilots, state: self._advance(pilots, state)
         return launching
 
-    def _launch(self, launches: list[Launch]) -> None:
+    def _launch(self, launches: list[Launch], accepted: Future[None]) -> None:
         pilots = [launch.pilot for launch in launches]
-        self._engine.connection.insert_pilots({pilot.uid: pilot.description for pilot in pilots})
+        self._engine.connection.insert_pilots({launch.pilot.uid: self._record(launch) for launch in launches})
         self._tracer.record_bulk('advance', [pilot.uid for pilot in pilots], states.PMGR_LAUNCHING_PENDING)
         self._advance(pilots, states.PMGR_LAUNCHING_PENDING)
-        self._launching.put(launches)
+        # an application that dies after this must find its pilots again
+        self._engine.connection.when_settled(lambda: self._start(launches, accepted))
+
+    def _record(self, launch: Launch) -> dict[str, Any]:
+        """All that is needed to make the pilot again, in another process."""
+        return {'pmgr': self.uid, 'description': launch.pilot.description, 'sandboxes': asdict(launch.pilot.sandboxes),
+                'platform': launch.platform.as_dict(), 'settings': launch.settings, 'host': host_id()}
+
+    def _start(self, launches: list[Launch], accepted: Future[None]) -> None:
+        accepted.set_result(None)
+        live = [launch for launch in launches if launch.pilot.state not in states.FINAL]
+        if live:
+            self._launching.put(live)
 
     def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
         """A step that the client itself takes."""
@@ -248,6 +332,7 @@ class PilotManager:
         if pilot.state in states.FINAL:
             return
         if end.reason is None:
+            self._launcher.clear(pilot.uid)
             sentence = f'the agent of {pilot.uid} ended without a word'
             self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
         else:

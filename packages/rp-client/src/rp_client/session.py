@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import shutil
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rp_api import parts, states
+from rp_api.coordination import spill
+from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
+from rp_api.errors import CoordinationError
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
 from rp_client.engine import Engine
 from rp_client.ids import session_uid
+from rp_client.settings import session_settings
 from rp_profiling.tracer import Tracer, profiling_enabled
 
 if TYPE_CHECKING:
@@ -30,29 +34,39 @@ if TYPE_CHECKING:
     from rp_client.task import Task
     from rp_client.task_manager import TaskManager
 
+_log = logging.getLogger('radical.pilot.session')
+
 _CLOSE_OPTIONS = {'download': False, 'terminate': True, 'cleanup': True}
-_CFG_KEYS = ('base', 'path', 'client_sandbox')
+_CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
 
 
 class Session:
     """Everything that one application does, from the first pilot to the last result.
 
-    Opens a directory `<base>/<uid>` (base: the working directory, or `cfg['base']`), and starts the hub, the process
-    through which the client and the agents of the pilots reach each other. `orphan_timeout`: seconds that pilots whose
-    work is done wait for an application that died without closing its session (0: they are cancelled at once). Usable
-    as a context manager, which closes it. Close options: see `close`. `proxy_url` is accepted for applications that
-    were written for RADICAL-Pilot 1, and has no effect.
+    Opens a directory `<base>/<uid>` (base: the working directory, or `cfg['base']`). If there is a session of that uid
+    that was not closed, because its application has died or has left it (`close(terminate=False)`), this is that
+    session: it has the managers, pilots and tasks of the former application (`attached` tells so).
+
+    Client and agents reach each other through a hub, a process that the session starts, unless there is something else:
+    a MongoDB that `dburl` (or RADICAL_PILOT_DBURL) names, or a stand-alone `rp hub` that `proxy_url` (or
+    RADICAL_PILOT_PROXY_URL) names. `orphan_timeout`: seconds that pilots whose work is done wait for an application
+    that died without closing its session (0: they are cancelled at once).
+
+    `cfg` may have, besides directories: `heartbeat`: {'timeout': seconds of silence after which an agent counts as
+    lost}; `hub`: {'listen': 'tcp://<interface>[:<port>]', for agents on other hosts, 'address': where they are told to
+    connect to instead, if there is a tunnel or a gateway in between}.
+
+    Usable as a context manager, which closes it. Close options: see `close`.
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
-                 orphan_timeout: float = 60.0, **close_options: bool) -> None:
+                 dburl: str | None = None, orphan_timeout: float = 60.0, **close_options: bool) -> None:
         parts.check_upstream()
-        if proxy_url is not None:
-            warnings.warn('proxy_url has no effect: sessions bring their own hub', stacklevel=2)
         self._close_options = _checked(close_options)
         config = _checked_config(cfg)
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
+        settings = session_settings(config, dburl, proxy_url, orphan_timeout)
         self.uid = _checked_uid(uid) if uid else session_uid()
         self.base = str(Path(config.get('base') or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
         self.path = str(Path(config.get('path') or Path(self.base) / self.uid).absolute())
@@ -68,14 +82,33 @@ class Session:
         self._closed = False
         self._process = os.getpid()
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
         self._tracer = self.tracer(self.uid)
         self._tracer.record('session_start', uid=self.uid)
-        self.engine = Engine(self.uid, Path(self.path), orphan_timeout)
         self.engine.connection.on_tasks = self._on_tasks
         self.engine.connection.on_pilots = self._on_pilots
+        if self.attached:
+            self._take_over()
         self._at_exit = weakref.WeakMethod(self.close)
         atexit.register(_close_at_exit, self._at_exit)
         self._tracer.record('session_ok', uid=self.uid)
+
+    def _take_over(self) -> None:
+        from rp_client.restore import restore
+
+        try:
+            restore(self)
+        except BaseException as error:
+            self._closed = True
+            self._leave_managers()
+            self.engine.close(leave=True)
+            self._tracer.close()
+            reason = self.engine.failure
+            if isinstance(error, TimeoutError):
+                reason = error
+            if reason is not None:
+                raise CoordinationError(f'{self.uid} cannot be attached: {reason} ({self.reg_addr})') from reason
+            raise
 
     def __enter__(self) -> Session:
         return self
@@ -90,6 +123,11 @@ class Session:
         return self._closed
 
     @property
+    def attached(self) -> bool:
+        """Whether this session was opened by another application, or an earlier run, which is gone."""
+        return self.engine.coordinator.attached
+
+    @property
     def cfg(self) -> dict[str, Any]:
         """The session's settings as plain data."""
         return {'sid': self.uid, 'base': self.base, 'path': self.path, 'client_sandbox': self.client_sandbox,
@@ -97,8 +135,8 @@ class Session:
 
     @property
     def reg_addr(self) -> str:
-        """The address of the session's hub."""
-        return self.engine.hub.address.endpoint
+        """The address of what coordinates the session; no secret is in it."""
+        return self.engine.coordinator.endpoint
 
     proxy_url = reg_addr
 
@@ -110,8 +148,9 @@ class Session:
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
-        `download` (False): fetch the traces and logs of the pilots into the session directory. `terminate` (True): must
-        be True, pilots cannot outlive their session. `cleanup`: accepted, without effect.
+        `download` (False): fetch the traces and logs of the pilots into the session directory. `terminate` (True):
+        False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
+        `cleanup`: accepted, without effect.
         """
         options = self._close_options | _checked(options)
         if os.getpid() != self._process:   # a fork of the application ends: the session is its parent's
@@ -120,11 +159,15 @@ class Session:
             if self._closed:
                 return
             self._closed = True
+        leave = not options.get('terminate', True)
         self._tracer.record('session_close', uid=self.uid)
         try:
-            self._close_managers()
+            if leave:
+                self._leave_managers()
+            else:
+                self._close_managers()
         finally:
-            self.engine.close()
+            self.engine.close(leave=leave)
             atexit.unregister(self._at_exit)
         self._tracer.record('session_stop', uid=self.uid)
         if options.get('download'):
@@ -200,16 +243,17 @@ class Session:
 
     def agent_config(self) -> dict[str, Any]:
         """What every agent of the session has to know."""
-        return {'session': self.uid, 'hub': self.engine.hub.agent_address.as_dict(),
+        return {'session': self.uid, 'coordination': self.engine.coordinator.agent_access,
+                'registry_address': self.reg_addr,
                 'orphan_timeout': self._orphan_timeout, 'profile': profiling_enabled()}
 
-    def register_pmgr(self, manager: PilotManager) -> str:
-        """Make a pilot manager known; gives its uid."""
-        return self._register('pmgr', self._pmgrs, manager)
+    def register_pmgr(self, manager: PilotManager, uid: str) -> str:
+        """Make a pilot manager known, of that uid if it had one before; gives its uid."""
+        return self._register('pmgr', self._pmgrs, manager, uid)
 
-    def register_tmgr(self, manager: TaskManager) -> str:
-        """Make a task manager known; gives its uid."""
-        return self._register('tmgr', self._tmgrs, manager)
+    def register_tmgr(self, manager: TaskManager, uid: str) -> str:
+        """Make a task manager known, of that uid if it had one before; gives its uid."""
+        return self._register('tmgr', self._tmgrs, manager, uid)
 
     def new_uid(self, kind: str) -> str:
         """A uid such as `pilot.0003` that is not in use."""
@@ -218,7 +262,7 @@ class Session:
                 number = self._counters.get(kind, 0)
                 self._counters[kind] = number + 1
                 uid = f'{kind}.{number:04d}'
-                if uid not in self._pilots:
+                if not any(uid in known for known in (self._pilots, self._pmgrs, self._tmgrs)):
                     return uid
 
     def task_uids(self, wanted: Sequence[str | None]) -> list[str]:
@@ -244,13 +288,17 @@ class Session:
         """Reserve the uids of pilots; `ValueError`, and none reserved, if one is in use."""
         self._claim('pilot', self._pilots, uids)
 
+    def restored_tasks(self, uids: Iterable[str]) -> None:
+        """Note the uids of tasks that were there before."""
+        self._tasks.update(uids)
+
     def knows_pilot(self, uid: str) -> bool:
         """Whether there is a pilot of that uid."""
         return uid in self._pilots
 
     def find_pilot(self, uid: str) -> Pilot:
         """The pilot of that uid, of whichever manager; `ValueError` if there is none."""
-        for manager in self._pmgrs.values():
+        for manager in list(self._pmgrs.values()):
             if uid in manager.list_pilots():
                 return manager.get_pilots(uid)   # type: ignore[no-any-return]
         raise ValueError(f'pilot {uid} is not known to {self.uid}')
@@ -259,23 +307,34 @@ class Session:
         """Tell the task managers that a pilot is final; called in the loop."""
         if pilot.state == states.FAILED and pilot.description['exit_on_error'] and not self._closed:
             print(f'{self.uid}: {pilot.exception}; {pilot.exception_detail}', file=sys.stderr)
-        for manager in self._tmgrs.values():
-            manager.pilot_ended(pilot)
+        self.pilot_left(pilot)
+
+    def pilot_left(self, pilot: Pilot) -> None:
+        """Have the task managers deal with what a final pilot has left; called in the loop."""
+        path = Path(pilot.pilot_sandbox) / 'agent_0.updates'
+        if path.exists():   # its agent has ended without anybody to tell its results to
+            self.engine.helpers.run(lambda: _read_updates(path), lambda results: self._tell_end(pilot, results))
+        else:
+            self._tell_end(pilot, [])
+
+    def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
+        for manager in list(self._tmgrs.values()):
+            manager.pilot_ended(pilot, results)
 
     # internals
 
     def _on_tasks(self, updates: list[Update]) -> None:
-        for manager in self._tmgrs.values():
+        for manager in list(self._tmgrs.values()):
             manager.update(updates)
 
     def _on_pilots(self, updates: list[Update]) -> None:
-        for manager in self._pmgrs.values():
+        for manager in list(self._pmgrs.values()):
             manager.apply(updates)
 
-    def _register(self, kind: str, known: dict[str, Any], manager: Any) -> str:
+    def _register(self, kind: str, known: dict[str, Any], manager: Any, uid: str) -> str:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
-        uid = self.new_uid(kind)
+        uid = uid or self.new_uid(kind)
         known[uid] = manager
         return uid
 
@@ -294,10 +353,16 @@ class Session:
         for pmgr in self._pmgrs.values():
             pmgr.close()
 
+    def _leave_managers(self) -> None:
+        for tmgr in self._tmgrs.values():
+            tmgr.leave()
+        for pmgr in self._pmgrs.values():
+            pmgr.leave()
+
     def _fetch(self, endings: str | tuple[str, ...], tgt: str | None) -> list[str]:
         self._tracer.record('session_fetch_start', uid=self.uid)
         fetched = []
-        for manager in self._pmgrs.values():
+        for manager in list(self._pmgrs.values()):
             for pilot in manager.get_pilots():
                 target = Path(tgt or self.path) / pilot.uid
                 target.mkdir(parents=True, exist_ok=True)
@@ -316,11 +381,9 @@ def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:
 
 
 def _checked(options: Mapping[str, bool]) -> dict[str, bool]:
-    for name, value in options.items():
+    for name in options:
         if name not in _CLOSE_OPTIONS:
             raise ValueError(f'close option {name!r} is unknown, allowed are: {", ".join(_CLOSE_OPTIONS)}')
-        if name == 'terminate' and not value:
-            raise ValueError('close option terminate=False is not supported: pilots cannot outlive their session')
     return dict(options)
 
 
@@ -339,6 +402,14 @@ def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if unknown:
         raise ValueError(f'cfg key {unknown[0]!r} is unknown, allowed are: {", ".join(_CFG_KEYS)}')
     return config
+
+
+def _read_updates(path: Path) -> list[Update]:
+    try:
+        return spill.read(path).tasks
+    except (OSError, CoordinationError) as error:
+        _log.error('the results in %s cannot be used: %s', path, error)
+        return []
 
 
 def _select(known: Mapping[str, Any], uids: str | Iterable[str] | None) -> Any:

@@ -11,6 +11,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
 
 if TYPE_CHECKING:
+    from rp_api.coordination.contract import KnownTask
     from rp_client.pilot import Pilot
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
@@ -24,8 +25,8 @@ class Task:
     A session may hold hundreds of thousands of these: what is looked at rarely is kept packed.
     """
 
-    __slots__ = ('__weakref__', '_description', '_exception', '_exception_detail', '_exit_code', '_pilot', '_rare',
-                 '_state', '_stderr', '_stdout', '_tmgr', '_uid')
+    __slots__ = ('__weakref__', '_attempts', '_description', '_exception', '_exception_detail', '_exit_code', '_pilot',
+                 '_rare', '_state', '_stderr', '_stdout', '_stored', '_tmgr', '_uid')
 
     def __init__(self, tmgr: TaskManager, uid: str, description: bytes) -> None:
         self._tmgr = tmgr
@@ -33,6 +34,8 @@ class Task:
         self._description = description
         self._state = states.NEW
         self._pilot: Pilot | None = None
+        self._attempts = 0
+        self._stored = False
         self._exit_code: int | None = None
         self._stdout = ''
         self._stderr = ''
@@ -153,6 +156,11 @@ class Task:
         return self._pilot.uid if self._pilot else None
 
     @property
+    def attempts(self) -> int:
+        """How many pilots the task was given to: more than one if it is `restartable` and pilots have failed."""
+        return self._attempts
+
+    @property
     def sandbox(self) -> str | None:
         """The directory that the task runs in, on the platform; None before the task is bound to a pilot."""
         if self._pilot is None:
@@ -189,8 +197,8 @@ class Task:
     def as_dict(self) -> dict[str, Any]:
         """The task as plain data."""
         names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-                 'exception_detail', 'pilot', 'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox',
-                 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files')
+                 'exception_detail', 'pilot', 'attempts', 'endpoint_fs', 'resource_sandbox', 'session_sandbox',
+                 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._get('slots')
         return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
@@ -224,9 +232,28 @@ class Task:
         """The pilot that the task is bound to."""
         return self._pilot
 
-    def bind(self, pilot: Pilot) -> None:
-        """Tie the task to the pilot that it will run on."""
+    def bind(self, pilot: Pilot | None) -> None:
+        """Tie the task to the pilot that it will run on (None: to none any more)."""
         self._pilot = pilot
+
+    @property
+    def stored(self) -> bool:
+        """Whether the task was sent to the coordinator, which keeps it from then on."""
+        return self._stored
+
+    def sent(self, *, bound: bool) -> None:
+        """Note that the task was sent to the coordinator: for its pilot, or to be kept until there is one."""
+        self._stored = True
+        self._attempts += bound
+
+    def restore(self, known: KnownTask, pilot: Pilot | None) -> None:
+        """Take over what the coordinator knows about the task."""
+        self._pilot = pilot
+        self._attempts = known.attempts
+        self._stored = True
+        kept = not known.pilot and known.state not in states.FINAL
+        self._state = states.TMGR_SCHEDULING_PENDING if kept else known.state
+        self._learn(known.info or {})
 
     def _get(self, name: str) -> Any:
         return codec.unpack(self._rare).get(name) if self._rare else None

@@ -1,6 +1,10 @@
 """The way of a task manager's tasks through the client: to a pilot, to its agent, and back.
 
 Runs in the thread of the engine. Components: scheduling > input staging > (hub, agent, hub) > output staging.
+
+The coordinator gets each task as soon as possible, so that a client that takes over finds it: a task that is bound at
+once goes there with its pilot, and one that has to wait, or whose files have to be moved first, goes there without, and
+is bound later.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, Submission, Update
+from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_client.pilot import Pilot
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.stager.input import TaskStagingInput
@@ -19,47 +23,74 @@ from rp_client.task import Task
 from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from rp_client.engine import Engine
     from rp_profiling.tracer import Tracer
+
+ATTEMPTS = 3
+"""How many pilots a restartable task is given to at most."""
 
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
 class TaskFlow:
-    """Wires the components of one task manager, and keeps what is on its way to the hub."""
+    """Wires the components of one task manager, and keeps what is on its way to the coordinator.
 
-    def __init__(self, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
+    `sent` counts the tasks that went there.
+    """
+
+    def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
                  staging_input: TaskStagingInput, staging_output: TaskStagingOutput) -> None:
+        self._owner = owner
         self._engine = engine
         self._tracker = tracker
         self._tracer = tracer
         self._scheduling = scheduling
         self._input = staging_input
         self._output = staging_output
-        self._outbox: dict[Pilot, dict[str, Task]] = {}
+        self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
+        self.sent = 0
+        self._unaccepted: list[Future[None]] = []
+        self._restored: list[Task] = []
+        self._finished_before: list[Finished] = []
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
         for component in (scheduling, staging_input, staging_output):
             component.advanced = self._advanced
         scheduling.output = staging_input.put
         staging_input.output = self._post
+        staging_input.delayed = self._keep
         staging_input.failed = self._failed
         staging_output.output = self._finished
         engine.on_room.append(self._pump)
 
-    def submit(self, tasks: list[Task]) -> None:
-        """Take new tasks."""
+    def submit(self, tasks: list[Task], accepted: Future[None]) -> None:
+        """Take new tasks; `accepted` gets a result when the coordinator has them."""
         uids = [task.uid for task in tasks]
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
         self._tracer.record_bulk('get', uids, states.NEW)
         self._tracer.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
         self._advanced(tasks, states.TMGR_SCHEDULING_PENDING)
+        self._schedule_soon(tasks)
+        self._engine.loop.call_soon(self.await_acceptance, accepted)
+
+    def await_acceptance(self, accepted: Future[None]) -> None:
+        """Give `accepted` a result when the coordinator has all that was submitted until now."""
+        if self._outbox:
+            self._unaccepted.append(accepted)
+        else:
+            self._engine.connection.when_settled(lambda: accepted.set_result(None))
+
+    def _schedule_soon(self, tasks: list[Task]) -> None:
         # small steps: the first tasks are on their way while the last ones are still looked at
         for first in range(0, len(tasks), BULK):
             self._engine.loop.call_soon(self._schedule, tasks[first:first + BULK])
 
     def _schedule(self, tasks: list[Task]) -> None:
-        self._scheduling.put([task for task in tasks if task.state not in states.FINAL])
+        live = [task for task in tasks if task.state not in states.FINAL]
+        self._scheduling.put(live)
+        self._keep([task for task in live if task.bound is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
         if self._dead_end:
@@ -85,15 +116,35 @@ class TaskFlow:
         if finished:
             self._output.put(finished)
 
+    def restore(self, task: Task, known: KnownTask) -> None:
+        """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
+        if task.state in states.FINAL:
+            return
+        if states.TASK.value(task.state) >= _LEFT_AGENT:
+            info = known.info or {}
+            self._finished_before.append(Finished(task, info.get('target_state', states.DONE), info))
+        elif task.bound is None:
+            self._restored.append(task)
+
+    def resume(self) -> None:
+        """Go on with restored tasks: bring back the results of those that have run, bind those that were not bound."""
+        finished, self._finished_before = self._finished_before, []
+        for first in range(0, len(finished), BULK):
+            self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
+        restored, self._restored = self._restored, []
+        self._schedule_soon(restored)
+
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Cancel tasks, wherever they are; final ones are left alone."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
-        here = [task for task in live.values() if task.state == states.TMGR_SCHEDULING_PENDING]
-        here += self._scheduling.forget(live)
-        here += [task for box in self._outbox.values() for task in _take(box, live)]
-        self._end(here, states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
-        for task in here:
-            del live[task.uid]
+        here = {task.uid: task for task in live.values() if task.bound is None}
+        self._scheduling.forget(here)
+        for goal, box in self._outbox.items():
+            if goal is not None:   # the others go to the coordinator all the same, with their end
+                here |= {task.uid: task for task in _take(box, live)}
+        self._end(list(here.values()), states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
+        for uid in here:
+            del live[uid]
         self._input.cancel(live)
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
@@ -101,29 +152,43 @@ class TaskFlow:
                 commands.setdefault(task.pilot, []).append(uid)
         for pilot, uids in commands.items():
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
+        self._pump()
 
     def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
-        """End the tasks that a final pilot leaves behind; `dead_end`: why no other pilot can take those that wait."""
-        self._scheduling.remove_pilots([pilot.uid])
+        """Deal with the tasks that a final pilot leaves behind; `dead_end`: why no other pilot can take any."""
         self._outbox.pop(pilot, None)
-        left = [task for task in tasks
-                if task.pilot == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
-        state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
-        reason = pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
-        self._end(left, state, {'exception': f'{pilot.uid} ended before the task did: {reason}',
-                                'exception_detail': pilot.exception_detail})
-        self._ended[pilot.uid] = reason
+        self._ended[pilot.uid] = _reason(pilot)
+        self._left_by(pilot, [task for task in tasks
+                              if task.pilot == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT])
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
         if dead_end:
             self._dead_end = dead_end
             self._fail_waiting()
+        self._pump()
+
+    def _left_by(self, pilot: Pilot, tasks: list[Task]) -> None:
+        """Give tasks of a pilot that has failed to another one if they may be restarted, and end the others."""
+        self._scheduling.remove_pilots([pilot.uid])   # the news of its end may still be on its way here
+        if pilot.state == states.FAILED:
+            again = {task.uid: task for task in tasks if _restartable(task)}
+            # what is still being staged comes here again when that is done
+            self._again([task for uid, task in again.items() if not self._input.has(uid)])
+            tasks = [task for task in tasks if task.uid not in again]
+        state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
+        self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
+                                 'exception_detail': pilot.exception_detail})
+
+    def _again(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            task.bind(None)
+        self._schedule_soon(tasks)
 
     def end_all(self, tasks: Iterable[Task], reason: str) -> None:
         """Cancel, without asking anybody, whatever is not final."""
         self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
-        """End the components."""
+        """End the components; what is not final stays as it is."""
         self._engine.on_room.remove(self._pump)
         for component in (self._scheduling, self._input, self._output):
             component.close()
@@ -143,26 +208,56 @@ class TaskFlow:
     def _advanced(self, tasks: Sequence[Task], state: str) -> None:
         self._tracker.apply([Change(task, state) for task in tasks])
 
+    def _keep(self, tasks: list[Task]) -> None:
+        """Have the coordinator keep tasks that cannot go to a pilot yet."""
+        new = {task.uid: task for task in tasks if not task.stored}
+        if new:
+            self._outbox.setdefault(None, {}).update(new)
+            self._pump()
+
     def _post(self, tasks: list[Task]) -> None:
+        kept = self._outbox.get(None, {})
         for task in tasks:
-            assert task.bound is not None
-            if task.bound.state in states.FINAL:
-                self._end([task], states.FAILED, {'exception': f'{task.pilot} is {task.bound.state} already'})
+            pilot = task.bound
+            assert pilot is not None
+            if pilot.state in states.FINAL:
+                self._left_by(pilot, [task])
             else:
-                self._outbox.setdefault(task.bound, {})[task.uid] = task
+                kept.pop(task.uid, None)
+                self._outbox.setdefault(pilot, {})[task.uid] = task
         self._pump()
 
     def _pump(self) -> None:
         """Send what the connection has room for, to all pilots in turn."""
-        connection = self._engine.connection
-        while self._outbox and connection.room:
+        while self._outbox and self._engine.connection.room:
             pilot, box = next(iter(self._outbox.items()))
             del self._outbox[pilot]
             tasks = [box.pop(uid) for uid in list(islice(box, BULK))]
             if box:
                 self._outbox[pilot] = box   # behind the others
             if tasks:
-                connection.insert_tasks(pilot.uid, [Submission(task.uid, task.sparse()) for task in tasks])
+                self._send(pilot, tasks)
+        if self._unaccepted and not self._outbox:
+            unaccepted, self._unaccepted = self._unaccepted, []
+            for accepted in unaccepted:
+                self.await_acceptance(accepted)
+
+    def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
+        """Send tasks for a pilot, or for none yet; of those that the coordinator has, only that they are bound."""
+        connection = self._engine.connection
+        new = [Submission(task.uid, task.sparse()) for task in tasks if not task.stored]
+        kept = [task.uid for task in tasks if task.stored]
+        if new:
+            connection.insert_tasks(pilot.uid if pilot else UNBOUND, new, self._owner)
+        if kept and pilot:
+            connection.bind_tasks(pilot.uid, kept)
+        for task in tasks:
+            task.sent(bound=pilot is not None)
+        self.sent += len(tasks)
+        ended = [Update(task.uid, task.state, {'exception': task.exception}) for task in tasks
+                 if task.state in states.FINAL] if pilot is None else []
+        if ended:   # meanwhile
+            connection.update_tasks(ended)
 
     def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)
@@ -177,7 +272,7 @@ class TaskFlow:
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
         self._trace_final(real)
-        sent = [Update(task.uid, state, info) for task, _, _ in real if task.pilot]
+        sent = [Update(task.uid, state, info) for task, _, _ in real if task.stored]
         if sent:
             self._engine.connection.update_tasks(sent)
 
@@ -186,6 +281,15 @@ class TaskFlow:
             uids = [task.uid for task, reached, _ in changes if reached == state]
             if uids:
                 self._tracer.record_bulk('advance', uids, state)
+
+
+def _reason(pilot: Pilot) -> str:
+    """Why a pilot has ended."""
+    return pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
+
+
+def _restartable(task: Task) -> bool:
+    return task.attempts < ATTEMPTS and bool(task.sparse().get('restartable'))
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:

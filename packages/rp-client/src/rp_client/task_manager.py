@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
 from rp_api import constants, states
 from rp_api.constants import TASK_STATE, TMGR_METRICS, WAIT_QUEUE_SIZE
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
-from rp_api.errors import DescriptionError, PilotError, attribute_type_error
+from rp_api.errors import CoordinationError, DescriptionError, PilotError, attribute_type_error
 from rp_api.mesh import codec
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
@@ -26,7 +28,12 @@ from rp_client.tracker import Tracker
 if TYPE_CHECKING:
     from rp_client.session import Session
 
+_log = logging.getLogger('radical.pilot.task_manager')
+
 _SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
+
+ACCEPTANCE = 5.0
+"""Seconds that a submission waits for a coordinator that is away."""
 
 LARGEST = 16 << 20
 """Bytes of the largest description of a task."""
@@ -39,13 +46,13 @@ class TaskManager:
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
-                 scheduler: str | None = None) -> None:
+                 scheduler: str | None = None, *, _uid: str = '') -> None:
         self.scheduler = scheduler or constants.SCHEDULER_DEFAULT
         if self.scheduler not in _SCHEDULERS:
             raise ValueError(f'scheduler {self.scheduler!r} is unknown, allowed are: {", ".join(_SCHEDULERS)}')
         self._session = session
         self._engine = session.engine
-        self.uid = session.register_tmgr(self)
+        self.uid = session.register_tmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
         self._tasks: dict[str, Task] = {}
         self._callbacks = Registry(TMGR_METRICS)
@@ -56,6 +63,8 @@ class TaskManager:
         self._flow = self._make_flow()
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
+        if not _uid:
+            self._note()
 
     @property
     def session(self) -> Session:
@@ -79,6 +88,7 @@ class TaskManager:
             known[pilot.uid] = pilot
         self._attach(wanted)
         self._pilots = known
+        self._note()
         self._engine.call(self._add_pilots, wanted)
 
     def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
@@ -94,6 +104,7 @@ class TaskManager:
                 raise ValueError(f'pilot {uid} was not added to {self.uid}')
         for uid in uids:
             self._pilots.pop(uid).detach_tmgr()
+        self._note()
         self._engine.call(self._flow.remove_pilots, uids)
 
     def list_pilots(self) -> list[str]:
@@ -115,10 +126,11 @@ class TaskManager:
     def submit_tasks(self, descriptions: Sequence[TaskDescription]) -> list[Task]: ...
 
     def submit_tasks(self, descriptions: TaskDescription | Sequence[TaskDescription]) -> Task | list[Task]:
-        """Submit tasks; gives a `Task` for one description, a list for a list. Returns at once.
+        """Submit tasks; gives a `Task` for one description, a list for a list.
 
-        Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a description that cannot work; no
-        task is submitted then.
+        Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
+        for `ACCEPTANCE` seconds. Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a
+        description that cannot work; no task is submitted then.
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
@@ -132,7 +144,7 @@ class TaskManager:
         self._session.claim_tasks(tasks)
         self._tasks.update(zip(uids, tasks, strict=True))
         if tasks:
-            self._engine.call(self._flow.submit, tasks)
+            self._submit(tasks)
         return tasks[0] if single else tasks
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
@@ -168,6 +180,8 @@ class TaskManager:
             self._get(uid)
         for name in _metrics(metric):
             self._callbacks.add(cb, name, cb_data, uid)
+        if not self._engine.broken:
+            self._engine.call(self._tracker.release)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
                             metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
@@ -193,21 +207,76 @@ class TaskManager:
         for pilot in self._pilots.values():
             pilot.detach_tmgr()
 
+    def leave(self) -> None:
+        """End the manager, but not its tasks; for a session that goes on without its application."""
+        if not self._closed:
+            self._closed = True
+            if not self._engine.broken:
+                with suppress(TimeoutError):   # what the coordinator does not have now, nobody will have
+                    self._engine.ask(self._flow.await_acceptance, ACCEPTANCE, lambda: self._flow.sent)
+                self._engine.run(self._leave)
+
     def update(self, updates: Iterable[Update]) -> None:
         """Take over what agents have reported; called in the loop, for tasks of any manager."""
         mine = [(self._tasks[update.uid], update) for update in updates if update.uid in self._tasks]
         if mine:
             self._flow.update(mine)
 
-    def pilot_ended(self, pilot: Pilot) -> None:
-        """End what a final pilot leaves behind; called in the loop."""
+    def pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
+        """Deal with what a final pilot leaves behind; called in the loop.
+
+        `results` are updates that its agent could not deliver; the coordinator gets those that count.
+        """
+        mine = [update for update in results if update.uid in self._tasks
+                and self._tasks[update.uid].pilot == pilot.uid]
+        for first in range(0, len(mine), BULK):
+            self._engine.connection.update_tasks(mine[first:first + BULK])
+        self.update(mine)
         self._flow.pilot_ended(pilot, list(self._tasks.values()), dead_end=self._dead_end(pilot))
+
+    # a session that is taken over; all this is called in the loop
+
+    def expect(self) -> None:
+        """Keep what callbacks have to be told until there are any."""
+        self._tracker.keep()
+
+    def restore_pilots(self, pilots: Iterable[Pilot]) -> None:
+        """Use these pilots, as before."""
+        for pilot in pilots:
+            pilot.attach_tmgr(self)
+            self._pilots[pilot.uid] = pilot
+
+    def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
+        """Make a task again as the coordinator knows it."""
+        task = Task(self, known.uid, codec.pack(known.description))
+        task.restore(known, pilot)
+        self._tasks[task.uid] = task
+        self._flow.restore(task, known)
+        if known.new:
+            self._tracker.news(task)
+        return task
+
+    def resume(self) -> None:
+        """Go on with everything, now that all tasks are there."""
+        self._flow.add_pilots([pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL])
+        self._flow.resume()
 
     # what submission does in the application's thread: everything that can be refused is refused here
 
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
+
+    def _submit(self, tasks: list[Task]) -> None:
+        try:
+            self._engine.ask(lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE, lambda: self._flow.sent)
+        except TimeoutError:
+            _log.warning('%d tasks of %s are kept here: the coordinator is away', len(tasks), self.uid)
+
+    def _note(self) -> None:
+        """Have the manager remembered, for a client that takes the session over."""
+        note = None if self._closed else {'scheduler': self.scheduler, 'pilots': list(self._pilots)}
+        self._engine.call(self._engine.connection.note, self.uid, note)
 
     def _attach(self, pilots: Sequence[Pilot]) -> None:
         """Tie pilots to this manager, all or none."""
@@ -266,7 +335,7 @@ class TaskManager:
         staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.helpers.run)
         staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
                                            self._engine.helpers.run)
-        return TaskFlow(self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output)
+        return TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output)
 
     def _add_pilots(self, pilots: list[Pilot]) -> None:
         self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])
@@ -293,8 +362,14 @@ class TaskManager:
         else:
             self._flow.cancel(self._tasks.values())
             self._flow.end_all(self._tasks.values(), f'{self.uid} was closed')
+            self._note()
         self._flow.close()
         self._tracer.close()
+
+    def _leave(self) -> None:
+        self._flow.close()
+        self._tracer.close()
+        self._board.broke(CoordinationError('it was closed, and its pilots go on'))
 
 
 def _metrics(metric: str | Sequence[str] | None) -> list[str]:

@@ -50,6 +50,21 @@ class Tracker:
         self._registry = registry
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
+        self._kept: list[tuple[Any, Sequence[str]]] | None = None
+
+    def keep(self) -> None:
+        """From now on, keep what callbacks have to be told, until `release`."""
+        self._kept = []
+
+    def news(self, entity: Any) -> None:
+        """The state that an entity is in has not been told to anybody yet."""
+        self._announce([(entity, [entity.state])])
+
+    def release(self) -> None:
+        """Tell callbacks what was kept for them, and from now on at once what there is to tell."""
+        kept, self._kept = self._kept, None
+        if kept:
+            self._announce(kept)
 
     def apply(self, changes: Iterable[Change]) -> list[Change]:
         """Move entities forward; gives the changes that were real, in order."""
@@ -83,6 +98,9 @@ class Tracker:
         return [*passed, *more] if passed else more
 
     def _announce(self, announced: list[tuple[Any, Sequence[str]]]) -> None:
+        if self._kept is not None:
+            self._kept += announced
+            return
         callbacks = self._registry.select(self._metric)
         for callback, data, uid in callbacks:
             if self._bulk:

@@ -22,7 +22,7 @@ class End(NamedTuple):
 
     uid: str
     reason: str | None
-    """What went wrong, in a sentence; None if the agent ended in order."""
+    """What went wrong, in a sentence; None if the agent ended in order, or nobody can know."""
     stdout: str
     """The last lines that the agent wrote."""
     stderr: str
@@ -39,6 +39,14 @@ class Launcher(ABC):
         """Start the agent of a pilot; `PlatformError` or `OSError` if that cannot be done."""
 
     @abstractmethod
+    def adopt(self, uid: str, sandbox: Path) -> bool:
+        """Watch the agent of a pilot that another process has started; False if it does not run (any more)."""
+
+    @abstractmethod
+    def clear(self, uid: str) -> None:
+        """End what the tasks of a pilot have left running, after the end of its agent."""
+
+    @abstractmethod
     def kill(self, uid: str) -> None:
         """End the agent of a pilot, and all of its tasks, the hard way; unknown pilots are ignored."""
 
@@ -48,3 +56,7 @@ class Launcher(ABC):
 
         May be called after the event loop has ended.
         """
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Let all agents go on, without being watched any more."""

@@ -82,6 +82,6 @@ class PilotLaunching(ClientComponent):
         wanted = ('resource', 'runtime', 'nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
                   'reconfig_src')
         return self._common | {name: description[name] for name in wanted} | {
-            'pilot': pilot.uid, 'agent': launch.settings, 'platform': launch.platform.as_dict(),
+            'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
             'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
             'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

@@ -1,32 +1,65 @@
-"""The launcher for the machine that the application runs on: agents are child processes, no shell in between."""
+"""The launcher for the machine that the application runs on: agents are child processes, no shell in between.
+
+Those of a session that was taken over are the children of somebody else: they are found by their command lines, and
+their exit codes stay unknown.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from rp_api import parts
 from rp_api.host import pidfd_open, python_program
 from rp_api.mesh.loop import Loop
-from rp_api.processes import sweep
+from rp_api.processes import leave, reap_left, sweep
 from rp_client.launcher.base import End, Launcher, Start
+
+_CONFIG = 'agent_0.cfg'
 
 _TAIL = 2048
 """Bytes of an agent's output that are shown when it fails."""
 
 
-class _Agent:
-    __slots__ = ('pidfd', 'process', 'start')
+BURIAL = 5.0
+"""Seconds that a killed process may take to be gone."""
 
-    def __init__(self, start: Start, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        self.start = start
-        self.process = process
+
+_SECRET = {'RADICAL_PILOT_DBURL'}
+"""Variables that may hold passwords: tasks would get them with the agent's environment, and the agent needs none."""
+
+
+class _Agent:
+    __slots__ = ('killed', 'pidfd', 'process', 'sandbox', 'uid')
+
+    def __init__(self, uid: str, sandbox: Path, process: subprocess.Popen[bytes] | None, pidfd: int) -> None:
+        self.uid = uid
+        self.sandbox = sandbox
+        self.process = process   # None: it is not our child
         self.pidfd = pidfd
+        self.killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def await_end(self) -> int | None:
+        """The exit code of an agent that has ended or was killed, and is reaped; None if it is not known."""
+        if self.process is not None:
+            return self.process.wait()
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        poll.poll(BURIAL * 1000)
+        reap_left()   # it may be ours after all, from an earlier session of this application
+        return None
 
 
 class LocalLauncher(Launcher):
@@ -44,12 +77,12 @@ class LocalLauncher(Launcher):
 
     def launch(self, start: Start) -> None:
         parts.require('rp-agent')
-        config = start.sandbox / 'agent_0.cfg'
+        config = start.sandbox / _CONFIG
         _write_private(config, json.dumps(start.config, indent=1))
         with open(start.sandbox / 'agent_0.out', 'ab') as out, open(start.sandbox / 'agent_0.err', 'ab') as err:
             process = subprocess.Popen(
                 [*python_program('rp_agent.cli'), str(config)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True)
+                env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
         try:
             pidfd = pidfd_open(process.pid)
         except OSError:   # nobody would notice its end
@@ -57,19 +90,39 @@ class LocalLauncher(Launcher):
             process.wait()
             raise
         assert pidfd is not None   # it is our child, and we have not waited for it
-        self._agents[start.uid] = _Agent(start, process, pidfd)
-        self._loop.add_fd(pidfd, lambda: self._ended(start.uid))
+        self._watch(_Agent(start.uid, start.sandbox, process, pidfd))
+
+    def adopt(self, uid: str, sandbox: Path) -> bool:
+        pidfd = _find(sandbox / _CONFIG)
+        if pidfd is not None:
+            self._watch(_Agent(uid, sandbox, None, pidfd))
+        return pidfd is not None
+
+    def _watch(self, agent: _Agent) -> None:
+        self._agents[agent.uid] = agent
+        self._loop.add_fd(agent.pidfd, lambda: self._ended(agent.uid))
+
+    def clear(self, uid: str) -> None:
+        sweep({**self._belongs, 'RP_PILOT_ID': uid}, signal.SIGKILL)
 
     def kill(self, uid: str) -> None:
         agent = self._agents.get(uid)
         if agent is not None:
-            agent.process.kill()
+            agent.kill()
+
+    def leave(self) -> None:
+        for agent in self._agents.values():
+            self._loop.remove_fd(agent.pidfd)
+            os.close(agent.pidfd)
+            if agent.process is not None:
+                leave(agent.process)
+        self._agents.clear()
 
     def close(self, patience: float) -> None:
         with self._buried:
             if not self._buried.wait_for(lambda: not self._agents, patience):
                 for agent in self._agents.values():
-                    agent.process.kill()
+                    agent.kill()
                 self._buried.wait_for(lambda: not self._agents, patience)
         for agent in list(self._agents.values()):   # nobody else does: the loop has ended
             self._bury(agent)
@@ -79,23 +132,44 @@ class LocalLauncher(Launcher):
         if agent is None:
             return
         self._loop.remove_fd(agent.pidfd)
-        self._bury(agent)
-        sandbox = agent.start.sandbox
-        self.on_end(End(uid, _reason(uid, agent.process.returncode), _tail(sandbox / 'agent_0.out'),
-                        _tail(sandbox / 'agent_0.err')))
+        code = self._bury(agent)
+        self.on_end(End(uid, _reason(uid, code), _tail(agent.sandbox / 'agent_0.out'),
+                        _tail(agent.sandbox / 'agent_0.err')))
 
-    def _bury(self, agent: _Agent) -> None:
-        """Reap an agent, and end what it may have left running if it did not end in order."""
-        if agent.process.wait() != 0:
-            sweep({**self._belongs, 'RP_PILOT_ID': agent.start.uid}, signal.SIGKILL)
+    def _bury(self, agent: _Agent) -> int | None:
+        """Reap an agent, and end what it may have left running if it did not end in order; its exit code if known."""
+        code = agent.await_end()
+        if code or agent.killed:
+            self.clear(agent.uid)
         with self._buried:
-            if self._agents.pop(agent.start.uid, None) is not None:
+            if self._agents.pop(agent.uid, None) is not None:
                 os.close(agent.pidfd)
             self._buried.notify_all()
+        return code
 
 
-def _reason(uid: str, code: int) -> str | None:
-    if code == 0:
+def _find(config: Path) -> int | None:
+    """A descriptor of the agent that runs with this configuration; None if there is none."""
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        if _runs_with(name, config):
+            pidfd = pidfd_open(int(name))
+            if pidfd is not None and _runs_with(name, config):   # still, so the descriptor is that of the agent
+                return pidfd
+            if pidfd is not None:
+                os.close(pidfd)
+    return None
+
+
+def _runs_with(pid: str, config: Path) -> bool:
+    try:
+        command = Path('/proc', pid, 'cmdline').read_bytes().split(b'\0')
+    except OSError:   # it has ended, or is another user's
+        return False
+    return os.fsencode(config) in command and any(b'rp_agent' in word for word in command)
+
+
+def _reason(uid: str, code: int | None) -> str | None:
+    if not code:
         return None
     if code < 0:
         names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none

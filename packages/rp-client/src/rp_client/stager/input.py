@@ -24,26 +24,35 @@ from rp_profiling.tracer import Tracer
 class TaskStagingInput(ClientComponent):
     """Makes sandboxes and brings files there for the tasks that ask for it; the others pass.
 
-    Files are moved by `transfer`, outside of the event loop. `failed(task, state, info)` is called for tasks that end.
+    Files are moved outside of the event loop. `delayed(tasks)` is called for tasks that have to wait for that, and
+    `failed(task, state, info)` for those that end.
     """
 
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
         self._busy: dict[str, Task] = {}
+        self.delayed: Callable[[list[Task]], None]
         self.failed: Callable[[Task, str, dict[str, Any]], None]
 
     def put(self, tasks: list[Task]) -> None:
         """Take bound tasks."""
         self.advance(tasks, states.TMGR_STAGING_INPUT)
-        ready = []
+        ready, delayed = [], []
         for task in tasks:
             directives = client_directives(task.sparse().get('input_staging', ()))
             if directives:
                 self._start(task, directives)
+                delayed.append(task)
             else:
                 ready.append(task)
+        if delayed:
+            self.delayed(delayed)
         self._pass_on(ready)
+
+    def has(self, uid: str) -> bool:
+        """Whether files of that task are being moved."""
+        return uid in self._busy
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End those of the tasks whose files are being moved; how that goes on is of no interest any more."""

@@ -1,0 +1,95 @@
+"""Taking a session over: managers, pilots and tasks as their coordinator knows them, made again page by page.
+
+Runs in the thread of the engine. What is not final goes on when everything is there: tasks that were not bound are
+scheduled, results are brought back, agents are watched. What no client has heard of yet is kept for the first callback
+that is registered.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from rp_api import states
+from rp_api.coordination.contract import KnownPilot, KnownTask, Page
+from rp_client.pilot import Pilot
+from rp_client.pilot_manager import PilotManager
+from rp_client.task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from rp_client.session import Session
+
+PATIENCE = 30.0
+"""Seconds that a coordinator may take for the next page."""
+
+
+def restore(session: Session) -> None:
+    """Fill a session with what is known about it; returns when it goes on."""
+    restoration = Restoration(session)
+    session.engine.ask(restoration.start, PATIENCE, lambda: restoration.pages)
+
+
+class Restoration:
+    """What is known so far; `pages` counts the pages that have come."""
+
+    def __init__(self, session: Session) -> None:
+        self.pages = 0
+        self._session = session
+        self._done: Future[None]
+        self._pmgrs: dict[str, PilotManager] = {}
+        self._tmgrs: dict[str, TaskManager] = {}
+        self._pilots: dict[str, Pilot] = {}
+        self._left: set[str] = set()
+
+    def start(self, done: Future[None]) -> None:
+        """Ask for all there is; `done` gets a result when everything goes on."""
+        self._done = done
+        self._session.engine.connection.recover(self._take)
+
+    def _take(self, page: Page) -> None:
+        if not self.pages:
+            self._make_managers(page)
+        self.pages += 1
+        for task in page.tasks:
+            self._take_task(task)
+        self._session.restored_tasks([task.uid for task in page.tasks])
+        if page.last:
+            self._resume()
+            self._done.set_result(None)
+
+    def _make_managers(self, page: Page) -> None:
+        notes = {uid: note for uid, note in sorted(page.notes.items()) if note is not None}
+        session = self._session
+        self._pmgrs = {uid: PilotManager(session, _uid=uid) for uid in notes if uid.startswith('pmgr.')}
+        self._tmgrs = {uid: TaskManager(session, scheduler=notes[uid]['scheduler'], _uid=uid)
+                       for uid in notes if uid.startswith('tmgr.')}
+        for pmgr in self._pmgrs.values():
+            pmgr.expect()
+        for tmgr in self._tmgrs.values():
+            tmgr.expect()
+        for pilot in page.pilots:
+            self._take_pilot(pilot)
+        session.claim_pilots([pilot.uid for pilot in page.pilots])
+        for uid, tmgr in self._tmgrs.items():
+            tmgr.restore_pilots([self._pilots[pilot] for pilot in notes[uid]['pilots'] if pilot in self._pilots])
+
+    def _take_pilot(self, known: KnownPilot) -> None:
+        pmgr = self._pmgrs.get(known.record['pmgr'])
+        if pmgr is not None:
+            self._pilots[known.uid] = pmgr.restore(known)
+
+    def _take_task(self, known: KnownTask) -> None:
+        tmgr = self._tmgrs.get(known.owner)
+        if tmgr is not None:   # else it was closed, and its tasks have ended
+            task = tmgr.restore(known, self._pilots.get(known.pilot))
+            if task.pilot and task.state not in states.FINAL:
+                self._left.add(task.pilot)
+
+    def _resume(self) -> None:
+        for tmgr in self._tmgrs.values():
+            tmgr.resume()
+        for pilot in self._pilots.values():
+            if pilot.state in states.FINAL and (pilot.uid in self._left or pilot.bound_to is not None):
+                self._session.pilot_left(pilot)
+        for pmgr in self._pmgrs.values():
+            pmgr.resume()
