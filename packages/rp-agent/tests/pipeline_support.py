@@ -43,7 +43,8 @@ class Agent:
         """Whether to run until a component is gone, too."""
         config = {'session': f'session.{os.getpid()}.{base}', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
                   'client_sandbox': str(base), 'resource_sandbox': str(base), 'session_sandbox': str(base),
-                  'pilot_sandbox': str(base), 'hub': {'endpoint': 'ipc:///nowhere', 'secret': 'not for everybody'},
+                  'pilot_sandbox': str(base), 'agent_uid': 'agent_0',
+                  'registry_address': 'ipc:///nowhere', 'coordination': {'secret': 'not for everybody'},
                   'cpus': (), 'profile': profile, 'agent': settings or {},
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
         self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',), cores, 0, 0, 0), self.helpers.run,

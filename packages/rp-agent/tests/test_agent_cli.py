@@ -100,8 +100,16 @@ def test_configuration_is_a_directory(main: Program, tmp_path: Path, capsys: pyt
 def test_agent_gets_its_configuration(main: Program, config: str, tmp_path: Path,
                                       started: list[dict[str, Any]]) -> None:
     assert main(config) == 0
-    assert started == [{'pilot_sandbox': str(tmp_path)}]
+    assert started == [{'pilot_sandbox': str(tmp_path), 'agent_uid': 'agent_0'}]
     assert main.directory == str(tmp_path)
+
+
+def test_files_of_another_agent_of_the_pilot(main: Program, config: str, tmp_path: Path,
+                                             started: list[dict[str, Any]]) -> None:
+    Path(config).write_text(json.dumps({'pilot_sandbox': str(tmp_path), 'agent_uid': 'agent_1'}))
+    assert main(config) == 0
+    assert started[0]['agent_uid'] == 'agent_1'
+    assert (tmp_path / 'agent_1.log').exists()
 
 
 def test_other_radical_pilot_is_installed(main: Program, config: str, started: list[dict[str, Any]], tmp_path: Path,

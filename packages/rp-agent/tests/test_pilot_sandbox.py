@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rp_agent.sandbox import wrap_up, write_helpers
+from rp_agent.sandbox import remove, updates, wrap_up, write_helpers
 
 
 def config(pilot: Path, **values: Any) -> dict[str, Any]:
     """What the agent knows about its pilot."""
-    return {'pilot_sandbox': str(pilot), 'output_staging': [], 'cleanup': False} | values
+    return {'pilot_sandbox': str(pilot), 'agent_uid': 'agent_0', 'output_staging': [], 'cleanup': False} | values
 
 
 @pytest.fixture
@@ -120,3 +120,21 @@ def test_cleanup(pilot: Path) -> None:
 def test_cleanup_takes_the_archive_as_well(pilot: Path) -> None:
     wrap_up(config(pilot, cleanup=True, output_staging=['two']))
     assert not pilot.exists()
+
+
+def test_cleanup_leaves_what_could_not_be_delivered(pilot: Path) -> None:
+    """Until it is: then nothing stays."""
+    file = Path(updates(config(pilot)))
+    file.write_text('results')
+    (pilot / 'link').symlink_to(pilot.parent)
+    wrap_up(config(pilot, cleanup=True))
+    assert list(pilot.iterdir()) == [file]
+    remove(config(pilot, cleanup=True))
+    assert file.read_text() == 'results'
+    file.unlink()
+    remove(config(pilot))
+    assert pilot.exists()
+    for _ in range(2):
+        remove(config(pilot, cleanup=True))
+        assert not pilot.exists()
+    assert pilot.parent.exists()

@@ -335,6 +335,17 @@ def test_tasks_that_fail_or_are_cancelled_have_ended_too(ordered: Bench) -> None
     assert ordered.running() == ['last']
 
 
+def test_tasks_that_wait_for_others_are_counted(ordered: Bench) -> None:
+    """Those that only wait for room are not among them."""
+    ordered.put(*(a_task(f't{number}', ranks=8, tags=order(number // 4, 4)) for number in range(12)))
+    assert (ordered.running(), ordered.scheduler.held_back) == (['t0'], 8)
+    ordered.finish('t0')
+    assert ordered.scheduler.held_back == 8
+    for uid in ('t1', 't2', 't3'):
+        ordered.finish(uid)
+    assert (ordered.running(), ordered.scheduler.held_back) == (['t4'], 4)
+
+
 def test_all_held_tasks_can_be_cancelled(ordered: Bench) -> None:
     ordered.put(*(a_task(f't{number}', ranks=8, tags=order(number // 2, 2)) for number in range(8)))
     ordered.scheduler.cancel_all('the end')

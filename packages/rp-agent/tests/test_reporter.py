@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rp_agent import reporter as module
+from rp_agent.backlog import Backlog
 from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, Reporter
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.coordination import spill
 from rp_api.coordination.contract import AgentConnection, Update
 
 
@@ -35,6 +39,8 @@ class Wire(AgentConnection):
         super().__init__()
         self.sent: list[list[Update]] = []
         self.has_room = True
+        self.pending: list[Update] = []
+        self.awaited: list[Callable[[], object]] = []
 
     @property
     def room(self) -> bool:
@@ -42,7 +48,16 @@ class Wire(AgentConnection):
 
     @property
     def settled(self) -> bool:
-        return True
+        return not self.pending
+
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        self.awaited.append(callback)
+
+    def settle(self) -> None:
+        """Accept everything."""
+        awaited, self.awaited = self.awaited, []
+        for callback in awaited:
+            callback()
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
         raise AssertionError('a reporter knows nothing of pilots')
@@ -50,6 +65,16 @@ class Wire(AgentConnection):
     def update_tasks(self, updates: Sequence[Update]) -> None:
         assert updates, 'an empty message'
         self.sent.append(list(updates))
+
+    def hold(self, on: bool) -> None:
+        raise AssertionError('a reporter takes nothing in')
+
+    def unsettled(self) -> list[Update]:
+        return self.pending
+
+    def uids(self) -> list[str]:
+        """Of all updates that were sent, in order."""
+        return [update.uid for bulk in self.sent for update in bulk]
 
     def close(self) -> None:
         pass
@@ -66,13 +91,35 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def reporter(clock: Clock, wire: Wire) -> Reporter:
+def path(tmp_path: Path) -> Path:
+    """Where results go that cannot be sent."""
+    return tmp_path / 'agent_0.updates'
+
+
+@pytest.fixture
+def reporter(clock: Clock, wire: Wire, path: Path) -> Reporter:
     loop: Any = clock
-    return Reporter(loop, wire)
+    return Reporter(loop, wire, Backlog(str(path)))
 
 
 def tasks(*uids: str) -> list[AgentTask]:
     return [AgentTask(uid, {}, 'pilot.0000', '/') for uid in uids]
+
+
+def finished(*uids: str) -> list[AgentTask]:
+    """Tasks that have left the agent."""
+    found = tasks(*uids)
+    for task in found:
+        task.stdout = 'a line'
+        task.target_state = states.DONE
+        task.state = states.TMGR_STAGING_OUTPUT_PENDING
+    return found
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two results are more than what may wait in memory."""
+    monkeypatch.setattr(module, 'MOST_BYTES', 1000)
 
 
 def test_states_are_sent_together_a_little_later(reporter: Reporter, clock: Clock, wire: Wire) -> None:
@@ -161,3 +208,173 @@ def test_flush_sends_at_once_whether_there_is_room_or_not(reporter: Reporter, cl
     wire.has_room = True
     clock.pass_time()
     assert len(wire.sent) == 1
+
+
+@pytest.mark.usefixtures('little_memory')
+def test_results_go_to_disk_when_they_are_too_many(clock: Clock, wire: Wire, path: Path) -> None:
+    """They are sent from there in order, before what came later, and the file goes when all of it has arrived."""
+    loop: Any = clock
+    reporter = Reporter(loop, wire, Backlog(str(path)))
+    wire.has_room = False
+    reporter.finished(finished('a'))
+    assert not path.exists()
+    reporter.finished(finished('b'))
+    reporter.finished(finished('c', 'd', 'e'))
+    reporter.changed(tasks('x'), states.AGENT_EXECUTING)
+    reporter.finished(finished('f'))
+    assert [update.uid for update in spill.read(path).tasks] == ['a', 'b', 'c', 'd', 'e']
+    clock.pass_time()
+    assert wire.sent == []
+    wire.has_room = True
+    wire.on_room()
+    assert wire.uids() == ['a', 'b', 'c', 'd', 'e', 'x', 'f']
+    assert wire.sent[0][0] == Update('a', states.TMGR_STAGING_OUTPUT_PENDING,
+                                     {'stdout': 'a line', 'target_state': states.DONE})
+    assert path.exists()
+    wire.settle()
+    assert not path.exists()
+    assert len(wire.sent) == 2
+
+
+@pytest.mark.usefixtures('little_memory')
+def test_results_stay_in_order_while_there_is_little_room(clock: Clock, wire: Wire, path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that there is room, there is room for one message."""
+    monkeypatch.setattr(module, 'BULK', 2)
+    loop: Any = clock
+    reporter = Reporter(loop, wire, Backlog(str(path)))
+
+    class Narrow(list[list[Update]]):
+        def append(self, bulk: list[Update]) -> None:
+            wire.has_room = False
+            super().append(bulk)
+
+    wire.sent = Narrow()
+    wire.has_room = False
+    for uid in 'abcd':
+        reporter.finished(finished(uid))
+    clock.pass_time()
+    for count in (2, 4):
+        wire.has_room = True
+        wire.on_room()
+        assert len(wire.uids()) == count
+    reporter.finished(finished('e', 'f'))   # they go to the file, after the last of it was taken
+    clock.pass_time()
+    wire.has_room = True
+    wire.on_room()
+    assert wire.uids() == list('abcdef')
+    assert path.exists()
+    wire.settle()
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures('little_memory')
+def test_file_does_not_go_before_all_of_it_has_arrived(clock: Clock, wire: Wire, path: Path) -> None:
+    """Something was added, and sent, after what has arrived now."""
+    loop: Any = clock
+    reporter = Reporter(loop, wire, Backlog(str(path)))
+    for uids in (('a', 'b'), ('c', 'd')):
+        wire.has_room = False
+        reporter.finished(finished(*uids))
+        clock.pass_time()
+        wire.has_room = True
+        wire.on_room()
+    first, second = wire.awaited
+    first()
+    assert [update.uid for update in spill.read(path).tasks] == ['a', 'b', 'c', 'd']
+    second()
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures('little_memory')
+def test_disk_that_is_full(clock: Clock, wire: Wire, path: Path, monkeypatch: pytest.MonkeyPatch,
+                           caplog: pytest.LogCaptureFixture) -> None:
+    """Results stay in memory, which is said once."""
+    loop: Any = clock
+    reporter = Reporter(loop, wire, Backlog(str(path)))
+    wire.has_room = False
+    with monkeypatch.context() as patch:
+        def pwrite(*_: Any) -> int:
+            raise OSError(28, 'No space left on device')
+
+        patch.setattr('os.pwrite', pwrite)
+        for number in range(40):
+            reporter.finished(finished(f't{number}'))
+    message, = caplog.messages
+    assert str(path) in message
+    assert 'No space left on device' in message
+    clock.pass_time()
+    wire.has_room = True
+    wire.on_room()
+    assert wire.uids() == [f't{number}' for number in range(40)]
+
+
+@pytest.mark.usefixtures('little_memory')
+def test_file_that_cannot_be_read_stays(clock: Clock, wire: Wire, path: Path,
+                                        caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody has changed it: what comes later is sent, and the file is left for people to look at."""
+    loop: Any = clock
+    reporter = Reporter(loop, wire, Backlog(str(path)))
+    wire.has_room = False
+    reporter.finished(finished('a', 'b'))
+    reporter.finished(finished('c'))
+    path.write_bytes(b'x' * path.stat().st_size)
+    clock.pass_time()
+    wire.has_room = True
+    wire.on_room()
+    assert wire.uids() == ['c']
+    assert f'{path} cannot be sent' in caplog.text
+    reporter.forget()
+    assert path.exists()
+
+
+def test_results_that_did_not_arrive_are_kept(reporter: Reporter, wire: Wire, path: Path) -> None:
+    """Those that were sent in vain, those that were not sent yet, and the last state of the pilot."""
+    wire.has_room = False
+    wire.pending = [Update('a', states.AGENT_EXECUTING), Update('b', states.FAILED, {'exception': 'x'}),
+                    Update('c', states.TMGR_STAGING_OUTPUT_PENDING, {'exit_code': 0})]
+    reporter.changed(tasks('d'), states.AGENT_EXECUTING)
+    reporter.finished(finished('e'))
+    end = Update('pilot.0000', states.DONE, {'reason': 'over'})
+    reporter.keep(end)
+    reporter.close()
+    kept = spill.read(path)
+    assert [update.uid for update in kept.tasks] == ['b', 'c', 'e']
+    assert kept.tasks[:2] == wire.pending[1:]
+    assert kept.pilots == [end]
+
+
+def test_what_was_kept_goes_when_it_has_arrived_after_all(reporter: Reporter, path: Path) -> None:
+    reporter.finished(finished('a'))
+    reporter.keep(Update('pilot.0000', states.DONE))
+    assert path.exists()
+    reporter.forget()
+    reporter.close()
+    assert not path.exists()
+
+
+def test_a_reporter_that_is_closed_early_leaves_what_it_has(reporter: Reporter, path: Path) -> None:
+    """As when the agent fails."""
+    reporter.finished(finished('a'))
+    reporter.close()
+    assert [update.uid for update in spill.read(path).tasks] == ['a']
+
+
+def test_without_results_there_is_no_file(reporter: Reporter, path: Path) -> None:
+    reporter.close()
+    assert not path.exists()
+
+
+def test_results_that_can_neither_be_sent_nor_written(reporter: Reporter, path: Path,
+                                                      caplog: pytest.LogCaptureFixture) -> None:
+    path.mkdir()
+    reporter.finished(finished('a', 'b'))
+    reporter.keep(None)
+    assert f'2 updates of tasks are lost, as {path} cannot be written' in caplog.text
+
+
+def test_file_of_another_life_is_set_aside(path: Path) -> None:
+    path.write_text('old')
+    Backlog(str(path)).close()
+    assert not path.exists()
+    assert path.with_name('agent_0.updates.old').read_text() == 'old'

@@ -9,17 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rp_agent import sandbox
+from rp_agent.alone import Alone
+from rp_agent.backlog import Backlog
 from rp_agent.build import make_tracer
+from rp_agent.farewell import Farewell
+from rp_agent.intake import Intake
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
 from rp_agent.resource_manager import fork
 from rp_agent.resource_manager.base import Request
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update
-from rp_api.coordination.embedded import HubAddress, HubAgentConnection
-from rp_api.coordination.orphan import Orphanage
 from rp_api.errors import CoordinationError
+from rp_api.host import host_id
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.offload import Helpers
 
@@ -28,18 +32,12 @@ _log = logging.getLogger('radical.pilot.agent')
 FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
 
-HUB_RETURN = 5.0
-"""Seconds that a living client has to start a hub again that has died."""
-
 PATIENCE = 8.0
 """Seconds that tasks have to end when the pilot does."""
 
-FAREWELL = 2.0
-"""Seconds that the last message has to arrive."""
-
 
 class Agent:
-    """One agent: connection to the hub, components, and the rules by which the pilot ends."""
+    """One agent: connection to its coordinator, components, and the rules by which the pilot ends."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
         self._config = config
@@ -47,31 +45,34 @@ class Agent:
         self.pilot: str = config['pilot']
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
-        self._seen: set[str] = set()
         self._ending: tuple[str, str] | None = None
-        self._orphanage = Orphanage(config['orphan_timeout'])
-        self._orphan_timer: Timer | None = None
+        self._alone = Alone(loop, config['orphan_timeout'], lambda: len(self._tasks), self._give_up)
         self._drain_timer: Timer | None = None
-        self._tracer = make_tracer(config, 'agent_0')
+        self._farewell: Farewell | None = None
+        self._forsaken = False
+        uid: str = config['agent_uid']
+        self._tracer = make_tracer(config, uid)
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         self._allocation = fork.allocate(
             Request(config['nodes'], config['cores'], config['gpus']), config['platform'])
         config = {**config, 'cpus': self._allocation.cpus}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
-        self._connection = HubAgentConnection(loop, HubAddress(**config['hub']), self.pilot)
-        self._reporter = Reporter(loop, self._connection)
-        self._pipeline.on_advanced = self._reporter.changed
+        self._backlog = Backlog(sandbox.updates(config))
+        self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
+        self._intake = Intake(self._connection.hold, self._allocation.cores_per_node * len(self._allocation.names))
+        self._reporter = Reporter(loop, self._connection, self._backlog)
+        self._pipeline.on_advanced = self._advanced
         self._connect()
 
     def _connect(self) -> None:
         connection = self._connection
         connection.on_tasks = self._on_tasks
         connection.on_command = self._on_command
-        connection.on_lost = self._hub_lost
-        connection.on_found = self._hub_found
+        connection.on_lost = self._coordinator_lost
+        connection.on_found = self._coordinator_found
         connection.on_refused = self._refused
-        connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE,
-                                         {'resource_details': self._allocation.details()})])
+        connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
+            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
         runtime = self._config['runtime']
         self._loop.call_later(runtime * 60, self.finish, states.DONE, f'reached its runtime of {runtime} minutes')
         self._loop.call_later(FLUSH, self._flush_traces)
@@ -90,27 +91,39 @@ class Agent:
     def close(self) -> None:
         """Free what the agent holds."""
         self._helpers.close(0)
+        self._reporter.close()
         self._connection.close()
         self._pipeline.close()
         self._tracer.close()
+        if self._forsaken:
+            self._connection.remove_endpoint()
 
-    # what comes from the hub
+    # what comes from the coordinator
 
     def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
-        tasks = []
-        for description in descriptions:
-            uid = description['uid']
-            if uid not in self._seen:   # the hub may deliver again after a restart
-                self._seen.add(uid)
-                tasks.append(AgentTask(uid, description, self.pilot, self._sandbox(uid, description)))
+        tasks = [self._task(description) for description in self._intake.new(descriptions)]
         self._tracer.record('get', self.pilot, msg=f'bulk size: {len(tasks)}')
         self._tracer.record_bulk('get', [task.uid for task in tasks], states.AGENT_STAGING_INPUT_PENDING)
         self._tasks.update((task.uid, task) for task in tasks)
-        self._reporter.tasks = len(self._tasks)
+        self._count()
         if self._ending:
             self._pipeline.refuse(tasks, f'{self.pilot} has ended')
-        elif tasks:
+            return
+        late = [task for task in tasks if self._intake.cancelled(task.uid)]
+        if late:
+            self._pipeline.refuse(late, f'cancelled before it came to {self.pilot}')
+            tasks = [task for task in tasks if task.uid in self._tasks]
+        if tasks:
             self._pipeline.put(tasks)
+
+    def _task(self, description: dict[str, Any]) -> AgentTask:
+        uid = description['uid']
+        return AgentTask(uid, description, self.pilot, self._sandbox(uid, description))
+
+    def _count(self) -> None:
+        """Tell everybody how many tasks are in hand now."""
+        self._reporter.tasks = tasks = len(self._tasks)
+        self._intake.in_hand(tasks - self._pipeline.held_back)
 
     def _sandbox(self, uid: str, description: Mapping[str, Any]) -> str:
         return os.path.normpath(os.path.join(self._config['pilot_sandbox'], description.get('sandbox') or uid))
@@ -119,9 +132,10 @@ class Agent:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
         if name == 'cancel_tasks':
+            self._intake.cancel(command['uids'])
             self._pipeline.cancel([self._tasks[uid] for uid in command['uids'] if uid in self._tasks])
         elif name == 'cancel_pilot':
-            self.finish(states.CANCELED, command['reason'])
+            self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
             _log.error('command %r is unknown', name)
 
@@ -130,6 +144,11 @@ class Agent:
 
     # what the components report
 
+    def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        self._reporter.changed(tasks, state)
+        if self._intake.holding:   # what waits for other tasks now is no reason to have no more sent
+            self._count()
+
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the last component that deals with them."""
         failed = self._ending is not None and self._ending[0] == states.FAILED
@@ -137,12 +156,11 @@ class Agent:
             self._tasks.pop(task.uid, None)
             if failed and task.target_state == states.CANCELED:   # nobody has asked for it
                 task.target_state = states.FAILED
-        self._reporter.tasks = len(self._tasks)
+        self._count()
         self._reporter.finished(tasks)
         if self._tasks:
             return
-        if self._orphanage.orphaned:
-            self._orphan_check()
+        self._alone.idle()
         if self._drain_timer is not None:
             self._drained()
 
@@ -153,32 +171,19 @@ class Agent:
 
     # how it ends
 
-    def _hub_lost(self, how: str) -> None:
-        _log.warning('the hub is lost: %s', how)
-        self._orphan_timer = self._loop.call_later(HUB_RETURN, self._hub_gone)
+    def _coordinator_lost(self, how: str) -> None:
+        self._alone.coordinator_lost(how)
+        if self._farewell is not None:
+            self._farewell.lost()
 
-    def _hub_gone(self) -> None:
-        self._orphanage.client_lost()
-        self._orphan_check()
+    def _coordinator_found(self) -> None:
+        self._alone.coordinator_found()
+        if self._farewell is not None:
+            self._farewell.found()
 
-    def _hub_found(self) -> None:
-        _log.info('the hub is back')
-        self._orphanage.client_attached()
-        self._forget_orphan_timer()
-
-    def _forget_orphan_timer(self) -> None:
-        if self._orphan_timer is not None:
-            self._orphan_timer.cancel()
-            self._orphan_timer = None
-
-    def _orphan_check(self) -> None:
-        self._forget_orphan_timer()
-        action, again = self._orphanage.next(time.monotonic(), len(self._tasks), 0)
-        if action == 'end':
-            self._connection.remove_endpoint()
-            self.finish(states.CANCELED, 'lost its hub')
-        if again is not None:
-            self._orphan_timer = self._loop.call_at(again, self._orphan_check)
+    def _give_up(self) -> None:
+        self._forsaken = True
+        self.finish(states.CANCELED, 'lost its coordinator')
 
     def _drain(self, deadline: float) -> None:
         """Nothing runs any more: wait for what is still being staged, but not for ever."""
@@ -195,7 +200,7 @@ class Agent:
     def _say_goodbye(self) -> None:
         assert self._ending is not None
         state, reason = self._ending
-        self._reporter.flush()
+        self._reporter.flush(sending=not self._alone.lost)
         self._flush_traces()
         sandbox.wrap_up(self._config)
         # with all that was said before: of several updates at once, the client may get only the last one
@@ -203,14 +208,14 @@ class Agent:
         info = {'reason': sentence, 'resource_details': self._allocation.details()}
         if state == states.FAILED:
             info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence}
-        self._connection.update_pilots([Update(self.pilot, state, info)])
-        self._loop.call_later(FAREWELL, self._loop.stop)   # without a hub nothing will ever be settled
-        self._connection.on_room = self._settled
-        self._settled()
+        last = Update(self.pilot, state, info)
+        self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
+        if not self._alone.lost:
+            self._farewell.found()
 
-    def _settled(self) -> None:
-        if self._connection.settled:
-            self._loop.stop()
+    def _over(self) -> None:
+        sandbox.remove(self._config)
+        self._loop.stop()
 
     def _flush_traces(self) -> None:
         self._tracer.flush()

@@ -62,13 +62,13 @@ def belongs(config: Mapping[str, Any]) -> dict[str, str]:
     The address tells sessions apart that were given the same uid.
     """
     return {'RP_SESSION_ID': config['session'], 'RP_PILOT_ID': config['pilot'],
-            'RP_REGISTRY_ADDRESS': config['hub']['endpoint']}
+            'RP_REGISTRY_ADDRESS': config['registry_address']}
 
 
 def pilot_context(config: Mapping[str, Any]) -> PilotContext:
     """What all tasks of the pilot have in common."""
     gtod, prof = sandbox.helpers(config['pilot_sandbox'])
-    address = config['hub']['endpoint']   # registry, commands and their answers all go through the hub
+    address = config['registry_address']   # commands and their answers all go that way, too
     return PilotContext(
         session_id=config['session'], pilot_id=config['pilot'], resource=config['resource'],
         resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _read(arguments[0])
         os.chdir(config['pilot_sandbox'])
-        logs.start('agent_0.log')
+        logs.start(f'{config["agent_uid"]}.log')
     except (OSError, ValueError) as error:
         print(f'rp-agent: cannot use {arguments[0]}: {error}', file=sys.stderr)
         return 2
@@ -49,7 +49,7 @@ def _read(path: str) -> dict[str, Any]:
         config = json.load(file)
     if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
         raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
-    return config
+    return {'agent_uid': 'agent_0', **config}
 
 
 def _run(config: dict[str, Any]) -> None:

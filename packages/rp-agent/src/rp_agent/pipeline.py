@@ -63,6 +63,11 @@ class Pipeline:
         self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[layout.EXECUTING])
         self._wire()
 
+    @property
+    def held_back(self) -> int:
+        """Number of tasks that wait for other tasks to come or to end, whatever room there is."""
+        return self._scheduler.held_back
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks in."""
         self._in_hand += len(tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,46 @@ def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
     return paths
 
 
+def updates(config: Mapping[str, Any]) -> str:
+    """The path of the file with the results that the agent could not deliver."""
+    return f'{config["pilot_sandbox"]}/{config["agent_uid"]}.updates'
+
+
 def wrap_up(config: Mapping[str, Any]) -> None:
     """Do at the end of a pilot what its description asks for: pack `output_staging`, or delete everything (`cleanup`).
 
-    The configuration holds keys and goes in any case.
+    The configuration holds keys and goes in any case. Results that could not be delivered stay in any case.
     """
     pilot_sandbox = Path(config['pilot_sandbox'])
     try:
-        (pilot_sandbox / 'agent_0.cfg').unlink(missing_ok=True)
+        (pilot_sandbox / f'{config["agent_uid"]}.cfg').unlink(missing_ok=True)
         if config['output_staging']:
             _pack(pilot_sandbox, config['output_staging'])
     except OSError as error:
         _log.error('the sandbox cannot be wrapped up: %s', error)
     if config['cleanup']:
-        import shutil  # like tarfile, it takes long to load and most pilots need neither
+        _clear(pilot_sandbox, keep=Path(updates(config)))
 
-        shutil.rmtree(pilot_sandbox, ignore_errors=True)
+
+def remove(config: Mapping[str, Any]) -> None:
+    """After all results were delivered: remove what `wrap_up` may have had to leave."""
+    if config['cleanup']:
+        with suppress(OSError):   # it is not there, or there is something in it
+            os.rmdir(config['pilot_sandbox'])
+
+
+def _clear(directory: Path, keep: Path) -> None:
+    """Delete a directory; if that file is in it, everything else in it."""
+    import shutil  # like tarfile, it takes long to load and most pilots need neither
+
+    if not keep.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path != keep:
+            path.unlink(missing_ok=True)
 
 
 def _pack(pilot_sandbox: Path, names: list[str]) -> None:

@@ -79,7 +79,7 @@ class SubAgents:
         self._context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self._context, loop)
         self._keys = generate()
-        self._star = Star(loop, self._keys, self._gate, self._receive, _address(config['hub']['endpoint']))
+        self._star = Star(loop, self._keys, self._gate, self._receive, _address(config['registry_address']))
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._on_end: Callable[[], object] | None = None
@@ -90,8 +90,7 @@ class SubAgents:
         remotes = [Remote(each.uid, each.component, partial(self._star.put, name), self._failed) for each in instances]
         keys = generate()
         self._gate.allow(keys.public)
-        hub = {'endpoint': self._config['hub']['endpoint']}   # the keys of the hub are Agent_0's alone
-        config = dict(self._config) | {'hub': hub, 'sub_agent': {
+        config = dict(self._config) | {'coordination': {}, 'sub_agent': {   # its secrets are Agent_0's alone
             'name': name, 'instances': [(each.component, each.uid) for each in instances], 'parent': os.getpid(),
             'address': self._star.address, 'server': self._keys.public.decode(),
             'public': keys.public.decode(), 'secret': keys.secret.decode()}}

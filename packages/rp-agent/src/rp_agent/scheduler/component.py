@@ -50,6 +50,11 @@ class Scheduler(Component):
         self._refused: list[tuple[AgentTask, Exception]] = []
         self._down: set[int] = set()
 
+    @property
+    def held_back(self) -> int:
+        """Number of tasks that wait for other tasks, not for room; those that wait for room together count as one."""
+        return len(self._waiting) - len(self._pool)
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to place."""
         self.advance(tasks, states.AGENT_SCHEDULING)
