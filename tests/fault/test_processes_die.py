@@ -35,7 +35,7 @@ def agent_pid(run: Run) -> int:
 
 
 def hub_pid(run: Run) -> int:
-    return run.session.engine.hub.pid
+    return run.session.engine.coordinator.pid
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_hub_killed_without_orphan_timeout(base: Path) -> None:
         tmgr.add_pilots(pilot)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['2']}))
         task.wait(rp.AGENT_EXECUTING, timeout=20)
-        os.kill(session.engine.hub.pid, signal.SIGKILL)
+        os.kill(session.engine.coordinator.pid, signal.SIGKILL)
         assert task.wait(timeout=20) == rp.DONE
         assert pilot.state == rp.PMGR_ACTIVE
 

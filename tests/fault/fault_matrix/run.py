@@ -1,0 +1,171 @@
+"""One run: a session with all its processes in a directory of its own, from its start to the proof that it is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conftest import processes_with
+
+from fault_matrix import workload
+from fault_matrix.application import Application, LossError
+from fault_matrix.database import Database
+
+CLIENT = Path(__file__).parents[1] / 'matrix_client.py'
+HUB = 'rp_api.coordination.hub'
+UNRELIABLE_HUB = 'unreliable_hub.py'
+AGENT = 'rp_agent'
+MARK = 'RP_FAULT_MATRIX'
+"""The variable that all processes of a run have in their environment, with the directory of the run as value."""
+
+GRACE = 10.0
+"""Seconds that processes have to be gone after the application has ended."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a run is, and how long it and what happens to it may last."""
+
+    tasks: int
+    spawner: str
+    seconds: float
+    """How long a fault lasts that passes by itself."""
+    deadline: float
+    """Seconds until all tasks must be final and the session closed, the fault included."""
+
+
+@dataclass
+class Plan:
+    """What a fault asks of the session that it happens to."""
+
+    pilots: int = 1
+    restartable: bool = False
+    hub_command: list[str] = field(default_factory=list)
+
+
+class Run:
+    """A session of `size.tasks` tasks; a context manager that leaves nothing behind."""
+
+    def __init__(self, size: Size, plan: Plan, backend: str, seed: str) -> None:
+        self.size = size
+        self.random = random.Random(seed)
+        self.directory = Path(tempfile.mkdtemp(prefix='rpf.'))
+        self.sessions = self.directory / 'sessions'
+        self.session_path = self.sessions / 'matrix'
+        self.backend = backend
+        self._database = Database(self.directory / 'database') if backend == 'mongodb' else None
+        self._deadline = time.monotonic() + size.deadline
+        self.config = {
+            'uid': 'matrix', 'tasks': size.tasks, 'spawner': size.spawner, 'pilots': plan.pilots,
+            'cores': 8 if size.spawner == workload.REAL else 1000, 'restartable': plan.restartable,
+            'hub_command': plan.hub_command, 'deadline': size.deadline,
+            'dburl': self._database.url if self._database else '',
+            'base': str(self.directory / 'sandboxes'), 'sessions': str(self.sessions),
+            'marks': str(self.directory / 'marks'), 'told': str(self.directory / 'told'),
+            'accepted': str(self.directory / 'accepted'),
+            'results': str(self.directory / 'results.json')}
+        for name in ('sessions', 'sandboxes', 'marks', 'tmp'):
+            (self.directory / name).mkdir()
+        (self.directory / 'config.json').write_text(json.dumps(self.config))
+        self._choose_spawner()
+        self.application: Application | None = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.application is not None:
+            self.application.kill()
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._database is not None:
+            self._database.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start_application(self) -> None:
+        """Start the application, or another one that takes over its session; returns when it has the session."""
+        environ = os.environ | {MARK: str(self.directory), 'RADICAL_BASE': str(self.directory),
+                                'RADICAL_CONFIG_USER_DIR': str(self.directory), 'TMPDIR': str(self.directory / 'tmp')}
+        self.application = Application([sys.executable, str(CLIENT), str(self.directory / 'config.json')], environ,
+                                       self.directory / 'errors')
+        self.application.expect('open', self._deadline)
+
+    def wait_final(self) -> None:
+        """Return when all tasks are final and the application has said how they ended."""
+        self._running.expect('final', self._deadline)
+
+    def close(self) -> None:
+        """Have the application close its session and end."""
+        self._running.tell_to_close()
+        self._running.expect('closed', self._deadline)
+        self._running.wait(self._deadline)
+
+    def kill_application(self) -> None:
+        self._running.kill()
+        self.application = None
+
+    @property
+    def _running(self) -> Application:
+        assert self.application is not None
+        return self.application
+
+    @property
+    def database(self) -> Database:
+        """The database server of the session."""
+        assert self._database is not None
+        return self._database
+
+    def application_pid(self) -> int:
+        return self._running.pid
+
+    def hub(self) -> int:
+        """The process id of the hub."""
+        return self._some(HUB, UNRELIABLE_HUB)[0]
+
+    def agent(self) -> int:
+        """The process id of an agent, any of them."""
+        return self.random.choice(self._some(AGENT))
+
+    def progress(self) -> int:
+        """How many tasks the application has been told to be final."""
+        return sum(path.read_bytes().count(b'\n') for path in self.directory.glob('told.*'))
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of all processes of the run."""
+        return processes_with(f'{MARK}={self.directory}')
+
+    def left(self) -> list[str]:
+        """What is there after the end of the session that should not be."""
+        deadline = time.monotonic() + GRACE
+        while (found := self._left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    def _left(self) -> list[str]:
+        return [f'process {pid} {line}' for pid, line in self.processes().items()] + [
+            f'file {path}' for path in (self.directory / 'tmp').iterdir()]
+
+    def _some(self, *programs: str) -> list[int]:
+        """Processes of the run that execute one of these programs; waits until there is one."""
+        while time.monotonic() < self._deadline:
+            found = [pid for pid, line in self.processes().items() if any(program in line for program in programs)]
+            if found:
+                return sorted(found)
+            time.sleep(0.01)
+        raise LossError(f'there is no process that runs {programs[0]}')
+
+    def _choose_spawner(self) -> None:
+        """Make the executor that the run wants that of the local machine."""
+        path = self.directory / '.radical' / 'pilot' / 'configs' / 'resource_local.json'
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({'localhost': {'agent_spawner': self.size.spawner}}))

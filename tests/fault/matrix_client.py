@@ -1,0 +1,110 @@
+"""The application of the fault matrix: `matrix_client.py CONFIG.json`.
+
+It can be killed and started again at any moment: it takes up what is there and makes what is missing. Its words on
+standard output: `open` with a session, `final` when all tasks are and `results.json` tells how they ended, `closed`
+when it has closed the session, which it does when it is told to (a line on standard input).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fault_matrix import workload
+
+import radical.pilot as rp
+from rp_api.coordination import process
+
+BULK = 1000
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def use_other_hub(command: list[str]) -> None:
+    """Have the session start this program as its hub."""
+    program = process.python_program
+    process.python_program = lambda module: command if module.endswith('.hub') else program(module)
+
+
+def open_session(config: dict[str, Any]) -> rp.Session:
+    more = {'dburl': config['dburl']} if config['dburl'] else {}
+    return rp.Session(uid=config['uid'], cfg={'base': config['sessions']}, **more)
+
+
+def managers(session: rp.Session) -> tuple[rp.PilotManager, rp.TaskManager]:
+    """Those that the session had, or new ones."""
+    pmgrs, tmgrs = session.get_pilot_managers(), session.get_task_managers()
+    return (pmgrs[0] if pmgrs else rp.PilotManager(session)), (tmgrs[0] if tmgrs else rp.TaskManager(session))
+
+
+def provide_pilots(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
+    """See to it that as many pilots are at work as the configuration asks for."""
+    live = [pilot for pilot in pmgr.get_pilots() if pilot.state not in rp.FINAL]
+    missing = config['pilots'] - len(live)
+    if missing > 0:
+        live += pmgr.submit_pilots([rp.PilotDescription({
+            'resource': 'local.localhost', 'cores': config['cores'], 'runtime': 60, 'exit_on_error': False,
+            'sandbox': config['base']}) for _ in range(missing)])
+    used = tmgr.list_pilots()
+    unused = [pilot for pilot in live if pilot.uid not in used]
+    if unused:
+        tmgr.add_pilots(unused)
+
+
+def submit_missing(tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
+    """Submit what is not there; what was accepted once must be."""
+    known = set(tmgr.list_tasks())
+    missing = [number for number in range(config['tasks']) if workload.uid(number) not in known]
+    with open(config['accepted'], 'a+') as accepted:
+        accepted.seek(0)
+        forgotten = set(accepted.read().split()) - known
+        assert not forgotten, f'{len(forgotten)} tasks that were accepted are not there any more: {min(forgotten)} ...'
+        for first in range(0, len(missing), BULK):
+            numbers = missing[first:first + BULK]
+            tmgr.submit_tasks([workload.description(number, config) for number in numbers])
+            print(*map(workload.uid, numbers), sep='\n', file=accepted, flush=True)
+
+
+def outcome(task: rp.Task) -> dict[str, Any]:
+    return {'state': task.state, 'exit_code': task.exit_code, 'stdout': task.stdout, 'pilot': task.pilot,
+            'attempts': getattr(task, 'attempts', 1), 'exception': f'{task.exception}: {task.exception_detail}'}
+
+
+def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
+    def final(task: rp.Task, state: str) -> None:
+        if state in rp.FINAL:
+            told.write(f'{task.uid} {state}\n'.encode())
+
+    deadline = time.monotonic() + config['deadline']
+    pmgr, tmgr = managers(session)
+    tmgr.register_callback(final)
+    provide_pilots(pmgr, tmgr, config)
+    submit_missing(tmgr, config)
+    tmgr.wait_tasks(timeout=deadline - time.monotonic())
+    results = {task.uid: outcome(task) for task in tmgr.get_tasks()}
+    pilots = {pilot.uid: [pilot.state, f'{pilot.exception}: {pilot.exception_detail}'] for pilot in pmgr.get_pilots()}
+    Path(config['results']).write_text(json.dumps({'tasks': results, 'pilots': pilots}))
+
+
+def main() -> None:
+    config = json.loads(Path(sys.argv[1]).read_text())
+    if config['hub_command']:
+        use_other_hub(config['hub_command'])
+    # a kill must not take with it what callbacks have told, so nothing is buffered
+    with (open(f'{config["told"]}.{os.getpid()}', 'ab', buffering=0) as told,
+          open_session(config) as session):
+        say('open', session.path)
+        work(session, config, told)
+        say('final')
+        sys.stdin.readline()
+    say('closed')
+
+
+if __name__ == '__main__':
+    main()
