@@ -99,7 +99,7 @@ def agent(work: str, count: int, cores: int) -> Result:
 
     config = {'session': 'rp.session.benchmark', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
               'client_sandbox': work, 'resource_sandbox': work, 'session_sandbox': work, 'pilot_sandbox': work,
-              'hub': {'endpoint': 'ipc:///nowhere'}, 'profile': True, 'agent': {},
+              'registry_address': 'ipc:///nowhere', 'coordination': {}, 'profile': True, 'agent': {},
               'platform': {'agent_spawner': 'POPEN'}}
     allocation = fork.allocate(Request(0, cores, 0), config['platform'])
     pipeline = Pipeline({**config, 'cpus': allocation.cpus}, loop, allocation, helpers.run, left, sys.exit)
