@@ -24,11 +24,15 @@ ROOT = Path(__file__).parent
 PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')]
 COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'hypothesis', 'build']
+MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
+TEST_TOOLS = ['pytest', 'pytest-timeout', 'hypothesis', 'build', *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
 LAUNCHER = 'rp_agent.executor.launchloop'
 SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
+
+# programs that tests run, by the Debian package that has them
+DEBIAN = {'openssh-server': 'sshd'}
 
 # exits with an error where there are no C headers, without which extensions cannot be compiled
 PROBE = 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_config_var("INCLUDEPY") + "/Python.h"))'
@@ -71,6 +75,18 @@ def install_editable(session: nox.Session, *tools: str) -> None:
     install_tools(session, *BUILD_TOOLS, *tools)
     editables = [argument for package in PACKAGES for argument in ('--editable', package)]
     session.install('--quiet', '--no-build-isolation', *editables)
+
+
+def install_debian(session: nox.Session) -> None:
+    """Install the Debian packages whose programs are missing, if we may; in CI they have to be there in the end."""
+    path = f'{os.environ.get("PATH", "")}:/usr/sbin'
+    missing = [package for package, program in DEBIAN.items() if not shutil.which(program, path=path)]
+    if missing and os.geteuid() == 0 and shutil.which('apt-get'):
+        for command in (['update'], ['install', '--yes', '--no-install-recommends', *missing]):
+            session.run('apt-get', '-qq', *command, env={'DEBIAN_FRONTEND': 'noninteractive'}, external=True,
+                        silent=True)
+    elif missing and 'CI' in os.environ:
+        session.error(f'these Debian packages are needed: {", ".join(missing)}')
 
 
 def run_lint(session: nox.Session) -> None:
@@ -116,6 +132,7 @@ def sanitizers() -> list[str]:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that a change must pass."""
+    install_debian(session)
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy')
     run_lint(session)
     run_types(session)
@@ -131,7 +148,8 @@ def tests(session: nox.Session) -> None:
 def smoke(session: nox.Session) -> None:
     """Unit and system tests on one of the other interpreters."""
     install_editable(session, *TEST_TOOLS)
-    session.run('pytest', '-m', 'not fault and not packaging', *session.posargs)
+    session.run('pytest', '-m', 'not fault and not packaging', 'packages', 'tests/system', 'tests/docs',
+                *session.posargs)
 
 
 @nox.session
@@ -153,6 +171,21 @@ def fault(session: nox.Session) -> None:
     """Tests that kill processes, cut connections and fill disks."""
     install_editable(session, *TEST_TOOLS)
     session.run('pytest', '-m', 'fault', *session.posargs)
+
+
+@nox.session
+def security(session: nox.Session) -> None:
+    """Tests of everything that listens, then a million random frames at each socket (`-- --frames N`: others)."""
+    install_editable(session, *TEST_TOOLS)
+    session.run('pytest', 'tests/security')
+    session.run('python', 'tests/security/flood.py', *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """The fault matrix in its long form, which takes hours; arguments of `tests/fault/matrix.py` make it shorter."""
+    install_editable(session, *TEST_TOOLS)
+    session.run('python', 'tests/fault/matrix.py', *session.posargs)
 
 
 @nox.session
@@ -201,8 +234,8 @@ def types(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- local` (default), `tasks`, `peers` or `hotspots`, and options of that script."""
-    install_editable(session, 'py-spy')
-    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing'}
+    install_editable(session, 'py-spy', *MONGODB[:2])
+    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 
