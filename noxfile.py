@@ -25,8 +25,10 @@ PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client
 COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'hypothesis', 'build', *MONGODB]
+TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
+# two files at a time: many tests wait for something most of the time
+PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
 LAUNCHER = 'rp_agent.executor.launchloop'
 SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
@@ -136,7 +138,7 @@ def tests(session: nox.Session) -> None:
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy')
     run_lint(session)
     run_types(session)
-    session.run('pytest', *session.posargs)
+    session.run('pytest', *PARALLEL, *session.posargs)
     session.notify('debug')
     session.notify('asan')
     for version in OTHERS:
@@ -148,7 +150,7 @@ def tests(session: nox.Session) -> None:
 def smoke(session: nox.Session) -> None:
     """Unit and system tests on one of the other interpreters."""
     install_editable(session, *TEST_TOOLS)
-    session.run('pytest', '-m', 'not fault and not packaging', 'packages', 'tests/system', 'tests/docs',
+    session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', 'packages', 'tests/system', 'tests/docs',
                 *session.posargs)
 
 

@@ -136,15 +136,6 @@ def _children() -> set[int]:
     return found
 
 
-@pytest.fixture(autouse=True, scope='session')
-def _temporary_directory() -> Iterator[None]:
-    """A directory for temporary files of these tests alone, so that what others leave in /tmp is not taken for ours."""
-    with tempfile.TemporaryDirectory(prefix='rpt.') as path, pytest.MonkeyPatch.context() as patch:
-        patch.setenv('TMPDIR', path)
-        patch.setattr(tempfile, 'tempdir', path)
-        yield
-
-
 def _runtime_directories() -> set[str]:
     return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith('rp.')}
 

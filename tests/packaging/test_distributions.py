@@ -22,9 +22,13 @@ IMPORT_ALL = """
 import importlib, pkgutil, sys
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
-    for module in pkgutil.walk_packages(package.__path__, name + '.'):
+    for module in pkgutil.walk_packages(package.__path__, name + '.', onerror=lambda name: None):
         if not module.name.endswith('.__main__'):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except Exception as error:   # what belongs to an extra says which one
+                if f"pip install '{name.replace('_', '-')}[{module.name.rpartition('.')[2]}]'" not in str(error):
+                    raise
 """
 
 SAY_WHAT_IS_MISSING = """

@@ -20,6 +20,8 @@ from reattaching import UIDS, application, collect, go, kill_process, left
 import radical.pilot as rp
 from rp_api.errors import CoordinationError
 
+pytestmark = pytest.mark.fault
+
 
 @pytest.fixture(scope='module', params=['hub', 'stand-alone hub', 'nx-27017'])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -19,6 +19,8 @@ from rp_api.coordination.contract import Update
 from rp_api.coordination.spill import SpillFile
 from rp_api.errors import CoordinationError
 
+pytestmark = pytest.mark.fault
+
 HUB = 'rp_api.coordination.hub'
 
 

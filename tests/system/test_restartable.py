@@ -13,6 +13,8 @@ from conftest import pilot_description, processes_with, wait_until
 import radical.pilot as rp
 from rp_client.task_flow import ATTEMPTS
 
+pytestmark = pytest.mark.fault
+
 
 class Site:
     """A session whose pilots can be killed."""

@@ -8,12 +8,15 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
 from agent_support import PILOT, real, uids, wait_until
 
 from rp_api import states
 from rp_api.coordination import spill
 from rp_api.coordination.contract import Update
 from rp_api.host import host_id
+
+pytestmark = pytest.mark.fault
 
 LEFT = states.TMGR_STAGING_OUTPUT_PENDING
 MARK = 'touch {}; while [ ! -e {} ]; do sleep 0.05; done; echo done'

@@ -38,7 +38,7 @@ def call(text: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     (lambda: PythonTask(collect, args=(1,), kwargs={'x': 2}), (1,), {'x': 2}),
     (lambda: PythonTask(collect, kwargs={'x': 2}), (), {'x': 2}),
     (lambda: PythonTask(collect, (1,), kwargs={'x': 2}), (1,), {'x': 2}),
-], ids=str)
+], ids=lambda value: None if callable(value) else str(value))
 def test_new_form(text: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert call(text()) == (args, kwargs)
 
@@ -53,7 +53,7 @@ def test_new_form(text: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[s
     (lambda: PythonTask(collect, {'x': 1}), ({'x': 1},), {}),
     (lambda: PythonTask(collect, args=5), (), {'args': 5}),
     (lambda: PythonTask(collect, (1,), args=(2,)), ((1,),), {'args': (2,)}),
-], ids=str)
+], ids=lambda value: None if callable(value) else str(value))
 def test_old_form(text: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     assert call(text()) == (args, kwargs)
 

@@ -14,6 +14,8 @@ from rp_api.coordination import embedded
 from rp_api.coordination.contract import Page
 from rp_api.mesh import codec
 
+pytestmark = pytest.mark.fault
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:

@@ -25,7 +25,7 @@ from rp_api.coordination.service_client import ServedHub
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec, keys
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.fault]
 
 
 def end_of(pid: int) -> None:
