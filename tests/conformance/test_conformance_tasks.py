@@ -29,6 +29,7 @@ def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
 def client(site: Site) -> Client:
     client = site.client()
     client.pilot('p0', 'p1')
+    client.until_settled()   # agents come later than their pilots
     return client
 
 
