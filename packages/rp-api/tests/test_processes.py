@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -42,6 +43,14 @@ class Spawned:
         pids = [popen.pid, *(int(popen.stdout.readline()) for _ in range(count))]
         self.pidfds.update((pid, os.pidfd_open(pid)) for pid in pids)
         return pids
+
+    def sleeper(self, **env: str) -> int:
+        """Start a shell that becomes `sleep`; gives its pid when it has, as nothing has an environment on the way."""
+        pid = self.shell('echo $$; exec sleep 1000', **env)[0]
+        deadline = time.monotonic() + 30
+        while not Path(f'/proc/{pid}/cmdline').read_bytes().startswith(b'sleep'):
+            assert time.monotonic() < deadline
+        return pid
 
     def ended(self, pid: int, timeout: float = 30) -> bool:
         return bool(select.select([self.pidfds[pid]], [], [], timeout)[0])
@@ -173,8 +182,7 @@ def test_sweep_finds_a_daemon_by_its_environment(spawned: Spawned, tmp_path: Pat
 
 
 def test_sweep_for_several_tasks(spawned: Spawned) -> None:
-    pids = [spawned.shell('echo $$; exec sleep 1000', RP_SESSION_ID=TAG, RP_TASK_ID=f'task.{index}')[0]
-            for index in range(3)]
+    pids = [spawned.sleeper(RP_SESSION_ID=TAG, RP_TASK_ID=f'task.{index}') for index in range(3)]
     found = sweep({'RP_SESSION_ID': TAG, 'RP_TASK_ID': {'task.0', 'task.2'}}, signal.SIGTERM)
     assert found == sorted([pids[0], pids[2]])
     assert spawned.ended(pids[0])
@@ -198,7 +206,7 @@ def test_sweep_never_kills_itself() -> None:
 def test_a_number_that_was_given_to_another_process_is_not_hit(spawned: Spawned,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the first and the second look the process is replaced by another one."""
-    pid = spawned.shell('echo $$; exec sleep 1000')[0]
+    pid = spawned.sleeper()
     read = processes.read_process
     looks: list[int] = []
 
