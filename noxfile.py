@@ -235,7 +235,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure on this machine: `-- local` (default), `tasks`, `peers` or `hotspots`, and options of that script."""
+    """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
     install_editable(session, 'py-spy', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]

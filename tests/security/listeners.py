@@ -28,6 +28,9 @@ from rp_api.mesh.channel import Publisher, QueueGetter, QueuePutter, Subscriber
 from rp_api.mesh.keys import KeyPair, generate
 from rp_api.mesh.loop import Loop
 
+GROWTH = 24 << 20
+"""Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
+
 PATIENCE = 15.0
 SERVING = Path(__file__).with_name('serving.py')
 

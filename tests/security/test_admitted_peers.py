@@ -13,16 +13,13 @@ from attacks import HELLO, malformed, pack, speaking
 from flood import flood
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listeners import LISTENERS, HubListener, Listener, serving
+from listeners import GROWTH, LISTENERS, HubListener, Listener, serving
 
 from rp_api import states
 from rp_api.coordination.contract import Submission
 from rp_api.coordination.results import read_results
 from rp_api.mesh import codec, flow
 from rp_api.mesh.codec import pack_bulk
-
-GROWTH = 24 << 20
-"""Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
 
 HUGE = [2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -2**63]
 
@@ -58,7 +55,6 @@ def speak(listener: Listener, messages: list[list[bytes]], *, first: bytes = b''
 @pytest.mark.timeout(120)
 def test_a_flood_has_no_effect(listener: Listener) -> None:
     done = flood(listener, 20_000)
-    assert done.after < done.before + GROWTH
     assert done.strangers >= 200   # of 400 connections; of the others ZeroMQ noticed that they had left, at most
     assert done.malformed >= 512
 

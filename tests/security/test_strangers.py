@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 import zmq
 from attacks import connect, garbage, greeting, half_open, header, shout, speaking
-from listeners import LISTENERS, Listener, serving
+from listeners import GROWTH, LISTENERS, Listener, serving
 
 from rp_api.mesh.keys import generate
-
-GROWTH = 24 << 20
-"""Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
 
 
 @pytest.fixture(params=LISTENERS)

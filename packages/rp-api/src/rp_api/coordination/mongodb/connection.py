@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,9 +91,9 @@ class MongoConnection(Connection):
         if not self._closed:
             thread.start()
 
+    @abstractmethod
     def _look(self) -> bool:
         """Look for what is new, in the watcher's thread; whether there was something."""
-        raise NotImplementedError
 
     def _send(self, work: Callable[[], Any], updates: Sequence[Update] = ()) -> None:
         """Have something done that must not get lost."""
