@@ -238,7 +238,7 @@ def with_sqlite(directory: str, count: int, size: int) -> dict[str, float]:
     Store(path).close()
     database = sqlite3.connect(path, isolation_level=None)
     database.execute('PRAGMA synchronous = NORMAL')
-    description, info = bytes(60), bytes(60)
+    description, info = bytearray(60), bytearray(60)
 
     def write(statement: str, row: Callable[[int], tuple[Any, ...]]) -> float:
         rows = [[row(task) for task in range(first, first + size)] for first in range(1, count + 1, size)]

@@ -499,7 +499,8 @@ def test_a_full_disk_holds_everybody_up_and_loses_nothing(site: Site, client: Cl
     client.until(lambda: client.tasks)
     agent.until_settled()
     assert client.tasks == [Update('first', LEFT, {'stdout': 'x' * 100})]
-    assert log(site).count('cannot be written') == log(site).count('can be written again') == 1
+    # a small write may fit in between, and does not mean that there is room for the others
+    assert log(site).count('cannot be written') == log(site).count('can be written again') >= 1
 
 
 def test_a_hub_that_is_killed_with_a_full_disk_loses_nothing(site: Site, client: Client) -> None:

@@ -18,10 +18,11 @@ _PROBE = 1 << 20
 """Bytes that have to be free before more is written to a file that could not grow."""
 
 _PRAGMAS = """
+PRAGMA page_size = 16384;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA cache_size = -65536;
-PRAGMA wal_autocheckpoint = 4000;
+PRAGMA wal_autocheckpoint = 1000;
 PRAGMA journal_size_limit = 67108864;
 """
 

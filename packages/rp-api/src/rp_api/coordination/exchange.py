@@ -44,6 +44,9 @@ from rp_profiling.tracer import Tracer
 BURST = 64
 """Most messages that share a commit, unless they are small: what is acknowledged late holds up those who sent it."""
 
+TURN = 0.01
+"""Seconds after which a commit takes no further message: those who sent the others shall go on meanwhile."""
+
 RETRY = 1.0
 """Seconds between attempts to write, when there is no room."""
 
@@ -85,6 +88,7 @@ class Exchange:
     def _receive(self) -> None:
         """Take in the messages that are there; what follows from them is done once, at the end of the turn."""
         self._turn_soon()
+        end = time.monotonic() + TURN
         for _ in range(BURST):
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -94,6 +98,8 @@ class Exchange:
                 self._malformed.add('not two frames')
             else:
                 self._handle(frames[0].bytes, frames[1].bytes, self._roles[str(frames[1].get('User-Id'))])
+                if time.monotonic() > end:
+                    return
 
     def _handle(self, address: bytes, data: bytes, role: str) -> None:
         try:
