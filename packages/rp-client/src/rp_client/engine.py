@@ -27,6 +27,9 @@ T = TypeVar('T')
 PATIENCE = 5.0
 """Seconds that a session waits at its end for files that are being moved."""
 
+OPEN = 10.0
+"""Seconds that a new session waits until others could take it over; after that it comes to be so, or to fail, later."""
+
 
 class Engine:
     """Runs a session's event loop in a thread of its own, and sees to its coordinator."""
@@ -51,6 +54,8 @@ class Engine:
         coordinator.watch(self.loop)
         self._thread = threading.Thread(target=self._run, name=f'{session}.engine', daemon=True)
         self._thread.start()
+        with suppress(TimeoutError, CoordinationError):   # what uses the session next tells why it cannot go on
+            self.ask(self._open, OPEN)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function(*args)` called in the loop's thread."""
@@ -98,13 +103,29 @@ class Engine:
             with suppress(TimeoutError, CoordinationError):
                 self.ask(self._settled, timeout)
 
+    def _open(self, future: Future[None]) -> None:
+        self.coordinator.when_open(lambda: future.set_result(None))
+
     def _settled(self, future: Future[None]) -> None:
         self.connection.when_settled(lambda: future.set_result(None))
+
+    def _finish(self, timeout: float) -> None:
+        """Have the session closed; what cannot be said within `timeout` seconds is said once more with the farewell."""
+        if self._broken is None:
+            with suppress(TimeoutError, CoordinationError):
+                self.ask(self._say_goodbye, timeout)
+
+    def _say_goodbye(self, future: Future[None]) -> None:
+        self.coordinator.ending()
+        self.connection.finish(lambda: future.set_result(None))
 
     def close(self, *, leave: bool = False) -> None:
         """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
         self.helpers.close(PATIENCE)
-        self.settle(2.0)
+        if leave:
+            self.settle(2.0)
+        else:
+            self._finish(3.0)
         if self._broken is None:
             self.loop.call_soon(self._leave, leave)
         self._thread.join(5.0)

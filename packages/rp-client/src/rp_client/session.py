@@ -239,7 +239,7 @@ class Session:
     def write_json(self, name: str, data: Any) -> None:
         """Write plain data to a file in the session directory."""
         with open(Path(self.path) / name, 'w', encoding='utf-8') as file:
-            json.dump(data, file, indent=1, default=str)
+            json.dump(data, file, indent=1, default=str, skipkeys=True)   # a task may have returned anything
 
     def agent_config(self) -> dict[str, Any]:
         """What every agent of the session has to know."""
@@ -265,19 +265,19 @@ class Session:
                 if not any(uid in known for known in (self._pilots, self._pmgrs, self._tmgrs)):
                     return uid
 
-    def task_uids(self, wanted: Sequence[str | None]) -> list[str]:
-        """The uids for tasks: those that are asked for, or fresh ones."""
+    def task_uids(self, wanted: Sequence[str | None], kind: str = 'task', digits: int = 6) -> list[str]:
+        """The uids for tasks: those that are asked for, or fresh ones such as `task.000003`."""
         with self._lock:
-            number = self._counters.get('task', 0)
+            number = self._counters.get(kind, 0)
             given = set(wanted)
             uids = []
             for uid in wanted:
                 while not uid:
-                    fresh = f'task.{number:06d}'
+                    fresh = f'{kind}.{number:0{digits}d}'
                     number += 1
                     uid = fresh if fresh not in self._tasks and fresh not in given else None
                 uids.append(uid)
-            self._counters['task'] = number
+            self._counters[kind] = number
         return uids
 
     def claim_tasks(self, tasks: Sequence[Task]) -> None:

@@ -164,6 +164,13 @@ class ClientConnection(Connection):
         To be called before anything else is sent.
         """
 
+    def finish(self, done: Callable[[], object]) -> None:
+        """Have the session closed, after all that was sent before; `done` is called when that is accepted.
+
+        Nothing but `close` may follow. A backend whose `close` waits for the answer has it closed there.
+        """
+        self.when_settled(done)
+
     @abstractmethod
     def detach(self) -> None:
         """Close, but leave the session open: its pilots go on, and another client may take over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from rp_api.coordination.contract import ClientConnection
@@ -32,6 +33,14 @@ class Coordinator(ABC):
     @abstractmethod
     def watch(self, loop: Loop) -> None:
         """From now on, start it again when it dies; an exception in the loop tells that this is in vain."""
+
+    def ending(self) -> None:
+        """From now on, in the loop's thread: once the session is closed, it is not to be started again."""
+        return   # many do nothing of their own accord
+
+    def when_open(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` in the loop as soon as another client can take the session over if this one dies."""
+        callback()
 
     @abstractmethod
     def stop(self, patience: float, *, leave: bool = False) -> None:

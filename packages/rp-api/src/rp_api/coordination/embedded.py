@@ -45,6 +45,9 @@ MANY_BYTES = 16 << 20
 RETRY = (10, 20)
 """Milliseconds between attempts to connect, at first and later: most of them are made while the hub starts up."""
 
+HASTE = 0.25
+"""The same at the end, when somebody waits for the answer."""
+
 SILENCE = 60.0
 """Seconds after which a hub on another host that does not answer counts as lost."""
 
@@ -91,6 +94,8 @@ class _HubConnection(Connection):
         self._welcome = False
         self._pidfd: int | None = None
         self._lost = False
+        self._finishing = False
+        self._finished = False
         self._closed = False
         self._heard = time.monotonic()
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
@@ -144,11 +149,12 @@ class _HubConnection(Connection):
             return
         self._closed = True
         self._timer.cancel()
-        if not self._welcome:   # the hub listens only to whom it knows
-            self._say_hello()
-        self._post([0, farewell])
+        if not self._finished:
+            if not self._welcome:   # the hub listens only to whom it knows
+                self._say_hello()
+            self._post([0, farewell])
         self._forget_hub()
-        self._link.close(0 if self._lost else 0.5)
+        self._link.close(0 if self._lost or self._finished else 0.5)
         self._context.term()
 
     def _send(self, operation: str, *arguments: Any) -> None:
@@ -272,7 +278,7 @@ class _HubConnection(Connection):
             self._say_hello()
         else:
             self._post([0, 'ping', self._number, *self._cursors, self._holds])
-        self._timer = self._loop.call_later(PING, self._ping)
+        self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
 
     def _hub_lost(self, how: str) -> None:
         self._forget_hub()
@@ -319,6 +325,17 @@ class HubClientConnection(_HubConnection, ClientConnection):
         self._hello['recover'] = True   # nothing is fed meanwhile
         if self._welcome:
             self._ask_for_page()
+
+    def finish(self, done: Callable[[], object]) -> None:
+        self._send('bye')
+        self._finishing = True
+        self._timer.cancel()
+        self._timer = self._loop.call_later(min(PING, HASTE), self._ping)
+        self.when_settled(lambda: self._on_finished(done))
+
+    def _on_finished(self, done: Callable[[], object]) -> None:
+        self._finished = True
+        done()
 
     def detach(self) -> None:
         self._leave('detach')

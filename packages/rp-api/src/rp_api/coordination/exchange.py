@@ -332,7 +332,10 @@ class Exchange:
         peer.hungry = True
 
     def _on_bye(self, peer: Peer) -> None:
+        waits = peer in self._acks
         self._forget(peer)
+        if waits:
+            self._acks.add(peer)
         self._write('bye', str(peer), self._store.forget_peer, *peer.key)
         if peer.role == 'client':
             # at the end of the turn: agents shall get what the client has said last

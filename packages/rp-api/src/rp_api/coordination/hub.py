@@ -24,6 +24,7 @@ import zmq
 
 from rp_api.coordination import hub_file, presence
 from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.database import is_passing
 from rp_api.coordination.exchange import Exchange
 from rp_api.coordination.store import Store, claim, set_aside
 from rp_api.errors import CoordinationError
@@ -32,6 +33,9 @@ from rp_api.mesh.connection import Strangers
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer, profiling_enabled
 
+RETRY = 1.0
+"""Seconds between attempts to open the file of a session that was served, while the disk is full."""
+
 UNREAD = 10_000
 """Most messages that wait for a peer; one that reads has far less, and one that does not gets no more."""
 
@@ -39,7 +43,10 @@ _log = logging.getLogger('radical.pilot.hub')
 
 
 def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
-    """Serve a session until it ends; calls `ready(endpoints)` when peers can come."""
+    """Serve a session until it ends; calls `ready(endpoints)` when peers can come.
+
+    A hub in place of one that died (`patient`) lets them come, and wait, while its file cannot be written.
+    """
     directory = os.path.dirname(config['database'])
     claimed = claim(directory)
     if config['fresh']:
@@ -47,7 +54,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         hub_file.remove(Path(directory))   # it is about the former session
     context = zmq.Context()
     loop = Loop()
-    store = _open_store(config)
+    store = None if config.get('patient') else _open_store(config)
     tracer = Tracer(os.path.join(directory, 'hub.prof') if profiling_enabled() else None, 'hub')
     gate = keys.Gate(context, loop)
     for public in config['peers'].values():
@@ -60,9 +67,13 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         keys.make_server(socket, keys.KeyPair(config['public'].encode(), config['secret'].encode()))
         endpoints = [_bound(socket, endpoint) for endpoint in config['endpoints']]
         strangers = Strangers(loop, socket, ', '.join(endpoints))
+        if store is None:
+            ready(endpoints)
+            store = _open_in_time(config)
         exchange = Exchange(loop, socket, store, {public: role for role, public in config['peers'].items()},
                             lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer)
-        ready(endpoints)
+        if not config.get('patient'):
+            ready(endpoints)
         loop.run()
         exchange.close()
         store.set_meta([(presence.HUB, '')])   # it ends in order
@@ -72,7 +83,8 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         socket.close(linger=1000)
         gate.close()
         context.term()
-        store.close()
+        if store is not None:
+            store.close()
         loop.close()
         shutil.rmtree(config['runtime_dir'], ignore_errors=True)
         os.close(claimed)
@@ -85,6 +97,21 @@ def _open_store(config: dict[str, Any]) -> Store:
         store.set_meta([('created', str(time.time()))])
     store.commit()
     return store
+
+
+def _open_in_time(config: dict[str, Any]) -> Store:
+    """The file, as soon as it can be written."""
+    failed = False
+    while True:
+        try:
+            return _open_store(config)
+        except sqlite3.Error as error:
+            if not is_passing(error):
+                raise
+            if not failed:
+                _log.error('%s cannot be written: %s; nobody is served until it can', config['database'], error)
+            failed = True
+            time.sleep(RETRY)
 
 
 def _bound(socket: zmq.Socket[bytes], wanted: str) -> str:
@@ -117,7 +144,9 @@ def main() -> int:
         serve(config, lambda endpoints: _answer({'ok': True, 'endpoints': endpoints}))
     except (OSError, sqlite3.Error, zmq.ZMQError, CoordinationError) as error:
         _log.exception('the hub cannot go on')
-        _answer({'ok': False, 'error': f'{type(error).__name__}: {error}'})
+        passing = isinstance(error, sqlite3.Error) and is_passing(error)
+        reason = f'{config["database"]} cannot be written' if passing else type(error).__name__
+        _answer({'ok': False, 'error': f'{reason}: {error}'})
         return 1
     return 0
 

@@ -44,7 +44,7 @@ def read_open(directory: Path) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise CoordinationError(f'{directory / _NAME} is damaged, its session cannot be attached: {error}') from None
-    if _closed(directory / 'hub.db'):
+    if is_closed(directory):
         return None
     if config.get('protocol') != PROTOCOL:
         raise CoordinationError(f'the session in {directory} was opened with protocol {config.get("protocol")}, this '
@@ -84,8 +84,9 @@ def _endpoint(config: dict[str, Any], role: str) -> str:
     return str(remote[0])
 
 
-def _closed(database: Path) -> bool:
+def is_closed(directory: Path) -> bool:
     """Whether the hub was told that the session is closed, or never got as far as having a session."""
+    database = directory / 'hub.db'
     if not database.exists():
         return True
     connection = sqlite3.connect(f'{database.absolute().as_uri()}?mode=ro', uri=True)

@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class HubProcess(Coordinator):
         known = hub_file.read_open(directory)
         self.attached = known is not None
         self._open = self.attached
+        self._on_open: Callable[[], object] | None = None
         self._config = known or hub_file.new_config(session, directory, settings)
         self._process: subprocess.Popen[str] | None = None
         self._pidfd: int | None = None
@@ -62,6 +64,7 @@ class HubProcess(Coordinator):
         self._timer: Timer | None = None
         self._restarts = 0
         self._started = 0.0
+        self._ending = False
         self._read_config()
 
     def _read_config(self) -> None:
@@ -95,6 +98,15 @@ class HubProcess(Coordinator):
             loop.add_fd(self._pidfd, self._died)
         else:
             self._timer = loop.call_later(ANSWER, self._look)
+
+    def ending(self) -> None:
+        self._ending = True
+
+    def when_open(self, callback: Callable[[], object]) -> None:
+        if self._open:
+            callback()
+        else:
+            self._on_open = callback
 
     def stop(self, patience: float, *, leave: bool = False) -> None:
         if leave:
@@ -135,7 +147,7 @@ class HubProcess(Coordinator):
             return True
         return False
 
-    def _start_process(self, *, fresh: bool) -> None:
+    def _start_process(self, *, fresh: bool, patient: bool = False) -> None:
         """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
         _make_private(self._config['runtime_dir'])
         with open(self._log_file, 'a', encoding='utf-8') as log:
@@ -144,7 +156,7 @@ class HubProcess(Coordinator):
                 text=True, start_new_session=True)
         self._started = time.monotonic()
         self._watch_process(self._process.pid)
-        answer = self._tell(self._process, self._config | {'fresh': fresh})
+        answer = self._tell(self._process, self._config | {'fresh': fresh, 'patient': patient})
         if not answer.get('ok'):
             if not self._await_end(KILLED):
                 self._process.kill()
@@ -195,6 +207,8 @@ class HubProcess(Coordinator):
         if not self._open:
             hub_file.save(self._directory, self._config)
             self._open = True
+            if self._on_open is not None:
+                self._on_open()
         if self._process is None and self._loop is not None:
             self._pid = hub['pid']
             if not self._watch_process(self._pid):
@@ -210,6 +224,8 @@ class HubProcess(Coordinator):
 
     def _died(self) -> None:
         """Start the hub again; it finds everything in its file, and the peers find it."""
+        if self._ending and self._has_done():
+            return
         self._forget()
         code = self.ended()
         reason = 'the hub of the session died' + ('' if code is None else f' (exit code {code})')
@@ -221,11 +237,17 @@ class HubProcess(Coordinator):
                 raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: {self.last_words()}')
             _log.warning('%s and is started again', reason)
             try:
-                self._start_process(fresh=False)
+                self._start_process(fresh=False, patient=True)
             except (CoordinationError, OSError) as error:
                 reason = f'the hub of the session died: {error}'
             else:
                 return
+
+    def _has_done(self) -> bool:
+        """Whether the hub has ended as it was told to."""
+        if self._loop is not None and self._pidfd is not None:
+            self._loop.remove_fd(self._pidfd)   # but the descriptor tells of the end
+        return hub_file.is_closed(self._directory)
 
     def _await_end(self, patience: float) -> bool:
         """Whether the process, if it is known, has ended, waiting for that at most that many seconds."""

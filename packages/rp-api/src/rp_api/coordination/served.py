@@ -66,6 +66,7 @@ class ServedSession:
         self._pidfd = -1
         self._started = 0.0
         self._fresh = False
+        self._has_served = False
         self._restarts = 0
         self._deadline: Timer | None = None
 
@@ -142,8 +143,9 @@ class ServedSession:
                                              stderr=log, start_new_session=True)
         self.pid = self._process.pid
         assert self._process.stdin is not None
+        how = {'fresh': self._fresh, 'patient': self._has_served}
         try:
-            self._process.stdin.write(json.dumps(self.config | {'fresh': self._fresh}).encode() + b'\n')
+            self._process.stdin.write(json.dumps(self.config | how).encode() + b'\n')
             self._process.stdin.close()
         except BrokenPipeError:   # it died at once
             _log.debug('the hub of %s does not listen', self.uid)
@@ -167,7 +169,7 @@ class ServedSession:
         self._serving()
 
     def _serving(self) -> None:
-        self.state, self.reason = SERVING, ''
+        self.state, self.reason, self._has_served = SERVING, '', True
         _log.info('%s is served at %s by process %d', self.uid, self.endpoint, self.pid)
         self._tell('')
 

@@ -107,7 +107,8 @@ class Service:
                 self._listener.socket.send_multipart([address, codec.pack([number, kind, result])], zmq.NOBLOCK)
 
         known: dict[str, Callable[..., None]] = {
-            'status': self._on_status, 'open': self._on_open, 'await': self._on_await, 'stop': self._on_stop}
+            'status': self._on_status, 'knows': self._on_knows, 'open': self._on_open, 'await': self._on_await,
+            'stop': self._on_stop}
         if sentence := mismatch(protocol):
             reply('error', sentence)
         elif operation not in known:
@@ -125,6 +126,11 @@ class Service:
         reply('ok', {'pid': os.getpid(), 'host': net.gethostname(), 'protocol': PROTOCOL,
                      'directory': str(self._directory),
                      'sessions': [session.summary() for session in self._served.values()]})
+
+    def _on_knows(self, reply: Reply, session: str) -> None:
+        """Whether there is an open session of that name, which a client can attach to."""
+        _check_uid(session)
+        reply('ok', session in self._served or self._is_open(self._directory / session))
 
     def _on_open(self, reply: Reply, session: str, orphan_timeout: float, lease: float) -> None:
         """Serve a session, a new one or one that is there; the answer is where, and the keys."""

@@ -39,6 +39,7 @@ class ServedHub(Coordinator):
         self._access, self._url = hub_access.find(settings.hub_url)
         self._address: HubAddress | None = None
         self._watcher: _Watcher | None = None
+        self._watched = False
 
     def start(self) -> None:
         answer = ask(self._access, self._url, 'open', {
@@ -57,15 +58,20 @@ class ServedHub(Coordinator):
 
     def watch(self, loop: Loop) -> None:
         self._watcher = _Watcher(loop, self._access, self._url, self._session)
+        self._watched = True
 
-    def stop(self, patience: float, *, leave: bool = False) -> None:
-        """Return when the session's hub has ended with what its client has said last, or let it go on."""
+    def ending(self) -> None:
         if self._watcher is not None:
             self._watcher.close()
             self._watcher = None
-            if not leave:
-                with suppress(CoordinationError):   # the answer says that the session is not served any more
-                    ask(self._access, self._url, 'await', {'session': self._session}, patience)
+
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        """Return when the session's hub has ended with what its client has said last, or let it go on."""
+        self.ending()
+        if self._watched and not leave:
+            self._watched = False
+            with suppress(CoordinationError):   # the answer says that the session is not served any more
+                ask(self._access, self._url, 'await', {'session': self._session}, patience)
 
 
 class _Watcher:

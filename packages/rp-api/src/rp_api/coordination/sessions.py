@@ -172,7 +172,8 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
     One that has left its agent, but that the application has not seen any more, has the `state` that it would get.
     """
     target = info.get('target_state')
-    found = {key: value for key, value in info.items() if key not in ('target_state', 'reached')}
+    # `raptor` is how to connect to a RAPTOR master, with a key
+    found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
     return {**found, **({'state': target} if target and state not in states.FINAL else {})}
 
 

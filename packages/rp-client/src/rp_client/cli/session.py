@@ -79,9 +79,8 @@ def _row(found: Description) -> tuple[str, ...]:
     tasks = found['tasks']
     total = sum(tasks.values())
     done, failed = tasks.get('DONE', 0), tasks.get('FAILED', 0)
-    split = ('-', '-', '-') if '' in tasks else (str(done), str(failed), str(total - done - failed))
     return (found['uid'], _time(found['created']), _state(found), str(sum(found['pilots'].values())), str(total),
-            *split, _size(found['size']))
+            str(done), str(failed), str(total - done - failed), _size(found['size']))
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -155,6 +154,7 @@ def _attach(options: argparse.Namespace) -> int:
     from rp_client.cli.follow import follow
 
     if options.hub:
+        _check_served(options.hub, options.uid)
         where: dict[str, Any] = {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
     else:
         store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
@@ -167,6 +167,16 @@ def _attach(options: argparse.Namespace) -> int:
             for name in (stores.DBURL, 'RADICAL_PILOT_PROXY_URL'):
                 os.environ.pop(name, None)
     return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
+
+
+def _check_served(url: str, uid: str) -> None:
+    """Refuse what a stand-alone hub would take for the name of a new session."""
+    from rp_api.coordination import hub_access
+    from rp_api.coordination.hub_request import ask
+
+    access, url = hub_access.find(url)
+    if not ask(access, url, 'knows', {'session': uid}):
+        raise PilotError(f'the hub at {url} has no open session {uid} (rp hub status)')
 
 
 # how things look

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,8 +115,7 @@ def _uniform(found: dict[str, Any]) -> Description:
     application = {'pid': found['pid'], 'host': found['host']} if found.get('pid') else None
     return {'uid': found['uid'], 'where': found.get('collection', found['uid']), 'created': found['created'],
             'closed': found['created'] if found['state'] == 'closed' else 0, 'state': found['state'],
-            'application': application, 'pilots': _counts(found.get('pilots')), 'tasks': _counts(found.get('tasks')),
-            'size': found.get('size')}
+            'application': application, 'pilots': found['pilots'], 'tasks': found['tasks'], 'size': None}
 
 
 def _record(document: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +127,3 @@ def _record(document: dict[str, Any]) -> dict[str, Any]:
     if 'owner' in document:
         record['tmgr'] = document['owner']
     return record | facts(document.get('state', ''), document.get('info') or {})
-
-
-def _counts(found: Any) -> dict[str, int]:
-    """How many are in which state; all in one that says nothing if only their number is known."""
-    return dict(Counter(found) if isinstance(found, dict) else {'': found} if found else {})

@@ -6,7 +6,7 @@ that holds traces against the orders, and the analysis are all made from these t
 
 from __future__ import annotations
 
-from rp_profiling.catalogue import agent, bootstrap, client, common
+from rp_profiling.catalogue import agent, bootstrap, client, common, coordination
 from rp_profiling.catalogue.model import (
     ALL_COMPONENTS,
     ALL_PROFILES,
@@ -49,7 +49,8 @@ __all__ = [
     'orders_of',
 ]
 
-EVENTS: tuple[Event, ...] = (*common.EVENTS, *client.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
+EVENTS: tuple[Event, ...] = (
+    *common.EVENTS, *client.EVENTS, *coordination.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
 ORDERS: tuple[PartialOrder, ...] = (*common.ORDERS, *client.ORDERS, *bootstrap.ORDERS, *agent.ORDERS)
 
 # The task manager's scheduler records no events but those of all components.

@@ -26,7 +26,8 @@ from typing import NamedTuple
 MODEL = 'event model'  # the event model in the documentation of RADICAL-Pilot
 IN_USE = 'in use'  # recorded by RADICAL-Pilot 1.103, but missing in its event model
 CLONES = 'advanced profiling'  # goes with the blow-up of single components
-ORIGINS = (MODEL, IN_USE, CLONES)
+OWN = 'RADICAL-Pilot 2'  # of parts that were not there before
+ORIGINS = (MODEL, IN_USE, CLONES, OWN)
 
 ALL_COMPONENTS = 'All Components'
 ALL_PROFILES = 'All Profiles'

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pymongo.database import Database
 
+from rp_api import states
 from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.names import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
+from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 
 PACKED = ('record', 'description', 'content', 'command', 'info')
 """Fields that hold packed data."""
 
+_LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
+
 
 def sessions(url: str) -> list[dict[str, Any]]:
     """The sessions of a database: `uid`, `collection`, `state` ('open', 'detached', 'closed'), `created` (seconds since
-    1970), where the application is or was (`host`, `pid`), and how many `pilots` and `tasks` there are.
+    1970), where the application is or was (`host`, `pid`), and how many `pilots` and `tasks` are in which state.
     """
     with _database(url) as database:
         return [_summary(collection, session) for collection, session in find_all(database)]
@@ -69,8 +74,20 @@ def _summary(collection: Collection, session: Document) -> dict[str, Any]:
     client = session['client']
     return {'uid': session['_id'], 'collection': collection.name, 'state': state, 'created': session['created'],
             'host': client['name'], 'pid': client['pid'],
-            'pilots': collection.count_documents({'type': 'pilot'}),
-            'tasks': collection.count_documents({'type': 'task'})}
+            'pilots': dict(_count(collection, {'type': 'pilot'})), 'tasks': _count_tasks(collection)}
+
+
+def _count(collection: Collection, which: Document) -> Counter[str]:
+    groups = collection.aggregate([{'$match': which}, {'$group': {'_id': '$state', 'count': {'$sum': 1}}}])
+    return Counter({group['_id']: group['count'] for group in groups})
+
+
+def _count_tasks(collection: Collection) -> dict[str, int]:
+    """How many tasks are in which state; of those that wait for the application at their end, the end is known."""
+    counts = _count(collection, {'type': 'task', 'state': {'$nin': _LEAVING}})
+    for task in collection.find({'type': 'task', 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
+        counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1
+    return dict(counts)
 
 
 def _plain(document: Document) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._hold = False
         self._on_way = 0
         self._cursor = -1
+        self._claiming: Document | None = None
         self._mine: set[str] = set()
         self._due = 0.0
         self._begin(['parcel', 'command'], pilot)
@@ -99,6 +100,8 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
 
     def _take(self) -> bool:
         """Take tasks and commands in the order in which they were sent."""
+        if self._claiming is not None:
+            self._claim(self._claiming)
         commands = list(self._collection.find(
             {'type': 'command', 'pilot': self._pilot, 'number': {'$gt': self._cursor}}).sort('number', 1).limit(BULK))
         # after the commands: so all parcels are there that were sent before them
@@ -120,16 +123,21 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         return found
 
     def _claim(self, parcel: Document) -> None:
-        """Take a parcel, unless another agent was faster, and deliver those of its tasks that still belong to it."""
+        """Take a parcel, unless another agent was faster, and deliver those of its tasks that still belong to it.
+
+        An answer may get lost with the connection when the parcel is taken already, and nobody looks for it any more;
+        so it is taken once more then.
+        """
+        self._claiming = parcel
         won = self._collection.update_one({'_id': parcel['_id'], 'agent': {'$in': ['', self._instance]}},
                                           {'$set': {'type': 'claim', 'agent': self._instance}})
-        if not won.matched_count:
-            return
-        found = {task['_id']: task for task in self._collection.find(
-            {'_id': {'$in': parcel['uids']}, 'parcel': parcel['number'], 'value': {'$lt': documents.LEFT_AGENT}},
-            {'description': 1})}
-        self._on_way += 1
-        self._loop.call_soon(self._on_parcel, [found[uid] for uid in parcel['uids'] if uid in found])
+        if won.matched_count:
+            found = {task['_id']: task for task in self._collection.find(
+                {'_id': {'$in': parcel['uids']}, 'parcel': parcel['number'], 'value': {'$lt': documents.LEFT_AGENT}},
+                {'description': 1})}
+            self._on_way += 1
+            self._loop.call_soon(self._on_parcel, [found[uid] for uid in parcel['uids'] if uid in found])
+        self._claiming = None
 
     def _on_parcel(self, tasks: list[Document]) -> None:
         self._on_way -= 1
