@@ -1,8 +1,9 @@
 """The application of the fault matrix: `matrix_client.py CONFIG.json`.
 
-It can be killed and started again at any moment: it takes up what is there and makes what is missing. Its words on
-standard output: `open` with a session, `final` when all tasks are and `results.json` tells how they ended, `closed`
-when it has closed the session, which it does when it is told to (a line on standard input).
+It can be killed and started again at any moment: it takes up what is there and makes what is missing. On standard
+input it is told how many tasks there are to be, in several steps, and to `close`. Its words on standard output: `open`
+with a session; `COUNT` when nearly all of so many tasks are final (the others go on while the next ones come), or all
+that the run has, of which `results.json` tells then how they ended; `closed` when it has closed the session.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,12 @@ from fault_matrix import workload
 
 import radical.pilot as rp
 from rp_api.coordination import process
+from rp_client.task_manager import ACCEPTANCE
 
 BULK = 1000
+
+GOING_ON = 0.1
+"""Part of the tasks of a step that need not be final before the next one."""
 
 
 def say(*words: object) -> None:
@@ -34,7 +40,7 @@ def use_other_hub(command: list[str]) -> None:
 
 def open_session(config: dict[str, Any]) -> rp.Session:
     more = {'dburl': config['dburl']} if config['dburl'] else {}
-    return rp.Session(uid=config['uid'], cfg={'base': config['sessions']}, **more)
+    return rp.Session(config['proxy_url'] or None, config['uid'], {'base': config['sessions']}, **more)
 
 
 def managers(session: rp.Session) -> tuple[rp.PilotManager, rp.TaskManager]:
@@ -57,18 +63,20 @@ def provide_pilots(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str
         tmgr.add_pilots(unused)
 
 
-def submit_missing(tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
-    """Submit what is not there; what was accepted once must be."""
+def submit_missing(tmgr: rp.TaskManager, count: int, config: dict[str, Any]) -> None:
+    """Submit what is not there of the first `count` tasks; what was accepted once must be."""
     known = set(tmgr.list_tasks())
-    missing = [number for number in range(config['tasks']) if workload.uid(number) not in known]
+    missing = [number for number in range(count) if workload.uid(number) not in known]
     with open(config['accepted'], 'a+') as accepted:
         accepted.seek(0)
         forgotten = set(accepted.read().split()) - known
         assert not forgotten, f'{len(forgotten)} tasks that were accepted are not there any more: {min(forgotten)} ...'
         for first in range(0, len(missing), BULK):
             numbers = missing[first:first + BULK]
+            began = time.monotonic()
             tmgr.submit_tasks([workload.description(number, config) for number in numbers])
-            print(*map(workload.uid, numbers), sep='\n', file=accepted, flush=True)
+            if time.monotonic() - began < ACCEPTANCE:   # else they may still be on their way
+                print(*map(workload.uid, numbers), sep='\n', file=accepted, flush=True)
 
 
 def outcome(task: rp.Task) -> dict[str, Any]:
@@ -76,20 +84,45 @@ def outcome(task: rp.Task) -> dict[str, Any]:
             'attempts': getattr(task, 'attempts', 1), 'exception': f'{task.exception}: {task.exception_detail}'}
 
 
+def record(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
+    """Write down how everything ended."""
+    results = {task.uid: outcome(task) for task in tmgr.get_tasks()}
+    pilots = {pilot.uid: [pilot.state, f'{pilot.exception}: {pilot.exception_detail}'] for pilot in pmgr.get_pilots()}
+    Path(config['results']).write_text(json.dumps({'tasks': results, 'pilots': pilots}))
+
+
 def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
+    """Do what standard input asks for, until it says `close`."""
     def final(task: rp.Task, state: str) -> None:
         if state in rp.FINAL:
             told.write(f'{task.uid} {state}\n'.encode())
 
     deadline = time.monotonic() + config['deadline']
+    lock = threading.Lock()
+
+    def provide() -> None:
+        with lock:
+            provide_pilots(pmgr, tmgr, config)
+
+    def replace(_: rp.Pilot, state: str) -> None:
+        if state == rp.FAILED:
+            provide()
+
     pmgr, tmgr = managers(session)
     tmgr.register_callback(final)
-    provide_pilots(pmgr, tmgr, config)
-    submit_missing(tmgr, config)
-    tmgr.wait_tasks(timeout=deadline - time.monotonic())
-    results = {task.uid: outcome(task) for task in tmgr.get_tasks()}
-    pilots = {pilot.uid: [pilot.state, f'{pilot.exception}: {pilot.exception_detail}'] for pilot in pmgr.get_pilots()}
-    Path(config['results']).write_text(json.dumps({'tasks': results, 'pilots': pilots}))
+    pmgr.register_callback(replace)
+    before = 0
+    while (order := sys.stdin.readline().strip()) != 'close':
+        count = int(order)
+        provide()
+        submit_missing(tmgr, count, config)
+        everything = count == config['tasks']
+        waited_for = count if everything else count - int(GOING_ON * (count - before))
+        tmgr.wait_tasks(list(map(workload.uid, range(waited_for))), timeout=deadline - time.monotonic())
+        if everything:
+            record(pmgr, tmgr, config)
+        say(count)
+        before = count
 
 
 def main() -> None:
@@ -101,8 +134,6 @@ def main() -> None:
           open_session(config) as session):
         say('open', session.path)
         work(session, config, told)
-        say('final')
-        sys.stdin.readline()
     say('closed')
 
 

@@ -14,31 +14,38 @@ from fault_matrix.run import Size
 
 pytestmark = pytest.mark.fault
 
-USUAL = 1.0
-"""Seconds that a small run takes where nobody is in a hurry: faults happen within them."""
+PARTS = (1.0, 0.3, 0.3)
+"""Seconds that the parts of a small run take where nobody is in a hurry: faults happen within them. A pilot starts in
+the first one."""
 
-ALL = [name for name, fault in FAULTS.items() if 'hub' in fault.backends and name != 'none']
-KILLS = [name for name in ALL if name.startswith('kill')]
-CASES = [(name, number) for number, names in enumerate((ALL, KILLS, KILLS)) for name in names]
+KILLS = [name for name in FAULTS if name.startswith('kill') and 'service' not in name]
+HUB = [name for name, fault in FAULTS.items() if 'hub' in fault.backends and name != 'none']
 
 
-@pytest.mark.parametrize(('name', 'number'), CASES)
-def test_nothing_is_lost(name: str, number: int) -> None:
+@pytest.mark.parametrize('name', HUB)
+def test_nothing_is_lost(name: str) -> None:
     fault = FAULTS[name]
     if fault.small_disk and (os.geteuid() != 0 or not shutil.which('mount')):
         pytest.skip('needs the right to mount')
-    check('hub', name, number)
+    check('hub', name)
 
 
 @pytest.mark.skipif(not database.available(), reason='needs nx-27017')
 @pytest.mark.parametrize('name', ['kill-database', 'kill-application', 'kill-agent'])
 def test_nothing_is_lost_with_a_database(name: str) -> None:
-    check('mongodb', name, 0)
+    check('mongodb', name, tasks=100)   # the server is slow
 
 
-def check(backend: str, name: str, number: int) -> None:
-    fault = FAULTS[name]
-    seed = f'{backend} {name} {number}'
-    moment = random.Random(seed).uniform(0, USUAL)
-    report = trial(fault, Size(tasks=300, spawner='POPEN', seconds=1.5, deadline=45), backend, moment, seed)
-    assert report.losses == [], f'{moment:.3f} s after the opening, {report.progress} tasks were final'
+@pytest.mark.parametrize('name', ['kill-hub', 'kill-service-and-hub', 'kill-application', 'mix-messages'])
+def test_nothing_is_lost_with_a_stand_alone_hub(name: str) -> None:
+    check('rp-hub', name)
+
+
+def check(backend: str, name: str, tasks: int = 300) -> None:
+    """A run in which a process is killed again and again, or something else happens once."""
+    seed = f'{backend} {name}'
+    source = random.Random(seed)
+    parts = PARTS if name in KILLS else PARTS[:1]
+    moments = [source.uniform(0, seconds) for seconds in parts]
+    report = trial(FAULTS[name], Size(tasks, 'POPEN', seconds=1.5, deadline=45), backend, moments, seed)
+    assert report.losses == [], f'{moments} seconds after beginnings of parts, {report.progress} tasks were final'

@@ -30,7 +30,7 @@ def active_pilot(session: rp.Session, where: Path) -> tuple[rp.Pilot, rp.TaskMan
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     pilot = pmgr.submit_pilots(pilot_description(where))
     tmgr.add_pilots(pilot)
-    assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+    assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
     return pilot, tmgr
 
 
@@ -50,14 +50,14 @@ def test_full_sandbox(small_disk: Path, base: Path) -> None:
         pilot, tmgr = active_pilot(session, small_disk)
         filler = fill(small_disk)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
-        assert task.wait(timeout=10) == rp.FAILED
+        assert task.wait(timeout=30) == rp.FAILED
         words = f'{task.exception} {task.exception_detail}'
         assert 'No space left on device' in words
         assert task.sandbox in words
         shutil.rmtree(filler)
         assert pilot.state == rp.PMGR_ACTIVE
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
-        assert task.wait(timeout=10) == rp.DONE
+        assert task.wait(timeout=30) == rp.DONE
 
 
 def test_read_only_sandbox(small_disk: Path, base: Path) -> None:
@@ -69,7 +69,7 @@ def test_read_only_sandbox(small_disk: Path, base: Path) -> None:
         subprocess.run(['mount', '-o', 'remount,ro,bind', small_disk], check=True)
         try:
             task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
-            assert task.wait(timeout=10) == rp.FAILED
+            assert task.wait(timeout=30) == rp.FAILED
             words = f'{task.exception} {task.exception_detail}'
             assert 'Read-only file system' in words
             assert task.sandbox in words
@@ -84,7 +84,7 @@ def test_pilot_sandbox_cannot_be_made(base: Path) -> None:
     with rp.Session(cfg={'base': str(base)}) as session:
         pmgr = rp.PilotManager(session)
         pilot = pmgr.submit_pilots(pilot_description(base / 'file'))
-        assert pilot.wait(timeout=10) == rp.FAILED
+        assert pilot.wait(timeout=30) == rp.FAILED
         assert str(base / 'file') in pilot.exception
         assert 'Not a directory' in pilot.exception
 

@@ -38,11 +38,14 @@ class Application:
                                 f'its errors: {self._last_words()}')
             self._said += data
 
-    def tell_to_close(self) -> None:
-        """Have it close the session; it does so when all tasks are final."""
+    def tell(self, order: str) -> None:
+        """Give it something to do."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b'close\n')
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(f'{order}\n'.encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:   # it has ended, and what is expected of it next will tell why
+            return
 
     def wait(self, deadline: float) -> None:
         """Return when it has ended as it should."""

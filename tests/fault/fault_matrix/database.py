@@ -74,9 +74,9 @@ class Relay:
     def close(self) -> None:
         """End all connections and the thread."""
         self.cut(True)
-        asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(30)
         self._loop.close()
 
     def _cut(self, on: bool) -> None:

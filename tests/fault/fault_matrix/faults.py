@@ -15,8 +15,9 @@ from fault_matrix import workload
 from fault_matrix.disk import full_disk
 from fault_matrix.run import Plan, Run, Size
 
-HUB, MONGODB = ('hub',), ('mongodb',)
-BACKENDS = HUB + MONGODB
+EMBEDDED, MONGODB, SERVED = ('hub',), ('mongodb',), ('rp-hub',)
+HUB = EMBEDDED + SERVED
+BACKENDS = EMBEDDED + MONGODB + SERVED
 UNRELIABLE_HUB = str(Path(__file__).with_name('unreliable_hub.py'))
 
 
@@ -56,7 +57,8 @@ def kill_application_and_hub(run: Run) -> None:
 
 
 def kill_agent(run: Run) -> None:
-    _kill(run.agent())
+    """There are two: the application replaces those that were killed before."""
+    _kill(run.agent(of=2))
 
 
 def stop(whom: Callable[[Run], int]) -> Callable[[Run], None]:
@@ -80,6 +82,23 @@ def disturb(run: Run) -> None:
 def fill_disk(run: Run) -> None:
     with full_disk(run.sessions):
         time.sleep(run.size.seconds)
+
+
+def kill_service(run: Run) -> None:
+    _kill(run.service_pid())
+    _without_service(run)
+
+
+def kill_service_and_hub(run: Run) -> None:
+    """Nobody starts the hub again before the service is there."""
+    _kill(run.service_pid())
+    _kill(run.hub())
+    _without_service(run)
+
+
+def _without_service(run: Run) -> None:
+    time.sleep(run.size.seconds)
+    run.service.start()
 
 
 def kill_database(run: Run) -> None:
@@ -133,6 +152,12 @@ FAULTS = {
     'stop-hub': Fault(stop(Run.hub), 'SIGSTOP for the hub, SIGCONT later', seconds=30.0, backends=HUB),
     'stop-agent': Fault(stop(Run.agent), 'SIGSTOP for the agent, SIGCONT later', spawner=workload.REAL,
                         seconds=30.0),
+    'kill-service': Fault(kill_service, 'SIGKILL for the stand-alone hub, which is started again later',
+                          backends=SERVED),
+    'kill-service-and-hub': Fault(kill_service_and_hub, 'the same, and SIGKILL for the hub of the session',
+                                  backends=SERVED),
+    'stop-service': Fault(stop(Run.service_pid), 'SIGSTOP for the stand-alone hub, SIGCONT later', seconds=30.0,
+                          backends=SERVED),
     'fill-disk': Fault(fill_disk, 'no space is left in the session directory for a while', backends=HUB,
                        small_disk=True),
     'kill-database': Fault(kill_database, 'SIGKILL for the database, which is started again', backends=MONGODB),

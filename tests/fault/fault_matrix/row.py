@@ -7,6 +7,7 @@ import statistics
 import textwrap
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,39 +29,52 @@ class Report(NamedTuple):
     """What came of a run."""
 
     losses: list[str]
-    until_final: float
+    steps: list[float]
+    """How long each part of it took."""
+    progress: list[int]
+    """How many tasks were final at each moment."""
     whole: float
-    progress: int
     untold: int
 
 
-def trial(fault: Fault, size: Size, backend: str, moment: float, seed: str) -> Report:
-    """One run with a fault `moment` seconds after the opening of the session."""
+def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed: str, *, keep: bool = False) -> Report:
+    """One run in as many parts as there are moments, with a fault so many seconds after the beginning of each.
+
+    A part begins when nearly all tasks of the former one are final, and what happened in that is over. `keep`: leave
+    the files of a run with losses.
+    """
     begin = time.monotonic()
     found: list[str] = []
-    final = progress = heard = 0
+    steps: list[float] = []
+    progress: list[int] = []
+    heard = 0
     with Run(size, fault.plan(size), backend, seed) as run:
         megabytes = 16 + size.tasks * BYTES_PER_TASK // 2**20
         with small_disk(run.sessions, megabytes) if fault.small_disk else nullcontext():
             try:
-                run.start_application()
-                opened = time.monotonic()
-                time.sleep(moment)
-                progress = run.progress()
-                fault.inject(run)
-                run.wait_final()
-                final = time.monotonic() - opened
+                run.begin()
+                for number, moment in enumerate(moments, 1):
+                    began = time.monotonic()
+                    run.order(size.tasks * number // len(moments))
+                    time.sleep(moment)
+                    progress.append(run.progress())
+                    fault.inject(run)
+                    run.wait_done()
+                    steps.append(time.monotonic() - began)
                 run.close()
                 found = losses(run, agent_dies=fault.agent_dies)
                 heard = untold(run)
                 found += run.left()
             except LossError as error:
                 found.append(str(error))
-    return Report(found, final, time.monotonic() - begin, progress, heard)
+            if found and keep:
+                found.insert(0, f'the files are in {run.directory}')
+                run.keep = True
+    return Report(found, steps, progress, time.monotonic() - begin, heard)
 
 
 class Row:
-    """Runs of one fault, with their results."""
+    """Runs of one fault, with what came of them."""
 
     def __init__(self, backend: str, name: str, chosen: Namespace) -> None:
         self.backend = backend
@@ -69,30 +83,35 @@ class Row:
         self._fault = FAULTS[name]
         self._chosen = chosen
         self._size = Size(chosen.tasks, self._fault.spawner, chosen.seconds or self._fault.seconds, chosen.deadline)
+        self._moments = 0
         self._durations: list[float] = []
 
     def execute(self) -> None:
         """Make all runs; prints a line for each."""
         chosen = self._chosen
-        harmless = replace(self._fault, inject=FAULTS['none'].inject)
-        usual = 0.0
-        if chosen.moment is None:
-            report = trial(harmless, self._size, self.backend, 0.0, '')
-            usual = report.until_final
-            if report.losses:
-                raise SystemExit(f'{self.backend} {self.name}: losses without any fault: {report.losses[:SHOWN]}')
-        for number in range(chosen.moments) if chosen.only is None else [chosen.only]:
+        usual = [] if chosen.at else self._usual()
+        for number in range(chosen.moments // chosen.per_run) if chosen.only is None else [chosen.only]:
             seed = f'{self.name} {chosen.seed} {number}'
-            moment = random.Random(seed).uniform(0, usual) if chosen.moment is None else chosen.moment
-            report = trial(self._fault, self._size, self.backend, moment, seed)
+            source = random.Random(seed)
+            moments = chosen.at or [source.uniform(0, step) for step in usual]
+            report = trial(self._fault, self._size, self.backend, moments, seed, keep=chosen.keep)
+            self._moments += len(report.progress)
             self._durations.append(report.whole)
-            self._print(number, moment, report)
+            self._print(number, moments, report)
 
-    def _print(self, number: int, moment: float, report: Report) -> None:
+    def _usual(self) -> list[float]:
+        """How long each part of a run takes when nothing happens."""
+        harmless = replace(self._fault, inject=FAULTS['none'].inject)
+        report = trial(harmless, self._size, self.backend, [0.0] * self._chosen.per_run, '')
+        if report.losses:
+            raise SystemExit(f'{self.backend} {self.name}: losses without any fault: {report.losses[:SHOWN]}')
+        return report.steps
+
+    def _print(self, number: int, moments: Sequence[float], report: Report) -> None:
         chosen = self._chosen
-        print(f'{self.backend} {self.name} {number}: after {moment:.3f} s, {report.progress} of {chosen.tasks} final; '
-              f'{report.whole:.1f} s; {report.untold} without callback: {"LOSS" if report.losses else "ok"}',
-              flush=True)
+        done = ', '.join(map(str, report.progress))
+        print(f'{self.backend} {self.name} {number}: when {done} of {chosen.tasks} were final; {report.whole:.1f} s; '
+              f'{report.untold} without callback: {"LOSS" if report.losses else "ok"}', flush=True)
         if report.losses:
             self.lost += 1
             for loss in report.losses[:SHOWN]:
@@ -100,9 +119,10 @@ class Row:
             if len(report.losses) > SHOWN:
                 print(f'    and {len(report.losses) - SHOWN} more')
             print(f'    again: matrix.py --backend {self.backend} --fault {self.name} --tasks {chosen.tasks} '
-                  f'--seed {chosen.seed} --only {number} --moment {moment:.3f}', flush=True)
+                  f'--seconds {self._size.seconds:g} --seed {chosen.seed} --only {number} '
+                  f'--at {" ".join(f"{moment:.3f}" for moment in moments)}', flush=True)
 
     def line(self) -> str:
         """The row of the table."""
-        return (f'| {self.backend} | {self.name} | {self._chosen.tasks} | {len(self._durations)} | {self.lost} '
+        return (f'| {self.backend} | {self.name} | {self._chosen.tasks} | {self._moments} | {self.lost} '
                 f'| {statistics.median(self._durations):.1f} s, {max(self._durations):.1f} s |')

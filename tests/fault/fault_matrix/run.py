@@ -19,10 +19,13 @@ from conftest import processes_with
 from fault_matrix import workload
 from fault_matrix.application import Application, LossError
 from fault_matrix.database import Database
+from fault_matrix.service import Service
 
 CLIENT = Path(__file__).parents[1] / 'matrix_client.py'
 HUB = 'rp_api.coordination.hub'
 UNRELIABLE_HUB = 'unreliable_hub.py'
+SERVICE = 'rp_api.coordination.service'
+UNRELIABLE_SERVICE = 'unreliable_service.py'
 AGENT = 'rp_agent'
 MARK = 'RP_FAULT_MATRIX'
 """The variable that all processes of a run have in their environment, with the directory of the run as value."""
@@ -58,24 +61,29 @@ class Run:
     def __init__(self, size: Size, plan: Plan, backend: str, seed: str) -> None:
         self.size = size
         self.random = random.Random(seed)
+        self.keep = False   # its files, for somebody to find out what went wrong
         self.directory = Path(tempfile.mkdtemp(prefix='rpf.'))
         self.sessions = self.directory / 'sessions'
         self.session_path = self.sessions / 'matrix'
         self.backend = backend
-        self._database = Database(self.directory / 'database') if backend == 'mongodb' else None
+        self._plan = plan
+        self._environ = os.environ | {
+            MARK: str(self.directory), 'RADICAL_BASE': str(self.directory),
+            'RADICAL_CONFIG_USER_DIR': str(self.directory), 'TMPDIR': str(self.directory / 'tmp')}
+        self._database: Database | None = None
+        self._service: Service | None = None
+        self._ordered = 0
         self._deadline = time.monotonic() + size.deadline
         self.config = {
             'uid': 'matrix', 'tasks': size.tasks, 'spawner': size.spawner, 'pilots': plan.pilots,
             'cores': 8 if size.spawner == workload.REAL else 1000, 'restartable': plan.restartable,
-            'hub_command': plan.hub_command, 'deadline': size.deadline,
-            'dburl': self._database.url if self._database else '',
+            'hub_command': plan.hub_command, 'deadline': size.deadline, 'dburl': '', 'proxy_url': '',
             'base': str(self.directory / 'sandboxes'), 'sessions': str(self.sessions),
             'marks': str(self.directory / 'marks'), 'told': str(self.directory / 'told'),
             'accepted': str(self.directory / 'accepted'),
             'results': str(self.directory / 'results.json')}
         for name in ('sessions', 'sandboxes', 'marks', 'tmp'):
             (self.directory / name).mkdir()
-        (self.directory / 'config.json').write_text(json.dumps(self.config))
         self._choose_spawner()
         self.application: Application | None = None
 
@@ -85,30 +93,58 @@ class Run:
     def __exit__(self, *_: object) -> None:
         if self.application is not None:
             self.application.kill()
-        for pid in self.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill_processes()
         if self._database is not None:
             self._database.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not self.keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _kill_processes(self) -> None:
+        """End all processes of the run, also those that others of them were about to start."""
+        deadline = time.monotonic() + GRACE
+        while (pids := self.processes()) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+    def begin(self) -> None:
+        """Start what the backend needs, then the application."""
+        if self.backend == 'mongodb':
+            self._database = Database(self.directory / 'database')
+            self.config['dburl'] = self._database.url
+        if self.backend == 'rp-hub':
+            self._service = Service(self.sessions, self._environ, self._plan.hub_command)
+            self.config['proxy_url'] = self._service.url
+        (self.directory / 'config.json').write_text(json.dumps(self.config))
+        self.start_application()
 
     def start_application(self) -> None:
         """Start the application, or another one that takes over its session; returns when it has the session."""
-        environ = os.environ | {MARK: str(self.directory), 'RADICAL_BASE': str(self.directory),
-                                'RADICAL_CONFIG_USER_DIR': str(self.directory), 'TMPDIR': str(self.directory / 'tmp')}
-        self.application = Application([sys.executable, str(CLIENT), str(self.directory / 'config.json')], environ,
-                                       self.directory / 'errors')
+        self.application = Application([sys.executable, str(CLIENT), str(self.directory / 'config.json')],
+                                       self._environ, self.directory / 'errors')
         self.application.expect('open', self._deadline)
+        if self._ordered:
+            self.order(self._ordered)
 
-    def wait_final(self) -> None:
-        """Return when all tasks are final and the application has said how they ended."""
-        self._running.expect('final', self._deadline)
+    def order(self, tasks: int) -> None:
+        """Have the application see to it that there are so many tasks."""
+        self._ordered = tasks
+        self._running.tell(str(tasks))
+
+    def wait_done(self) -> None:
+        """Return when the tasks that were ordered are final: nearly all, or all and recorded if these are all."""
+        self._running.expect(str(self._ordered), self._deadline)
 
     def close(self) -> None:
-        """Have the application close its session and end."""
-        self._running.tell_to_close()
+        """Have the application close its session and end, and end a stand-alone hub, which refuses it while it serves
+        a session.
+        """
+        self._running.tell('close')
         self._running.expect('closed', self._deadline)
         self._running.wait(self._deadline)
+        if self._service is not None:
+            self._service.stop(self._deadline)
 
     def kill_application(self) -> None:
         self._running.kill()
@@ -125,6 +161,12 @@ class Run:
         assert self._database is not None
         return self._database
 
+    @property
+    def service(self) -> Service:
+        """The stand-alone hub that serves the session."""
+        assert self._service is not None
+        return self._service
+
     def application_pid(self) -> int:
         return self._running.pid
 
@@ -132,9 +174,13 @@ class Run:
         """The process id of the hub."""
         return self._some(HUB, UNRELIABLE_HUB)[0]
 
-    def agent(self) -> int:
-        """The process id of an agent, any of them."""
-        return self.random.choice(self._some(AGENT))
+    def service_pid(self) -> int:
+        """The process id of the stand-alone hub itself."""
+        return self._some(SERVICE, UNRELIABLE_SERVICE)[0]
+
+    def agent(self, of: int = 1) -> int:
+        """The process id of an agent, any of them, when there are so many."""
+        return self.random.choice(self._some(AGENT, count=of))
 
     def progress(self) -> int:
         """How many tasks the application has been told to be final."""
@@ -155,14 +201,14 @@ class Run:
         return [f'process {pid} {line}' for pid, line in self.processes().items()] + [
             f'file {path}' for path in (self.directory / 'tmp').iterdir()]
 
-    def _some(self, *programs: str) -> list[int]:
-        """Processes of the run that execute one of these programs; waits until there is one."""
+    def _some(self, *programs: str, count: int = 1) -> list[int]:
+        """Processes of the run that execute one of these programs; waits until there are so many."""
         while time.monotonic() < self._deadline:
             found = [pid for pid, line in self.processes().items() if any(program in line for program in programs)]
-            if found:
+            if len(found) >= count:
                 return sorted(found)
             time.sleep(0.01)
-        raise LossError(f'there is no process that runs {programs[0]}')
+        raise LossError(f'there are not {count} processes that run {programs[0]}')
 
     def _choose_spawner(self) -> None:
         """Make the executor that the run wants that of the local machine."""
