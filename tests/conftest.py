@@ -86,12 +86,12 @@ def _started(session: rp.Session, base: Path, **values: Any) -> Run:
     tmgr = rp.TaskManager(session=session)
     pilot = pmgr.submit_pilots(pilot_description(base, **values))
     tmgr.add_pilots(pilot)
-    pilot.wait(rp.PMGR_ACTIVE, timeout=20)
+    pilot.wait(rp.PMGR_ACTIVE, timeout=30)
     assert pilot.state == rp.PMGR_ACTIVE, (pilot.exception, pilot.stderr)
     return Run(session, pmgr, pilot, tmgr)
 
 
-def wait_until(condition: Callable[[], Any], timeout: float = 10.0, what: str = '') -> Any:
+def wait_until(condition: Callable[[], Any], timeout: float = 30.0, what: str = '') -> Any:
     """The first true result of `condition()`; fails with the last one after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (result := condition()):
@@ -165,7 +165,7 @@ def _nothing_left(directory: Path) -> Iterator[None]:
         return {what: things for what, things in found.items() if things}
 
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while (things := left()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert things == {}, 'this was left'

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ports import free_ports
 
 EXTERNAL = 'RP_TEST_MONGODB_URL'
 PATIENCE = 30.0
@@ -60,7 +61,7 @@ class Server:
         self._data = directory / 'data'
         self._process: subprocess.Popen[bytes] | None = None
         if self.ours:
-            self._port = _free_port()
+            (self._port,) = free_ports(1)
             self._command = COMMANDS[kind](self._data, self._port)
             self.url = f'mongodb://127.0.0.1:{self._port}/rp_tests'
         else:
@@ -123,10 +124,3 @@ def running(kind: str, directory: Path) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-    return port

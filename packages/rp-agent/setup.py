@@ -47,4 +47,4 @@ os.chdir(HERE)
 sources = sorted(Path('src').rglob('*.pyx'))
 setup(ext_modules=cythonize([extension(source) for source in sources], build_dir=f'build/{KIND}/cython',
                             include_path=['src'], compiler_directives=DIRECTIVES),
-      options={'build': {'build_base': f'build/{KIND}'}})
+      options={'build': {'build_base': f'build/{KIND}'}, 'build_ext': {'parallel': True}})

@@ -12,113 +12,25 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import mongo_servers
 from mongo_servers import Server
+from parties import PATIENCE, Party
 
 from rp_api.coordination import connect
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
 from rp_api.mesh.loop import Loop
 
-PATIENCE = 40.0
 BACKENDS = ['hub', *mongo_servers.KINDS]
 RESTARTABLE = [kind for kind in BACKENDS if kind != 'external']
-
-T = TypeVar('T')
-
-
-class Party:
-    """A loop in a thread, with one connection; what comes in is kept, and can be waited for."""
-
-    def __init__(self, connect_to: Callable[[Loop], Connection]) -> None:
-        self.loop = Loop()
-        self.news: list[str] = []
-        self.order: list[str] = []
-        self.lost: list[str] = []
-        self.connection: Any = None
-        self._changed = threading.Condition()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        self.do(self._connect, connect_to)
-
-    def _run(self) -> None:
-        try:
-            self.loop.run()
-        except Exception as error:
-            self._error = error
-            self.note('the loop failed')
-
-    def _connect(self, connect_to: Callable[[Loop], Connection]) -> None:
-        self.connection = connect_to(self.loop)
-        self.connection.on_lost = lambda how: (self.lost.append(how), self.note('lost'))
-        self.connection.on_found = lambda: self.note('found')
-        self.connection.on_refused = lambda reason: self.note(f'refused: {reason}')
-        self.connection.on_room = lambda: self.note('room')
-
-    def do(self, function: Callable[..., T], *args: Any) -> T:
-        """The result of a call in the loop's thread."""
-        future: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                future.set_result(function(*args))
-            except Exception as error:
-                future.set_exception(error)
-
-        self.loop.call_soon(call)
-        return future.result(PATIENCE)
-
-    def note(self, news: str) -> None:
-        """Remember that something happened, and look whether somebody waits for it."""
-        with self._changed:
-            self.news.append(news)
-            self._changed.notify_all()
-
-    def until(self, reached: Callable[[], object]) -> None:
-        """Wait until this is so; it is looked at whenever something happens."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._error or reached(), PATIENCE):
-                raise AssertionError(f'waited in vain; seen: {self.news[-20:]} {self.order[-20:]} {self.lost[-3:]}')
-        if self._error:
-            raise self._error
-
-    def until_refused(self) -> str:
-        """Wait until the connection is refused; gives the reason."""
-        self.until(lambda: any(news.startswith('refused') for news in self.news))
-        return next(news for news in self.news if news.startswith('refused'))
-
-    def until_settled(self) -> None:
-        """Wait until everything is accepted that was sent."""
-        settled = threading.Event()
-        self.do(self.connection.when_settled, settled.set)
-        assert settled.wait(PATIENCE), f'not settled; seen: {self.news[-20:]} {self.lost[-3:]}'
-
-    def block(self) -> Callable[[], None]:
-        """Keep the loop from doing anything until the result is called."""
-        free = threading.Event()
-        self.loop.call_soon(free.wait, PATIENCE)
-        return free.set
-
-    def close(self) -> None:
-        """Say goodbye and end the thread."""
-        if self._thread.is_alive():
-            self.do(self.connection.close)
-            self.loop.stop()
-            self._thread.join(PATIENCE)
-        self.loop.close()
-        assert not self._thread.is_alive()
-
 
 class Client(Party):
     """A client that keeps all updates it gets."""
@@ -128,10 +40,11 @@ class Client(Party):
         self.pilots: list[Update] = []
         self.pages: list[Page] = []
         self._recover = recover
-        super().__init__(connect_to)
+        super().__init__()
+        self.do(self._connect, connect_to)
 
     def _connect(self, connect_to: Callable[[Loop], Connection]) -> None:
-        super()._connect(connect_to)
+        self.attach(connect_to(self.loop))
         self.connection.on_tasks = self._on_tasks
         self.connection.on_pilots = self._on_pilots
         if self._recover:
@@ -196,10 +109,11 @@ class Agent(Party):
         self.tasks: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
         self._react = react
-        super().__init__(connect_to)
+        super().__init__()
+        self.do(self._connect, connect_to)
 
     def _connect(self, connect_to: Callable[[Loop], Connection]) -> None:
-        super()._connect(connect_to)
+        self.attach(connect_to(self.loop))
         self.connection.on_tasks = self._on_tasks
         self.connection.on_command = self._on_command
 

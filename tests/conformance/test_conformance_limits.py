@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance_support import BACKENDS, Backend, Client, Process, Site, backend, one_site, uids
 
+from conformance.conformance_support import Backend, Client, Process, Site, one_site, uids
 from rp_api import states
 from rp_api.coordination.contract import PROTOCOL, Update
 
@@ -40,24 +40,10 @@ loop.run()
 '''
 
 
-@pytest.fixture(scope='module', params=BACKENDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    with backend(request.param, tmp_path_factory.mktemp('server')) as running:
-        yield running
-
-
 @pytest.fixture
 def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
     with one_site(server, tmp_path, lease=LEASE) as site:
         yield site
-
-
-@pytest.fixture
-def client(site: Site) -> Client:
-    client = site.client()
-    client.pilot('p0', 'p1')
-    client.until_settled()
-    return client
 
 
 def start_agent(site: Site, pilot: str = 'p0', *, elsewhere: bool = False) -> Process:

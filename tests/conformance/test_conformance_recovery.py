@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conformance_support import (
-    BACKENDS,
+
+from conformance.conformance_support import (
     RESTARTABLE,
     Agent,
-    Backend,
     Client,
     Process,
     Site,
@@ -21,7 +20,6 @@ from conformance_support import (
     one_site,
     uids,
 )
-
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, Update
 from rp_api.errors import CoordinationError
@@ -53,18 +51,6 @@ if orders['tasks']:
 connection.when_settled(lambda: print(json.dumps(coordinator.agent_access), flush=True))
 loop.run()
 '''
-
-
-@pytest.fixture(scope='module', params=BACKENDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    with backend(request.param, tmp_path_factory.mktemp('server')) as running:
-        yield running
-
-
-@pytest.fixture
-def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
-    with one_site(server, tmp_path) as site:
-        yield site
 
 
 @pytest.fixture(params=RESTARTABLE)
@@ -200,7 +186,7 @@ def test_nothing_is_lost_when_the_backend_is_killed(mortal: Site) -> None:
     site = mortal
     client = site.client()
     client.pilot('p0', 'p1')
-    count = site.some(500)
+    count = site.some(200)
     agents = {pilot: [site.agent(pilot, f'agent_{number}', done_at_once) for number in range(2)]
               for pilot in ('p0', 'p1')}
     for kill in range(3):

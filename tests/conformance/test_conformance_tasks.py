@@ -3,34 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from conformance_support import BACKENDS, Backend, Client, Site, backend, one_site, uids
-
+from conformance.conformance_support import Client, Site, uids
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, Update
-
-
-@pytest.fixture(scope='module', params=BACKENDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    with backend(request.param, tmp_path_factory.mktemp('server')) as running:
-        yield running
-
-
-@pytest.fixture
-def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
-    with one_site(server, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def client(site: Site) -> Client:
-    client = site.client()
-    client.pilot('p0', 'p1')
-    client.until_settled()   # agents come later than their pilots
-    return client
 
 
 def test_a_bulk_arrives_whole_and_in_order(site: Site, client: Client) -> None:

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from conformance_support import BACKENDS, Agent, Backend, Client, Site, backend, one_site, uids
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conformance.conformance_support import Agent, Client, Site, uids
 from rp_api import states
 from rp_api.coordination.contract import Update
 
 DONE_SOON = states.TMGR_STAGING_OUTPUT_PENDING
-
-
-@pytest.fixture(scope='module', params=BACKENDS)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    with backend(request.param, tmp_path_factory.mktemp('server')) as running:
-        yield running
-
-
-@pytest.fixture
-def site(server: Backend, tmp_path: Path) -> Iterator[Site]:
-    with one_site(server, tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
-def client(site: Site) -> Client:
-    client = site.client()
-    client.pilot('p0', 'p1')
-    client.until_settled()   # agents come later than their pilots
-    return client
 
 
 def agent_with(site: Site, client: Client, tasks: list[str], pilot: str = 'p0') -> Agent:
@@ -55,7 +33,7 @@ def test_updates_come_with_what_became_known(site: Site, client: Client) -> None
 
 
 def test_all_tasks_of_many_bulks_come_back(site: Site, client: Client) -> None:
-    count = site.some(5000)
+    count = site.some(2500)
     site.agent('p0', react=lambda agent, got: agent.connection.update_tasks(
         [Update(uid, DONE_SOON, {'exit_code': 0}) for uid in got]))
     client.submit('p0', uids(count))

@@ -17,7 +17,7 @@ from rp_api.coordination.contract import PROTOCOL
 from rp_api.mesh import keys
 from rp_api.mesh.keys import KeyPair
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 JUDGED = (zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
           | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.DISCONNECTED)
 

@@ -31,7 +31,7 @@ from rp_api.mesh.loop import Loop
 GROWTH = 24 << 20
 """Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 SERVING = Path(__file__).with_name('serving.py')
 
 
@@ -274,6 +274,9 @@ class HubListener(Listener):
     def close(self) -> None:
         """End the hub, which must have survived until now."""
         crashed = self.ended() is not None
+        said = threading.Event()
+        self._owner.loop.call_soon(self.client.finish, said.set)
+        assert crashed or said.wait(PATIENCE), 'the hub does not hear its client'
         self._owner.close()
         self.hub.stop(PATIENCE)
         assert not crashed, 'the hub has crashed'

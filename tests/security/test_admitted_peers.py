@@ -54,8 +54,8 @@ def speak(listener: Listener, messages: list[list[bytes]], *, first: bytes = b''
 
 @pytest.mark.timeout(120)
 def test_a_flood_has_no_effect(listener: Listener) -> None:
-    done = flood(listener, 20_000)
-    assert done.strangers >= 200   # of 400 connections; of the others ZeroMQ noticed that they had left, at most
+    done = flood(listener, 10_000)   # the full number takes a nox session of its own
+    assert done.strangers >= 100   # of 200 connections; of the others ZeroMQ noticed that they had left, at most
     assert done.malformed >= 512
 
 
@@ -71,20 +71,20 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
     speak(listener, [[b'\xc4' * (16 << 20)], [b''] * 20_000, *(malformed(rng) for _ in range(100))])
     listener.works()
     memory = listener.rss()
-    for _ in range(4):
+    for _ in range(2):   # each of them would leave 32 MB
         speak(listener, [[b'\x91' * (16 << 20)], [b''] * 20_000, [rng.randbytes(4 << 20)] * 4])
         listener.works()
     listener.untouched()
     assert listener.rss() < memory + 2 * GROWTH
 
 
+@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith('pubsub')], indirect=True)
 def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
-    """Answers wait for a peer, but not without end."""
+    """Answers wait for a peer, but not without end; publish/subscribe has none."""
     hello = (pack([0, 'hello', HELLO]) if isinstance(listener, HubListener)
              else flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
     ask = pack([0, 'ping', 0, 0, 0, False]) if isinstance(listener, HubListener) else hello
-    if zmq.DEALER not in listener.sockets.values():
-        pytest.skip('nothing is answered')
+    assert set(listener.sockets.values()) == {zmq.DEALER}
     memory = listener.rss()
     for address, kind in listener.sockets.items():
         with speaking(address, kind, listener.admitted, listener.server) as speaker:

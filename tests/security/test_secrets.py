@@ -81,7 +81,7 @@ def work(session: rp.Session, base: Path) -> dict[str, Any]:
         {'executable': 'env', 'pre_exec': ['export A=1'], 'uid': 'script'},
         {'executable': 'sleep', 'arguments': ['100'], 'uid': 'lasts'})])
     tmgr.wait_tasks(['plain', 'fails', 'script'], timeout=30)
-    tasks[3].wait(rp.AGENT_EXECUTING, timeout=20)
+    tasks[3].wait(rp.AGENT_EXECUTING, timeout=30)
     assert [task.state for task in tasks[:3]] == [rp.DONE, rp.FAILED, rp.DONE], [task.exception for task in tasks]
     session.dump()
     own_hub = session.engine.coordinator.agent_access['backend'] == 'hub'
@@ -168,7 +168,7 @@ def test_the_keys_go_with_the_session(secrets: list[str], base: Path, monkeypatc
     before = len(secrets)
     with rp.Session(cfg={'base': str(base)}) as session:
         pilot = rp.PilotManager(session=session).submit_pilots(pilot_description(base))
-        pilot.wait(rp.PMGR_ACTIVE, timeout=20)
+        pilot.wait(rp.PMGR_ACTIVE, timeout=30)
         known = [secret.encode() for secret in secrets[before:] + agents_secrets(pilot)]
     assert len(known) > 3
     wait_until(lambda: not processes_with(str(base)))

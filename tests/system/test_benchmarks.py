@@ -26,3 +26,11 @@ def test_the_mongodb_backend() -> None:
                           stdout=subprocess.PIPE, text=True)
     steps = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
     assert {'tasks in', 'tasks to the agent', 'updates out'} <= set(steps)
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_function_calls() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'raptor.py', '--scale', '0.001', '--runs', '1', 'stream'],
+                          check=True, stdout=subprocess.PIPE, text=True)
+    figures = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert 'streamed, calls/s' in figures

@@ -65,14 +65,15 @@ def test_each_state_of_each_task_once_and_in_order(tmgr: rp.TaskManager) -> None
     assert set(heard.states) == set(uids)
 
 
-def test_callbacks_of_one_task(tmgr: rp.TaskManager) -> None:
+def test_callbacks_of_one_task(tmgr: rp.TaskManager, tmp_path: Path) -> None:
     """They hear of that task only, from the moment on at which they are registered."""
     by_task, by_uid = Heard(), Heard()
-    gate = rp.TaskDescription({'executable': '/bin/sleep', 'arguments': ['0.2']})
-    task, other = tmgr.submit_tasks([gate, TRUE])
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    command = f'until [ -e {tmp_path}/go ]; do sleep 0.02; done'
+    task, other = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', command]}), TRUE])
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     task.register_callback(by_task)
     tmgr.register_callback(by_uid, uid=task.uid, metric=rp.TASK_STATE)
+    (tmp_path / 'go').touch()
     final(tmgr, task, other)
     wait_until(lambda: by_uid.ends(task.uid) and by_task.ends(task.uid))
     expected = [*FORWARD, rp.DONE][-len(by_task.states[task.uid]):]
@@ -84,7 +85,7 @@ def test_states_of_pilots(session: rp.Session, base: Path) -> None:
     pmgr.register_callback(all_pilots)
     pilots = pmgr.submit_pilots([pilot_description(base, cores=1) for _ in range(2)])
     pilots[0].register_callback(one_pilot)
-    pmgr.wait_pilots(state=rp.PMGR_ACTIVE, timeout=20)
+    pmgr.wait_pilots(state=rp.PMGR_ACTIVE, timeout=30)
     pmgr.cancel_pilots()
     forward = [name for name in states.PILOT.names if name not in (rp.NEW, *rp.FINAL)]
     uids = [pilot.uid for pilot in pilots]
@@ -118,7 +119,7 @@ def test_states_of_a_task_that_is_cancelled_early(session: rp.Session) -> None:
     tmgr, heard = rp.TaskManager(session), Heard()
     tmgr.register_callback(heard)
     task = tmgr.submit_tasks(TRUE)
-    task.wait(rp.TMGR_SCHEDULING, timeout=20)
+    task.wait(rp.TMGR_SCHEDULING, timeout=30)
     task.cancel()
     wait_until(lambda: heard.ends(task.uid))
     assert heard.states[task.uid] == [rp.TMGR_SCHEDULING_PENDING, rp.TMGR_SCHEDULING, rp.CANCELED]
@@ -161,7 +162,7 @@ def test_data_of_callbacks_of_pilots_and_tasks(session: rp.Session, base: Path) 
     task = tmgr.submit_tasks(TRUE)
     task.register_callback(of_task, cb_data='task', metric=rp.TASK_STATE)
     tmgr.add_pilots(pilot)
-    task.wait(timeout=20)
+    task.wait(timeout=30)
     pilot.cancel()
     wait_until(lambda: of_all.ends(pilot.uid) and of_one.ends(pilot.uid) and of_task.ends(task.uid))
     for heard, data in ((of_all, 'all'), (of_one, 'one'), (of_task, 'task')):
@@ -183,7 +184,7 @@ def test_errors_in_callbacks_do_not_stop_delivery(tmgr: rp.TaskManager, caplog: 
     assert before.states == after.states == {task.uid: [*FORWARD, rp.DONE]}
     assert any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
     tmgr.unregister_callback(fail)
-    assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+    assert tmgr.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
 
 
 def test_callbacks_can_be_unregistered(tmgr: rp.TaskManager) -> None:
@@ -219,7 +220,7 @@ def test_one_call_for_many_tasks(session: rp.Session, base: Path, monkeypatch: p
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     tasks = tmgr.submit_tasks([TRUE] * 50)
-    assert tmgr.wait_tasks(timeout=20) == [rp.DONE] * 50
+    assert tmgr.wait_tasks(timeout=30) == [rp.DONE] * 50
     wait_until(lambda: {task for bulk in bulks for task in bulk} == set(tasks) and len(with_data) == len(bulks))
     assert max(len(bulk) for bulk in bulks) == 50
     assert with_data == [(bulk, 'data') for bulk in bulks]
@@ -247,19 +248,19 @@ def in_callback(tmgr: rp.TaskManager, work: Callable[[rp.Task], Any]) -> Any:
 
     tmgr.register_callback(callback)
     task = tmgr.submit_tasks(TRUE)
-    wait_until(lambda: results, 20)
+    wait_until(lambda: results, 30)
     tmgr.unregister_callback(callback)
-    assert task.wait(timeout=20) == rp.DONE
+    assert task.wait(timeout=30) == rp.DONE
     return results[0]
 
 
 def test_waiting_in_callbacks(shared: Run, tmgr: rp.TaskManager) -> None:
     """For the task itself, for another one that is submitted there, for pilots."""
     other = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/sleep', 'arguments': ['0.2']}))
-    assert in_callback(tmgr, lambda task: task.wait(timeout=20)) == rp.DONE
-    assert in_callback(tmgr, lambda task: other.wait(timeout=20)) == rp.DONE
-    assert in_callback(tmgr, lambda task: tmgr.wait_tasks([task.uid, other.uid], timeout=20)) == [rp.DONE] * 2
-    assert in_callback(tmgr, lambda task: shared.pilot.wait(rp.PMGR_ACTIVE, timeout=20)) == rp.PMGR_ACTIVE
+    assert in_callback(tmgr, lambda task: task.wait(timeout=30)) == rp.DONE
+    assert in_callback(tmgr, lambda task: other.wait(timeout=30)) == rp.DONE
+    assert in_callback(tmgr, lambda task: tmgr.wait_tasks([task.uid, other.uid], timeout=30)) == [rp.DONE] * 2
+    assert in_callback(tmgr, lambda task: shared.pilot.wait(rp.PMGR_ACTIVE, timeout=30)) == rp.PMGR_ACTIVE
 
 
 def test_submission_in_callbacks(shared: Run) -> None:
@@ -272,7 +273,7 @@ def test_submission_in_callbacks(shared: Run) -> None:
     def callback(task: rp.Task, state: str) -> None:
         if state == rp.DONE and len(chain) < 10:
             chain.append(tmgr.submit_tasks(TRUE))
-            chain[-1].wait(timeout=20)
+            chain[-1].wait(timeout=30)
 
     tmgr.register_callback(callback)
     tmgr.submit_tasks(TRUE)
@@ -297,7 +298,7 @@ def test_managers_used_in_callbacks(session: rp.Session, base: Path) -> None:
     pmgr.register_callback(pilot_callback)
     tmgr.register_callback(task_callback)
     pilot = pmgr.submit_pilots(pilot_description(base))
-    assert pilot.wait(timeout=20) == rp.CANCELED
+    assert pilot.wait(timeout=30) == rp.CANCELED
     assert tmgr.wait_tasks() == [rp.DONE]
 
 
@@ -314,7 +315,7 @@ def test_closing_the_session_in_a_callback(session: rp.Session, base: Path) -> N
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     tmgr.submit_tasks(TRUE)
-    assert closed.wait(20)
+    assert closed.wait(30)
     assert pilot.state == rp.CANCELED
 
 
@@ -325,6 +326,6 @@ def test_what_was_queued_is_delivered_before_the_session_is_closed(session: rp.S
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     tasks = tmgr.submit_tasks([TRUE] * 20)
-    tmgr.wait_tasks(timeout=20)
+    tmgr.wait_tasks(timeout=30)
     session.close()
     assert heard.ends(pilot.uid, *[task.uid for task in tasks])

@@ -160,7 +160,7 @@ with rp.Session(uid='my.test.session') as session:
     tmgr.submit_tasks([td])
     while len(tmgr.list_tasks()) < 3:
         tmgr.wait_tasks()
-    states = tmgr.wait_tasks(timeout=10)
+    states = tmgr.wait_tasks(timeout=30)
     print(states)
     report = [tmgr.get_tasks(uid).as_dict()['exit_code'] for uid in tmgr.list_tasks()]
     print(report, data['running'])
@@ -292,7 +292,7 @@ child.start()
 child.join()
 print(task.state, tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).uid)
 task.cancel()
-print(tmgr.wait_tasks(timeout=20))
+print(tmgr.wait_tasks(timeout=30))
 session.close()
 ''').splitlines()
     assert lines[1:] == ['child', 'AGENT_EXECUTING task.000001', "['CANCELED', 'DONE']"]
@@ -309,7 +309,7 @@ with rp.Session() as session:
         'resource': 'local.localhost_test', 'cores': 77, 'runtime': 5, 'exit_on_error': False})))
     pmgr.wait_pilots()
     print(pmgr.get_pilots()[0].state, pmgr.get_pilots()[0].exception_detail)
-    print(tmgr.wait_tasks(timeout=20), tasks[0].exception)
+    print(tmgr.wait_tasks(timeout=30), tasks[0].exception)
 ''').splitlines()
     assert lines[0].startswith('FAILED')
     assert any('cores=77' in line for line in lines)

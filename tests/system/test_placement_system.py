@@ -35,7 +35,7 @@ def start(session: rp.Session, base: Path) -> Start:
         pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
         pilot = pmgr.submit_pilots(pilot_description(base, _config=settings))
         tmgr.add_pilots(pilot)
-        pilot.wait([rp.PMGR_ACTIVE, rp.FAILED], timeout=20)
+        pilot.wait([rp.PMGR_ACTIVE, rp.FAILED], timeout=30)
         return Run(session, pmgr, pilot, tmgr)
 
     return started
@@ -54,7 +54,7 @@ def sleepers(run: Run, count: int, command: str = 'sleep 1234') -> list[rp.Task]
     """Tasks that run for long, as shells with a process below them and one that has left their session."""
     tasks = run.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', f'{command} & setsid {command} & wait']}) for _ in range(count)])
-    run.tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=20)
+    run.tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=30)
     return list(tasks)
 
 
@@ -76,7 +76,7 @@ def test_same_results_in_any_layout(start: Start, base: Path, settings: dict[str
     assert [len(task.slots[0]['cores']) for task in tasks] == [1 + number % 4 for number in range(12)]
     (cancelled,) = sleepers(run, 1)
     cancelled.cancel()
-    cancelled.wait(timeout=10)
+    cancelled.wait(timeout=30)
     assert cancelled.state == rp.CANCELED
     sandbox = Path(run.pilot.pilot_sandbox)
     run.session.close()
@@ -106,10 +106,10 @@ def test_last_sub_agent_dies(start: Start) -> None:
     running = sleepers(run, 1)[0]
     waiting = run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'cores_per_rank': 4}))
     os.kill(sub_agents(run)['agent_executing.0000'], signal.SIGKILL)
-    run.pilot.wait(timeout=20)
+    run.pilot.wait(timeout=30)
     assert run.pilot.state == rp.FAILED
     assert 'has lost its last agent_executing: sub-agent agent_executing.0000' in run.pilot.exception
-    run.tmgr.wait_tasks([running.uid, waiting.uid], timeout=10)
+    run.tmgr.wait_tasks([running.uid, waiting.uid], timeout=30)
     assert [running.state, waiting.state] == [rp.FAILED, rp.FAILED]
 
 
@@ -119,7 +119,7 @@ def test_killed_agent_leaves_nothing(start: Start) -> None:
     sleepers(run, 4)
     (agent,) = [pid for pid, line in processes_with(str(run.pilot.pilot_sandbox)).items() if 'rp_agent.cli' in line]
     os.kill(agent, signal.SIGKILL)
-    run.pilot.wait(timeout=20)
+    run.pilot.wait(timeout=30)
     assert run.pilot.state == rp.FAILED
     wait_until(lambda: not [line for line in processes_with(run.session.uid).values() if 'sleep 1234' in line])
     wait_until(lambda: not sub_agents(run))

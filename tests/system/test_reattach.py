@@ -73,7 +73,7 @@ def test_everything_is_collected_by_the_next_application(base: Path, how: str) -
         go(base)
         tasks = collect(session)
         (pilot,) = pmgr.get_pilots()
-        assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+        assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
         assert {task.pilot for task in tasks} == {pilot.uid}
         assert {task.pilot_sandbox for task in tasks} == {pilot.pilot_sandbox}
         assert (pilot.description['cores'], pilot.resources) == (4, {'cpu': 4, 'gpu': 0})
@@ -86,7 +86,7 @@ def test_session_is_used_as_before(base: Path) -> None:
     with rp.Session(uid='session') as session:
         old = session.get_task_managers('tmgr.0000')
         task = old.submit_tasks(rp.TaskDescription({'executable': 'echo', 'arguments': ['more']}))
-        assert (task.uid, task.wait(timeout=20), task.stdout) == (f'task.{COUNT:06d}', rp.DONE, 'more\n')
+        assert (task.uid, task.wait(timeout=30), task.stdout) == (f'task.{COUNT:06d}', rp.DONE, 'more\n')
         with pytest.raises(ValueError, match=r'task\.000002'):
             old.submit_tasks(rp.TaskDescription({'executable': 'true', 'uid': 'task.000002'}))
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
@@ -95,11 +95,11 @@ def test_session_is_used_as_before(base: Path) -> None:
         assert pilot.uid == 'pilot.0001'
         tmgr.add_pilots(pilot)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
-        assert (task.wait(timeout=20), task.pilot) == (rp.DONE, 'pilot.0001')
+        assert (task.wait(timeout=30), task.pilot) == (rp.DONE, 'pilot.0001')
         old.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': [100]})).wait(rp.AGENT_EXECUTING)
         session.get_pilot_managers('pmgr.0000').cancel_pilots()
         assert old.get_pilots()[0].state == rp.CANCELED
-        assert old.wait_tasks(timeout=10)[-1] == rp.CANCELED
+        assert old.wait_tasks(timeout=30)[-1] == rp.CANCELED
 
 
 def test_application_goes_when_it_has_submitted_a_pilot(base: Path) -> None:
@@ -107,11 +107,11 @@ def test_application_goes_when_it_has_submitted_a_pilot(base: Path) -> None:
     left('pilot')
     with rp.Session(uid='session') as session:
         pilot = session.get_pilot_managers('pmgr.0000').get_pilots('pilot.0000')
-        assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+        assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
         assert len([command for command in processes_with(str(base)).values() if 'rp_agent' in command]) == 1
         tmgr = session.get_task_managers('tmgr.0000')
         tmgr.add_pilots(pilot)
-        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
 
 
 def test_tasks_that_were_not_bound_are_kept(base: Path) -> None:
@@ -120,7 +120,7 @@ def test_tasks_that_were_not_bound_are_kept(base: Path) -> None:
     go(base)
     with rp.Session(uid='session') as session:
         tmgr = session.get_task_managers('tmgr.0000')
-        assert set(tmgr.wait_tasks(state=rp.TMGR_SCHEDULING, timeout=10)) == {rp.TMGR_SCHEDULING}
+        assert set(tmgr.wait_tasks(state=rp.TMGR_SCHEDULING, timeout=30)) == {rp.TMGR_SCHEDULING}
         tmgr.add_pilots(session.get_pilot_managers('pmgr.0000').get_pilots())
         collect(session)
 
@@ -142,7 +142,7 @@ def test_session_that_was_left_on_purpose(base: Path) -> None:
         waiter = threading.Thread(target=pytest.raises, args=(RuntimeError, session.get_task_managers()[0].wait_tasks))
         waiter.start()
         session.close(terminate=False)
-        waiter.join(10)
+        waiter.join(30)
         assert not waiter.is_alive()
         assert session.closed
     go(base)
@@ -154,7 +154,7 @@ def test_work_ends_while_nobody_is_there(base: Path) -> None:
     """The results wait for whoever comes."""
     left('running')
     go(base)
-    wait_until(lambda: not [line for line in processes_with(str(base)).values() if 'until' in line], 20)
+    wait_until(lambda: not [line for line in processes_with(str(base)).values() if 'until' in line], 30)
     with rp.Session(uid='session') as session:
         collect(session)
 
@@ -197,9 +197,9 @@ def test_agent_dies_while_nobody_is_there(base: Path) -> None:
     with rp.Session(uid='session') as session:
         pilot = session.get_pilot_managers('pmgr.0000').get_pilots('pilot.0000')
         tasks = session.get_task_managers('tmgr.0000').get_tasks()
-        assert pilot.wait(timeout=20) == rp.FAILED
+        assert pilot.wait(timeout=30) == rp.FAILED
         assert 'the agent' in pilot.exception
-        assert {task.wait(timeout=10) for task in tasks} == {rp.FAILED}
+        assert {task.wait(timeout=30) for task in tasks} == {rp.FAILED}
         assert all(pilot.uid in task.exception for task in tasks)
 
 
@@ -209,8 +209,8 @@ def test_agent_dies_after_the_attachment(base: Path) -> None:
     with rp.Session(uid='session') as session:
         pilot = session.get_pilot_managers('pmgr.0000').get_pilots('pilot.0000')
         kill_process('rp_agent', base)
-        assert pilot.wait(timeout=20) == rp.FAILED
-        assert {task.wait(timeout=10) for task in session.get_task_managers('tmgr.0000').get_tasks()} == {rp.FAILED}
+        assert pilot.wait(timeout=30) == rp.FAILED
+        assert {task.wait(timeout=30) for task in session.get_task_managers('tmgr.0000').get_tasks()} == {rp.FAILED}
         wait_until(lambda: not [line for line in processes_with(str(base)).values() if 'until' in line])
 
 
@@ -235,11 +235,11 @@ def test_callbacks_hear_what_nobody_has_heard_yet(base: Path) -> None:
         pmgr.register_callback(heard)
         tmgr.register_callback(heard)
         tmgr.register_callback(lambda task, state: None)
-        assert ended.wait(20)
+        assert ended.wait(30)
         for uid in UIDS:
             assert calls[uid][-2:] == [rp.TMGR_STAGING_OUTPUT, rp.DONE]
             assert len(set(calls[uid])) == len(calls[uid])
         more = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
-        more.wait(timeout=20)
+        more.wait(timeout=30)
         wait_until(lambda: calls[more.uid][-1] == rp.DONE)
         assert len(calls[more.uid]) == 15

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import stat
 from pathlib import Path
 
 import pytest
 from conftest import processes_with, wait_until
 from leaver import COUNT
+from ports import free_ports
 from reattaching import UIDS, collect, go, kill_process, left
 
 import radical.pilot as rp
@@ -45,7 +45,7 @@ def test_hub_that_was_found_is_watched(base: Path) -> None:
         for _ in range(2):
             pid = session.engine.coordinator.pid
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: session.engine.coordinator.pid != pid, 10)
+            wait_until(lambda pid=pid: session.engine.coordinator.pid != pid, 30)
         go(base)
         collect(session)
 
@@ -55,8 +55,8 @@ def test_agent_and_hub_die(base: Path) -> None:
     kill_process(HUB, base)
     kill_process('rp_agent', base)
     with rp.Session(uid='session') as session:
-        assert session.get_pilot_managers('pmgr.0000').wait_pilots(timeout=20) == [rp.FAILED]
-        assert set(session.get_task_managers('tmgr.0000').wait_tasks(timeout=10)) == {rp.FAILED}
+        assert session.get_pilot_managers('pmgr.0000').wait_pilots(timeout=30) == [rp.FAILED]
+        assert set(session.get_task_managers('tmgr.0000').wait_tasks(timeout=30)) == {rp.FAILED}
 
 
 def test_results_that_an_agent_could_not_deliver(base: Path) -> None:
@@ -71,7 +71,7 @@ def test_results_that_an_agent_could_not_deliver(base: Path) -> None:
     for last in (False, True):   # they are as durable as any other result
         session = rp.Session(uid='session')
         tmgr = session.get_task_managers('tmgr.0000')
-        assert tmgr.wait_tasks(timeout=20) == [rp.DONE] * 2 + [rp.FAILED] * (COUNT - 2)
+        assert tmgr.wait_tasks(timeout=30) == [rp.DONE] * 2 + [rp.FAILED] * (COUNT - 2)
         assert [task.stdout for task in tmgr.get_tasks(UIDS[:2])] == UIDS[:2]
         session.close(terminate=last)
 
@@ -86,6 +86,11 @@ def test_keys_are_kept_for_as_long_as_the_session_is_open(base: Path) -> None:
     with rp.Session(uid='session') as session:
         assert not session.attached
     assert (base / 'session/hub.db.1').exists()
+
+
+def test_a_session_can_be_taken_over_from_the_first_moment(base: Path) -> None:
+    with rp.Session(uid='session'):
+        assert (base / 'session/hub.json').exists()
 
 
 def test_session_of_another_version_is_refused(base: Path) -> None:
@@ -105,17 +110,10 @@ def test_session_of_another_version_is_refused(base: Path) -> None:
         collect(session)
 
 
-def a_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @pytest.mark.parametrize('given', [False, True])
 def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> None:
     """Agents come that way, or to the address that they are told, and find a new hub at the same port."""
-    port = a_free_port()
+    (port,) = free_ports(1)
     hub = {'listen': f'tcp://127.0.0.1:{port}', 'address': f'tcp://localhost:{port}'} if given else {
         'listen': 'tcp://127.0.0.1'}
     with rp.Session(cfg={'hub': hub}) as session:
@@ -124,9 +122,9 @@ def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> Non
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
             'resource': 'local.localhost', 'cores': 1, 'runtime': 10, 'sandbox': str(base)})))
-        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
         pid = session.engine.coordinator.pid
         os.kill(pid, signal.SIGKILL)
-        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
         assert session.engine.coordinator.agent_access == access
         assert session.engine.coordinator.pid != pid

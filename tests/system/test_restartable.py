@@ -29,7 +29,7 @@ class Site:
         """An active pilot, which gets tasks."""
         pilot = self.pmgr.submit_pilots(pilot_description(self.base, exit_on_error=False))
         self.tmgr.add_pilots(pilot)
-        assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+        assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
         return pilot
 
     def submit(self, **values: object) -> rp.Task:
@@ -42,7 +42,7 @@ class Site:
         """Kill a pilot's agent, and wait until that is known."""
         (pid,) = [pid for pid, command in processes_with(pilot.pilot_sandbox).items() if 'rp_agent' in command]
         os.kill(pid, signal.SIGKILL)
-        assert pilot.wait(timeout=20) == rp.FAILED
+        assert pilot.wait(timeout=30) == rp.FAILED
 
     def go(self) -> None:
         """Let the tasks end."""
@@ -59,13 +59,13 @@ def test_tasks_go_to_the_pilot_that_is_left(site: Site) -> None:
     first, second = site.pilot(), site.pilot()
     tasks = [site.submit() for _ in range(4)]
     (stays,) = [site.submit(restartable=False, pilot=first.uid)]
-    site.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=20)
+    site.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=30)
     assert {task.attempts for task in tasks} == {1}
     lost = [task for task in tasks if task.pilot == first.uid]
     assert len(lost) == 2
     site.kill(first)
-    assert stays.wait(timeout=10) == rp.FAILED
-    wait_until(lambda: all(task.pilot == second.uid for task in tasks), 10)
+    assert stays.wait(timeout=30) == rp.FAILED
+    wait_until(lambda: all(task.pilot == second.uid for task in tasks), 30)
     site.go()
     assert set(site.tmgr.wait_tasks([task.uid for task in tasks], timeout=30)) == {rp.DONE}
     assert {task.stdout for task in tasks} == {f'{second.uid}\n'}
@@ -79,23 +79,23 @@ def test_tasks_go_to_the_pilot_that_is_left(site: Site) -> None:
 def test_tasks_wait_for_another_pilot(site: Site) -> None:
     task = site.submit()
     site.pilot_left = site.pilot()
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     site.kill(site.pilot_left)
     wait_until(lambda: task.pilot is None)
     assert task.state == rp.AGENT_EXECUTING
     site.go()
     site.pilot()
-    assert (task.wait(timeout=20), task.attempts) == (rp.DONE, 2)
+    assert (task.wait(timeout=30), task.attempts) == (rp.DONE, 2)
 
 
 def test_number_of_attempts_is_limited(site: Site) -> None:
     task = site.submit()
     for attempt in range(1, ATTEMPTS + 1):
         pilot = site.pilot()
-        wait_until(lambda pilot=pilot: processes_with(f'RP_TASK_SANDBOX={pilot.pilot_sandbox}/{task.uid}'), 20)
+        wait_until(lambda pilot=pilot: processes_with(f'RP_TASK_SANDBOX={pilot.pilot_sandbox}/{task.uid}'), 30)
         assert (task.pilot, task.attempts) == (pilot.uid, attempt)
         site.kill(pilot)
-    assert task.wait(timeout=10) == rp.FAILED
+    assert task.wait(timeout=30) == rp.FAILED
     assert task.attempts == ATTEMPTS
     assert 'SIGKILL' in task.exception
 
@@ -106,28 +106,28 @@ def test_task_without_a_pilot_left_fails(session: rp.Session, base: Path) -> Non
     pilot = site.pmgr.submit_pilots(pilot_description(base))
     site.tmgr.add_pilots(pilot)
     task = site.submit()
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     site.kill(pilot)
-    assert task.wait(timeout=10) == rp.FAILED
+    assert task.wait(timeout=30) == rp.FAILED
     assert 'no pilot is left' in task.exception
 
 
 def test_task_that_waits_for_another_pilot_can_be_cancelled(site: Site) -> None:
     task = site.submit()
     pilot = site.pilot()
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     site.kill(pilot)
     task.cancel()
-    assert task.wait(timeout=10) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
 
 
 def test_cancelled_pilot_takes_its_tasks_along(site: Site) -> None:
     """Nobody has asked for them to be started again."""
     first, _ = site.pilot(), site.pilot()
     task = site.submit(pilot=first.uid)
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     first.cancel()
-    assert task.wait(timeout=10) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
     assert task.attempts == 1
 
 
@@ -135,7 +135,7 @@ def test_files_are_brought_to_the_other_pilot(site: Site) -> None:
     (site.base / 'in').write_text('data')
     first, second = site.pilot(), site.pilot()
     tasks = [site.submit(input_staging=['in'], output_staging=[f'in > out.{number}']) for number in range(2)]
-    site.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=20)
+    site.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=30)
     site.kill(first)
     site.go()
     assert set(site.tmgr.wait_tasks(timeout=30)) == {rp.DONE}

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import pilot_description, processes_with, wait_until
+from ports import free_ports
 
 import radical.pilot as rp
 from rp_api.coordination import hub_access
@@ -43,17 +43,6 @@ def command(base: Path) -> Iterator[Command]:
 def start(command: Command, *options: str) -> str:
     """Start a hub; gives its URL."""
     return command('hub', 'start', *options).split()[0]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(('127.0.0.1', 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def kill(what: str, base: Path) -> None:
@@ -97,7 +86,7 @@ def test_the_service_and_the_hub_die_while_tasks_run(command: Command, base: Pat
         go = base / 'go'
         tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': [
             '-c', f'until [ -e {go} ]; do sleep 0.02; done']}) for _ in range(4)])
-        tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=20)
+        tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=30)
         kill('rp_api.coordination.service', base)
         kill('rp_api.coordination.hub', base)
         go.touch()
@@ -115,6 +104,18 @@ def test_reattach_to_a_served_session(command: Command, base: Path) -> None:
     with rp.Session(url, uid='one') as again:
         assert again.attached
         assert again.get_task_managers('tmgr.0000').wait_tasks() == [rp.DONE] * 20
+
+
+def test_attach_to_a_session_that_is_not_there(command: Command, base: Path) -> None:
+    """Nothing is made of a name that is wrong."""
+    url = start(command)
+    before = sorted(base.iterdir())
+    for uid in ('nope', '../nope'):
+        assert uid in command('session', 'attach', uid, '--hub', url, code=1)
+    assert 'sessions     0' in command('hub', 'status')
+    assert sorted(base.iterdir()) == before
+    where = str(hub_access.access_directory() / hub_access.short_name())
+    assert command('session', 'list', '--base', where) == 'no sessions\n'
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_failed_tasks_make_the_exit_code(base: Path, command: Command) -> None:
     leave('left')
     with rp.Session(uid='session') as session:
         session.get_task_managers('tmgr.0000').submit_tasks(
-            rp.TaskDescription({'executable': '/bin/false'})).wait(rp.FINAL, timeout=20)
+            rp.TaskDescription({'executable': '/bin/false'})).wait(rp.FINAL, timeout=30)
         (base / 'go').touch()
         session.close(terminate=False)
     assert f'tasks: {COUNT} DONE, 1 FAILED' in command('attach', 'session', '--wait', code=1)

@@ -45,7 +45,8 @@ def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch
     assert 'one is in use: open' in command('purge', 'one', code=1)
     session.close()
     (found,) = json.loads(command('list', '--json'))
-    assert (found['uid'], found['state'], sum(found['tasks'].values())) == ('one', 'closed', 2)
+    assert (found['uid'], found['state'], found['tasks']) == ('one', 'closed', {rp.DONE: 1, rp.FAILED: 1})
+    assert command('list').splitlines()[1].split()[3:] == ['closed', '1', '2', '1', '1', '0', '-']
     assert command('list', '--base', str(base)) == ''
     text = command('show', 'one', '--tasks', '--dburl', server.url)
     assert 'tasks    1 DONE, 1 FAILED' in text

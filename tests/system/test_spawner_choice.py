@@ -64,7 +64,7 @@ def test_shell(on: Callable[..., Run]) -> None:
 def test_simulated(on: Callable[..., Run]) -> None:
     """A thousand tasks that sleep side by side, on cores that do not exist, take hardly longer than one of them."""
     run = on(cores=1000, agent_spawner='SIMULATED', agent_config={'spawner': {'launch_model': {'seconds': 0.5}}})
-    assert run.pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE
+    assert run.pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
     started = time.monotonic()
     tasks = run.tmgr.submit_tasks(
         [rp.TaskDescription({'executable': 'sleep', 'arguments': ['1.5'], 'timeout': 3600.0})] * 1000)
@@ -86,5 +86,5 @@ def test_simulated(on: Callable[..., Run]) -> None:
 
 def test_an_unknown_spawner_fails_the_pilot_with_the_reason(on: Callable[..., Run]) -> None:
     run = on(agent_spawner='FLUX')
-    assert run.pilot.wait(timeout=20) == rp.FAILED
+    assert run.pilot.wait(timeout=30) == rp.FAILED
     assert "agent_spawner 'FLUX' is unknown, installed are NOOP, POPEN, SHELL, SIMULATED" in str(run.pilot.stderr)

@@ -246,7 +246,7 @@ def test_files_that_travel_together(shared: Run, client: Client) -> None:
     task = shared.one(executable='./in/single', input_staging=[
         copied(f'{client.name}/a', action=rp.TARBALL), copied(f'{client.name}/tree', 'in/tree', rp.TARBALL),
         copied(f'{client.name}/single', 'task:///in/', rp.TARBALL), f'{client.name}/a > plain'], pre_exec=['ls'])
-    task.wait(timeout=20)
+    task.wait(timeout=30)
     assert listing(task) == {'a', 'plain', 'in/single', *(f'in/{name}' for name in names)}
     assert (Path(task.sandbox) / 'a').read_text() == 'x' * 100000
     assert os.access(Path(task.sandbox) / 'in/single', os.X_OK)
@@ -273,7 +273,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == '/slow':
             self.asked.set()
-            self.go.wait(20)
+            self.go.wait(30)
         status, body = (200, b'from the web') if self.path in ('/file', '/slow') else (404, b'no such page')
         self.send_response(status)
         self.send_header('Content-Length', str(len(body)))
@@ -405,10 +405,10 @@ def test_output_of_cancelled_tasks(shared: Run, client: Client) -> None:
     task = shared.tmgr.submit_tasks(rp.TaskDescription(shell(
         'echo x > a; touch ready; sleep 100', stage_on_error=True, output_staging=[
             f'a > {client.name}/transferred', copied('a', f'client:///{client.name}/copied', rp.COPY)])))
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     wait_until((Path(task.sandbox) / 'ready').exists)
     task.cancel()
-    assert task.wait(timeout=20) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
     assert sorted(os.listdir(client.path)) == ['copied', 'transferred']
 
 
@@ -426,10 +426,10 @@ def test_output_of_tasks_that_are_cleaned_up(shared: Run, client: Client) -> Non
 def test_cancel_while_the_agent_stages(shared: Run, web: str) -> None:
     task = shared.tmgr.submit_tasks(rp.TaskDescription(shell(
         'touch ran', input_staging=[copied(f'{web}/slow', action=rp.DOWNLOAD)])))
-    assert Handler.asked.wait(20)
-    assert task.wait(rp.AGENT_STAGING_INPUT, timeout=20) == rp.AGENT_STAGING_INPUT
+    assert Handler.asked.wait(30)
+    assert task.wait(rp.AGENT_STAGING_INPUT, timeout=30) == rp.AGENT_STAGING_INPUT
     task.cancel()
-    assert task.wait(timeout=20) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
     Handler.go.set()
     assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
@@ -443,16 +443,16 @@ def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch
 
     def slow(*args: Any) -> list[str]:
         begun.set()
-        go.wait(20)
+        go.wait(30)
         return run(*args)
 
     monkeypatch.setattr(stager, 'run', slow)
     client.write('a')
     task = shared.tmgr.submit_tasks(rp.TaskDescription(shell('touch ran', input_staging=[f'{client.name}/a'])))
-    assert begun.wait(20)
+    assert begun.wait(30)
     assert task.state == rp.TMGR_STAGING_INPUT
     task.cancel()
-    assert task.wait(timeout=20) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
     go.set()
     assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
@@ -478,8 +478,8 @@ def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: st
     downloading, copying = run.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/true', 'input_staging': staging}) for staging in (
             [copied(f'{web}/slow', action=rp.DOWNLOAD)], ['a'])])
-    assert Handler.asked.wait(20)
-    assert begun.wait(20)
+    assert Handler.asked.wait(30)
+    assert begun.wait(30)
     run.session.close()
     assert not go.is_set()
     assert [downloading.state, copying.state, run.pilot.state] == [rp.CANCELED] * 3
@@ -542,7 +542,7 @@ def test_staging_of_pilot_descriptions(session: rp.Session, base: Path) -> None:
         output_staging=['result', 'deep', 'missing']))
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(rp.TaskDescription(shell('cd ..; cat a in/b deep/C > result')))
-    task.wait(timeout=20)
+    task.wait(timeout=30)
     done(task)
     with pytest.raises(StagingError, match=r'staging_output\.tgz'):
         pilot.stage_out()
@@ -560,8 +560,8 @@ def test_missing_input_of_a_pilot(session: rp.Session, base: Path) -> None:
     pilot = pmgr.submit_pilots(pilot_description(base, input_staging=['none']))
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
-    assert pilot.wait(timeout=20) == rp.FAILED
+    assert pilot.wait(timeout=30) == rp.FAILED
     assert f'{base}/none' in f'{pilot.exception}'
     assert 'No such file' in f'{pilot.exception}'
-    assert task.wait(timeout=20) == rp.FAILED
+    assert task.wait(timeout=30) == rp.FAILED
     assert f'{base}/none' in f'{task.exception}'

@@ -439,10 +439,10 @@ def test_program_is_found_on_the_path_of_the_task(shared: Run, tmp_path: Path) -
 
 @KINDS
 def test_timeout(shared: Run, way: dict[str, Any]) -> None:
-    (task,) = submit(shared, shell('echo begun; sleep 100; echo never', timeout=0.4, **way))
+    (task,) = submit(shared, shell('echo begun; sleep 100; echo never', timeout=1.5, **way))
     assert finish(shared, task) == [rp.CANCELED]
     assert 'timeout' in reason(task)
-    assert '0.4 s' in reason(task)
+    assert '1.5 s' in reason(task)
     assert task.stdout == 'begun\n'
 
 
@@ -495,7 +495,7 @@ def test_cancel_ends_the_whole_process_tree(shared: Run, tmp_path: Path) -> None
     script = tmp_path / 'tree.sh'
     script.write_text(TREE)
     (task,) = submit(shared, rp.TaskDescription({'executable': '/bin/sh', 'arguments': [script]}))
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     pids = pids_in(Path(task.sandbox) / 'pids', 6)
     task.cancel()
     assert finish(shared, task) == [rp.CANCELED]
@@ -504,7 +504,7 @@ def test_cancel_ends_the_whole_process_tree(shared: Run, tmp_path: Path) -> None
 
 def test_cancel_lets_the_task_clean_up(shared: Run) -> None:
     (task,) = submit(shared, shell('trap "echo cleaned up; exit 0" TERM; touch ready; while :; do sleep 0.05; done'))
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     wait_until((Path(task.sandbox) / 'ready').exists)
     task.cancel()
     assert finish(shared, task) == [rp.CANCELED]
@@ -515,16 +515,16 @@ def test_cancel_before_there_is_a_pilot(shared: Run) -> None:
     tmgr = rp.TaskManager(session=shared.session)
     task = tmgr.submit_tasks(shell('true'))
     task.cancel()
-    assert task.wait(timeout=20) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.CANCELED
     assert 'cancel' in reason(task)
     tmgr.close()
 
 
 def test_cancel_while_waiting_for_cores(shared: Run, gate: Gate) -> None:
     (running_task,) = submit(shared, gate.task(cores_per_rank=4))
-    running_task.wait(rp.AGENT_EXECUTING, timeout=20)
+    running_task.wait(rp.AGENT_EXECUTING, timeout=30)
     waiting, later = submit(shared, shell('true'), shell('true', cores_per_rank=2))
-    waiting.wait(rp.AGENT_SCHEDULING, timeout=20)
+    waiting.wait(rp.AGENT_SCHEDULING, timeout=30)
     waiting.cancel()
     assert finish(shared, waiting) == [rp.CANCELED]
     assert 'cancel' in reason(waiting)
@@ -536,11 +536,11 @@ def test_cancel_while_waiting_for_cores(shared: Run, gate: Gate) -> None:
 def test_cancel_right_after_submission(shared: Run, gate: Gate) -> None:
     """Wherever the cancellation meets the task, nothing has to end for it."""
     (running_task,) = submit(shared, gate.task(cores_per_rank=4))
-    running_task.wait(rp.AGENT_EXECUTING, timeout=20)
+    running_task.wait(rp.AGENT_EXECUTING, timeout=30)
     for _ in range(20):
         (task,) = submit(shared, shell('true'))
         task.cancel()
-        assert task.wait(timeout=10) == rp.CANCELED
+        assert task.wait(timeout=30) == rp.CANCELED
     tasks = submit(shared, *[shell('true') for _ in range(200)])
     shared.tmgr.cancel_tasks([task.uid for task in tasks])
     assert set(finish(shared, *tasks)) == {rp.CANCELED}
@@ -550,7 +550,7 @@ def test_cancel_right_after_submission(shared: Run, gate: Gate) -> None:
 
 def test_cancel_all(run: Run) -> None:
     tasks = submit(run, *[shell('sleep 100') for _ in range(8)])
-    run.tmgr.wait_tasks([task.uid for task in tasks[:4]], rp.AGENT_EXECUTING, timeout=20)
+    run.tmgr.wait_tasks([task.uid for task in tasks[:4]], rp.AGENT_EXECUTING, timeout=30)
     run.tmgr.cancel_tasks()
     assert finish(run, *tasks) == [rp.CANCELED] * 8
     assert run.one(executable='true').state == rp.DONE
@@ -622,7 +622,7 @@ def test_ranks_that_need_mpi_are_refused(shared: Run) -> None:
 def test_task_larger_than_the_pilot(shared: Run, gate: Gate, values: dict[str, Any]) -> None:
     """It fails at once, with the reason, also if the pilot is busy."""
     (busy,) = submit(shared, gate.task(cores_per_rank=4))
-    busy.wait(rp.AGENT_EXECUTING, timeout=20)
+    busy.wait(rp.AGENT_EXECUTING, timeout=30)
     task = shared.one(executable='true', **values)
     assert busy.state == rp.AGENT_EXECUTING
     said = reason(task)
@@ -670,11 +670,11 @@ def test_all_cores_are_used(shared: Run, gate: Gate) -> None:
 
 def test_priorities(shared: Run, gate: Gate, tmp_path: Path) -> None:
     (busy,) = submit(shared, gate.task(cores_per_rank=4))
-    busy.wait(rp.AGENT_EXECUTING, timeout=20)
+    busy.wait(rp.AGENT_EXECUTING, timeout=30)
     wanted = [0, 5, -3, 5, 1]
     tasks = submit(shared, *[shell(f'echo $RP_TASK_NAME >> {tmp_path}/order', cores_per_rank=4, priority=priority,
                                    name=f'{priority}') for priority in wanted])
-    shared.tmgr.wait_tasks([task.uid for task in tasks], rp.AGENT_SCHEDULING, timeout=20)
+    shared.tmgr.wait_tasks([task.uid for task in tasks], rp.AGENT_SCHEDULING, timeout=30)
     gate.open()
     succeed(shared, busy, *tasks)
     assert (tmp_path / 'order').read_text().split() == ['5', '5', '1', '0', '-3']
@@ -705,7 +705,7 @@ def test_tasks_share_gpus(shared: Run, gate: Gate, tmp_path: Path) -> None:
     """Four halves run at a time on two GPUs, a fifth has to wait."""
     values = {'gpus_per_rank': 0.5, 'gpu_type': rp.CUDA, 'cores_per_rank': 1}
     tasks = submit(shared, *[gate.task('echo $CUDA_VISIBLE_DEVICES', **values) for _ in range(4)])
-    shared.tmgr.wait_tasks([task.uid for task in tasks], rp.AGENT_EXECUTING, timeout=20)
+    shared.tmgr.wait_tasks([task.uid for task in tasks], rp.AGENT_EXECUTING, timeout=30)
     gate.open()
     succeed(shared, *tasks)
     assert Counter(gpu for task in tasks for gpu in gpus(task)) == {0: 2, 1: 2}

@@ -64,5 +64,5 @@ def test_tracing_can_be_switched_off(base: Path, monkeypatch: pytest.MonkeyPatch
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
             'resource': 'local.localhost', 'cores': 1, 'sandbox': str(base)})))
-        assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=30) == rp.DONE
     assert not list(base.rglob('*.prof'))

@@ -73,7 +73,7 @@ class Harness:
 
     def wait(self) -> None:
         self.executor.check()
-        timer = self.loop.call_later(30, self._too_late)
+        timer = self.loop.call_later(45, self._too_late)
         self.loop.run()
         timer.cancel()
         self.executor.check()
@@ -107,4 +107,4 @@ class Harness:
             self.loop.stop()
 
     def _too_late(self) -> None:
-        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within 30 s')
+        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within 45 s')

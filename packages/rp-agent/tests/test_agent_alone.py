@@ -102,6 +102,8 @@ def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
     with real(tmp_path, agent={'cleanup': True}) as (application, agent):
         application.submit(uids(4), **shell('echo $RP_TASK_ID; exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
+        said = agent.sandbox / uids(1)[0] / f'{uids(1)[0]}.out'
+        wait_until(lambda: said.read_text() == f'{uids(1)[0]}\n', 'the first task')
         application.kill_hub()
         agent.until_logged('the coordinator is lost')
         agent.signal(signal.SIGTERM)
@@ -116,7 +118,7 @@ def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
 
 
 def test_runtime_is_over_while_the_hub_is_away(tmp_path: Path) -> None:
-    with real(tmp_path, agent={'runtime': 3 / 60}) as (application, agent):
+    with real(tmp_path, agent={'runtime': 6 / 60}) as (application, agent):
         application.submit(uids(1), **shell('echo started; exec sleep 100'))
         application.until_state(uids(1), states.AGENT_EXECUTING)
         application.kill_hub()

@@ -161,7 +161,7 @@ def test_what_is_left_of_a_group(spared: bool, launched: LaunchLoop, null: int) 
     wait(launched)
     if spared:
         os.killpg(process.pid, signal.SIGKILL)   # which finds it
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 30
     while any(each.session == process.pid and each.alive for each in processes.process_table().values()):
         assert time.monotonic() < deadline, 'a process is left'
         time.sleep(0.005)

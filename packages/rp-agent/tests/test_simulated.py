@@ -210,7 +210,7 @@ def test_many_tasks_at_a_time(harness: SpawnerHarness, monkeypatch: pytest.Monke
     """They use no process, no descriptor and no turn of the loop while they run."""
     clock = Clock(harness, monkeypatch)
     before = os.listdir('/proc/self/fd')
-    tasks = [harness.task(f'task.{index:06d}', metadata={'duration': 3600 + index % 7}) for index in range(20_000)]
+    tasks = [harness.task(f'task.{index:06d}', metadata={'duration': 3600 + index % 7}) for index in range(5_000)]
     harness.loop.call_later(1, lambda: during.extend(os.listdir('/proc/self/fd')))
     during: list[str] = []
     harness.run(*tasks)

@@ -7,99 +7,17 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from parties import PATIENCE, Party
 
 from rp_api.coordination import hub, hub_file
 from rp_api.coordination.connect import Settings
-from rp_api.coordination.contract import BULK, Connection, Submission, Update
+from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.embedded import HubAddress, HubAgentConnection, HubClientConnection
 from rp_api.coordination.process import HubProcess
-from rp_api.mesh.loop import Loop
-
-PATIENCE = 30.0
-
-T = TypeVar('T')
-
-
-class Party:
-    """A loop in a thread, with one connection; what comes in is kept, and can be waited for."""
-
-    def __init__(self) -> None:
-        self.loop = Loop()
-        self.news: list[str] = []
-        self.connection: Any = None
-        self._changed = threading.Condition()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.loop.run()
-        except Exception as error:
-            self._error = error
-            self.note('the loop failed')
-
-    def do(self, function: Callable[..., T], *args: Any) -> T:
-        """The result of a call in the loop's thread."""
-        future: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                future.set_result(function(*args))
-            except Exception as error:
-                future.set_exception(error)
-
-        self.loop.call_soon(call)
-        return future.result(PATIENCE)
-
-    def note(self, news: str) -> None:
-        """Remember that something happened, and look whether somebody waits for it."""
-        with self._changed:
-            self.news.append(news)
-            self._changed.notify_all()
-
-    def until(self, reached: Callable[[], object]) -> None:
-        """Wait until this is so; it is looked at whenever something happens."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._error or reached(), PATIENCE):
-                raise AssertionError(f'waited in vain; seen: {self.news[-20:]}')
-        if self._error:
-            raise self._error
-
-    def until_news(self, news: str) -> None:
-        """Wait until this has happened."""
-        self.until(lambda: news in self.news)
-
-    def until_settled(self) -> None:
-        """Wait until the hub has everything that was sent."""
-        self.until(lambda: self.connection.settled)
-
-    def until_stopped(self) -> None:
-        """Wait until the loop has ended, which was told to."""
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
-
-    def attach(self, connection: Connection) -> None:
-        """Keep what a connection reports."""
-        self.connection = connection
-        connection.on_lost = lambda how: self.note('lost')
-        connection.on_found = lambda: self.note('found')
-        connection.on_refused = lambda reason: self.note(f'refused: {reason}')
-        connection.on_room = lambda: self.note('room')
-
-    def close(self) -> None:
-        """Say goodbye and end the thread."""
-        if self._thread.is_alive():
-            if self.connection is not None:
-                self.do(self.connection.close)
-            self.loop.stop()
-            self._thread.join(PATIENCE)
-        self.loop.close()
-        assert not self._thread.is_alive()
 
 
 class Client(Party):
@@ -145,7 +63,6 @@ class Agent(Party):
         self.agent = agent
         self.tasks: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
-        self.order: list[str] = []
         self.on_tasks: Callable[[list[str]], None] = lambda uids: None
         self.do(self._connect, address)
 

@@ -19,7 +19,7 @@ from rp_api.mesh.codec import pack
 from rp_api.mesh.flow import Backlog, Inflow, Outflow, deal
 from rp_api.mesh.loop import Loop
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 def bodies(*numbers: int) -> list[bytes]:

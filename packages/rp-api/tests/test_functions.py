@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rp_api import functions
@@ -117,6 +117,7 @@ plain = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.
                      lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
+@settings(max_examples=40)
 @given(plain)
 def test_objects_come_back(obj: Any) -> None:
     assert functions.deserialize_obj(functions.serialize_obj(obj)) == obj
@@ -125,6 +126,7 @@ def test_objects_come_back(obj: Any) -> None:
     assert functions.deserialize_bson(text) == obj
 
 
+@settings(max_examples=40)
 @given(st.lists(plain, max_size=3), st.dictionaries(st.text(), plain, max_size=3))
 def test_any_arguments_come_back_through_the_decorator(args: list[Any], kwargs: dict[str, Any]) -> None:
     assert call(PythonTask.pythontask(collect)(*args, **kwargs)) == (tuple(args), kwargs)

@@ -135,8 +135,9 @@ def test_nothing_is_lost_when_the_hub_is_killed_again_and_again(site: Site) -> N
     assert first_seen(agent.order) == expected
     assert set(client.states().values()) == {states.TMGR_STAGING_OUTPUT_PENDING}
     assert all(update.info == {'exit_code': 0} for update in client.tasks)
-    for party in (client, agent):
-        assert party.news.count('lost') == party.news.count('found') == 3
+    for party in (client, agent):   # who was still looking for the hub when it was killed again lost it less often
+        assert 1 <= party.news.count('lost') <= 3
+        party.until(lambda party=party: party.news.count('lost') == party.news.count('found'))
     client.until_settled()
     agent.until_settled()
 
@@ -518,7 +519,7 @@ def lost_client(directory: Path, monkeypatch: pytest.MonkeyPatch, orphan_timeout
     """A client elsewhere of a hub in this process; at the end, it is not heard any more, and the hub has ended."""
     monkeypatch.setattr(embedded, 'host_id', lambda: 'elsewhere')
     monkeypatch.setattr(embedded, 'PING', 0.05)
-    with HubHere(directory, lease=0.5, orphan_timeout=orphan_timeout) as here:
+    with HubHere(directory, lease=1.5, orphan_timeout=orphan_timeout) as here:
         client = Client(here.address)
         try:
             yield client

@@ -10,7 +10,7 @@ import pytest
 from hub_support import Client, MakeSite, Party, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import embedded
+from rp_api.coordination import embedded, sessions
 from rp_api.coordination.contract import Page
 from rp_api.mesh import codec
 
@@ -124,6 +124,18 @@ def test_what_a_new_client_asks_for(site: Site, kind: str) -> None:
     else:
         lose_what_goes(second, kind)
     assert known_to(second) == uids(2000)
+
+
+@pytest.mark.parametrize('operation', ['bye', 'ping', 'hello'])
+def test_the_goodbye_of_the_client(site: Site, operation: str) -> None:
+    client = site.client()
+    client.do(client.connection.insert_pilots, {'p': {}})
+    lose_what_goes(client, operation, 2)
+    client.do(client.connection.finish, lambda: client.note('finished'))
+    client.until_news('finished')
+    client.close()
+    assert site.until_ended() == 0
+    assert sessions.summary(site.directory).state == sessions.CLOSED
 
 
 def known_to(client: Client) -> list[str]:

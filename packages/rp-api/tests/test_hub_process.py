@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub_support import PATIENCE, Client, Party
 
+from rp_api.coordination import process, sessions
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.process import HubProcess
@@ -63,6 +70,14 @@ class Owner(Party):
         self.hub.stop(0)
         self.connection.close()
         self.close()
+
+    def finish(self) -> None:
+        """End the session, and wait until that is accepted."""
+        self.do(self.hub.ending)
+        self.do(self.connection.finish, lambda: self.note('finished'))
+        self.until_news('finished')
+        self.close()
+        self.hub.stop(PATIENCE)
 
     def end(self) -> None:
         """End the session."""
@@ -127,6 +142,100 @@ def test_hub_that_was_found_is_started_again(tmp_path: Path, owner: Owner, times
         assert second.known() == ['pilot.0000', 'pilot.0001']
     finally:
         second.end()
+
+
+@pytest.mark.parametrize('found', [False, True])
+def test_hub_that_is_told_the_end_is_not_started_again(tmp_path: Path, owner: Owner, found: bool) -> None:
+    if found:
+        owner.leave()
+        owner = Owner(tmp_path)
+    owner.insert('pilot.0000')
+    pid = owner.hub.pid
+    owner.finish()
+    assert owner.hub.pid == pid
+    assert sessions.summary(tmp_path).state == sessions.CLOSED
+    assert not config(tmp_path).exists()
+
+
+@pytest.mark.parametrize('found', [False, True])
+def test_hub_that_dies_before_it_has_heard_the_end_is_started_again(tmp_path: Path, owner: Owner, found: bool) -> None:
+    """Otherwise the session would stay open."""
+    if found:
+        owner.leave()
+        owner = Owner(tmp_path)
+    owner.insert('pilot.0000')
+    os.kill(owner.hub.pid, signal.SIGSTOP)
+    os.kill(owner.hub.pid, signal.SIGKILL)
+    owner.finish()
+    assert sessions.summary(tmp_path).state == sessions.CLOSED
+    assert not config(tmp_path).exists()
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The next hubs that are started can write nothing but a little log; afterwards, those that live can."""
+    limited = ('import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY)); '
+               'from rp_api.coordination.hub import main; raise SystemExit(main())')
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        return process
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.subprocess, 'Popen', start)
+        patch.setattr(process, 'python_program', lambda module: [sys.executable, '-c', limited])
+        yield
+    for pid in started:
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_hub_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = HubProcess('session', tmp_path, Settings())
+    with full_disk(monkeypatch), pytest.raises(CoordinationError, match=r'start: .*/hub.db cannot be written: '):
+        hub.start()
+    assert not Path(hub.address.endpoint.removeprefix('ipc://')).parent.exists()
+
+
+def test_session_on_a_full_disk_is_not_attached(tmp_path: Path, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner.insert('pilot.0000')
+    owner.vanish()
+    hub = HubProcess('session', tmp_path, Settings())
+    with full_disk(monkeypatch), pytest.raises(CoordinationError, match=r'start: .*/hub.db cannot be written: '):
+        hub.start()
+    second = Owner(tmp_path)
+    try:
+        assert second.known() == ['pilot.0000']
+    finally:
+        second.end()
+
+
+def test_hub_that_is_started_again_waits_for_room(tmp_path: Path, owner: Owner,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    owner.insert('pilot.0000')
+    monkeypatch.setattr(owner.connection, '_on_welcome', lambda hub, go=owner.connection._on_welcome: (
+        go(hub), owner.note('welcome')))
+    with full_disk(monkeypatch):
+        pid = owner.hub.pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: 'nobody is served until it can' in (tmp_path / 'hub.log').read_text())
+        owner.do(owner.connection.insert_pilots, {'pilot.0001': {}})
+        assert owner.hub.pid != pid
+        assert 'welcome' not in owner.news
+    owner.until_settled()
+    assert owner.known() == ['pilot.0000', 'pilot.0001']
+    owner.end()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for what nobody tells."""
+    deadline = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_hub_that_dies_before_it_has_answered(tmp_path: Path, owner: Owner) -> None:

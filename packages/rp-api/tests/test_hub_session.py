@@ -19,6 +19,7 @@ from rp_api import states
 from rp_api.coordination import embedded
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Page, Update
 from rp_api.mesh import codec
+from rp_profiling.catalogue import event
 from rp_profiling.profile import read_profile
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.fault]
@@ -129,7 +130,8 @@ def test_what_a_pilot_tells_about_tasks_that_it_gave_up_is_refused_with_a_trace(
     client.until(lambda: len(client.states()) == 2)
     assert sorted(client.tasks) == [Update('a', LEFT, {'exit_code': 0}), Update('b', LEFT, {'exit_code': 1})]
     profile = read_profile(site.directory / 'hub.prof')
-    assert [(event.uid, event.msg) for event in profile if event.event == 'update_refused'] == [('a', 'p0')]
+    assert [(row.uid, row.msg) for row in profile if row.event == 'update_refused'] == [('a', 'p0')]
+    assert event('Coordination', 'update_refused').profiles[0] == 'hub.prof'
 
 
 def test_an_agent_speaks_for_its_own_pilot_only(site: Site, client: Client) -> None:
@@ -394,7 +396,7 @@ def test_an_agent_that_is_silent_for_longer_than_its_lease_is_lost_and_dismissed
 
 def test_a_pilot_whose_agent_does_not_come_back_to_a_new_hub_is_lost(
         make_site: MakeSite, victims: list[Victim]) -> None:
-    site = make_site(lease=1.0).start()
+    site = make_site(lease=3.0).start()
     client = site.client()
     client.do(client.connection.insert_pilots, {'p0': {}, 'p1': {}})
     client.until_settled()
@@ -408,7 +410,7 @@ def test_a_pilot_whose_agent_does_not_come_back_to_a_new_hub_is_lost(
     site.start()
     client.until(lambda: len(client.pilots) == 3)
     assert client.pilots[2].uid == 'p0'
-    assert client.pilots[2].info == {'exception': 'the agent of p0 was silent for longer than its lease of 1 s'}
+    assert client.pilots[2].info == {'exception': 'the agent of p0 was silent for longer than its lease of 3 s'}
 
 
 def test_a_new_process_takes_the_place_of_an_agent(site: Site, client: Client) -> None:

@@ -19,7 +19,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import keys
 from rp_api.mesh.loop import Loop
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 REFUSALS = (zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
             | zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
 

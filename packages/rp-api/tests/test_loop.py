@@ -89,7 +89,7 @@ def test_calls_from_other_threads_wake_the_loop_and_run_in_its_thread(loop: Loop
             loop.stop()
 
     def ask(source: int) -> None:
-        assert running.wait(10)
+        assert running.wait(30)
         for number in range(100):
             loop.call_soon(note, source, number)
 
@@ -110,7 +110,7 @@ def test_a_sleeping_loop_is_woken(loop: Loop) -> None:
     def ask() -> None:
         for _ in range(200):
             loop.call_soon(answered.release)
-            assert answered.acquire(timeout=10)
+            assert answered.acquire(timeout=30)
         loop.stop()
 
     helper = in_thread(ask)
@@ -385,7 +385,7 @@ def test_stop_from_another_thread_ends_a_sleeping_loop(loop: Loop) -> None:
     running = threading.Event()
 
     def stop() -> None:
-        assert running.wait(10)
+        assert running.wait(30)
         loop.stop()
 
     helper = in_thread(stop)
@@ -440,7 +440,7 @@ def test_a_loop_is_not_closed_while_it_is_being_woken(monkeypatch: pytest.Monkey
             errors.append(error)
 
     def close() -> None:
-        assert waking.wait(10)
+        assert waking.wait(30)
         loop.close()
         closed.set()
 

@@ -11,7 +11,7 @@ import pytest
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import THREADS, Helpers
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @pytest.fixture

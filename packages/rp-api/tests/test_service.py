@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -283,7 +284,7 @@ def test_another_server_is_not_trusted(hub: Hub) -> None:
     hub.start()
     access = replace(hub.access, server=keys.generate().public.decode())
     with pytest.raises(CoordinationError, match='is not the hub of the access file'):
-        ask(access, hub.url, 'status', timeout=1)
+        ask(access, hub.url, 'status', timeout=2)
 
 
 def test_where_nothing_listens(hub: Hub) -> None:
@@ -311,7 +312,7 @@ def test_what_is_not_a_request_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPa
     for request in map(codec.pack, ([], [1], 'text', [1, 2, 'status'], [None, 2, 'status', {}])):
         monkeypatch.setattr(hub_request.codec, 'pack', lambda _, data=request: data)
         with pytest.raises(CoordinationError, match='did not answer'):
-            ask(hub.access, hub.url, 'status', timeout=0.3)
+            ask(hub.access, hub.url, 'status', timeout=1)
         monkeypatch.undo()
         monkeypatch.setenv('RADICAL_BASE', str(hub.directory.parent))
     for operation, arguments in (('nope', {}), ('open', {}), ('open', {'session': 1, 'orphan_timeout': 0, 'lease': 1}),
@@ -356,10 +357,17 @@ def test_one_hub_per_directory(hub: Hub) -> None:
     assert hub.ask('status')['pid'] == hub.pid
 
 
+def a_free_port() -> int:
+    """A port at which nobody listens, and that the system does not give to anybody."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(('127.0.0.1', port))
+            return port
+
+
 def test_ports_of_sessions(hub: Hub) -> None:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port = probe.getsockname()[1]
+    port = a_free_port()
     hub.start(ports=[port, port])
     assert hub.session('one').endpoint == f'tcp://127.0.0.1:{port}'
     with pytest.raises(CoordinationError, match=f'no port is free for another session: all of {port}-{port}'):

@@ -15,7 +15,7 @@ from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
 
 pytestmark = pytest.mark.timeout(30)
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -223,5 +223,5 @@ def test_bulks_have_to_be_asked_for(monkeypatch: pytest.MonkeyPatch, value: str 
 def test_the_thread_does_not_keep_the_application_alive() -> None:
     """An application that forgets to close its session can still end."""
     program = ('import threading\nfrom rp_client.callbacks import Dispatcher\nready = threading.Event()\n'
-               'Dispatcher("x").call(ready.set)\nassert ready.wait(10)\n')
+               'Dispatcher("x").call(ready.set)\nassert ready.wait(30)\n')
     assert subprocess.run([sys.executable, '-c', program], timeout=PATIENCE).returncode == 0

@@ -155,6 +155,6 @@ def test_of_several_sessions_of_one_uid_the_last_one_counts() -> None:
 
 def test_what_a_database_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stores._uniform({'uid': 's', 'collection': 'c', 'state': 'closed', 'created': 5.0, 'pid': 1, 'host': 'h',
-                            'pilots': 2, 'tasks': 0}) == {
+                            'pilots': {'DONE': 2}, 'tasks': {}}) == {
         'uid': 's', 'where': 'c', 'created': 5.0, 'closed': 5.0, 'state': 'closed',
-        'application': {'pid': 1, 'host': 'h'}, 'pilots': {'': 2}, 'tasks': {}, 'size': None}
+        'application': {'pid': 1, 'host': 'h'}, 'pilots': {'DONE': 2}, 'tasks': {}, 'size': None}

@@ -27,7 +27,7 @@ from rp_client.launcher.component import Launch, PilotLaunching
 from rp_client.launcher.local import LocalLauncher
 from rp_client.pilot import Pilot
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 SESSION = f'session.of.tests.{os.getpid()}'
 
 # the program: it does what its configuration says, and can tell that it has begun

@@ -195,7 +195,7 @@ class Terminal:
     def close(self) -> None:
         if not self.stream.closed:
             self.stream.close()
-            self._thread.join(20)
+            self._thread.join(30)
             assert not self._thread.is_alive()
             os.close(self._far)
 
@@ -222,7 +222,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 def assert_ended(threads: set[threading.Thread]) -> None:
     """Fail if one of these threads does not end by itself."""
     for thread in threads:
-        thread.join(20)
+        thread.join(30)
         assert not thread.is_alive()
 
 

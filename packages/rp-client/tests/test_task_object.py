@@ -67,11 +67,6 @@ def test_only_what_was_set_travels() -> None:
     assert a_task('task.1', ranks=1, cores_per_rank=2).sparse() == {'executable': '/bin/true', 'cores_per_rank': 2}
 
 
-@pytest.mark.parametrize('pilot', ['', 'pilot.0003'])
-def test_wanted_pilot(pilot: str) -> None:
-    assert a_task(pilot=pilot).wanted_pilot == pilot
-
-
 def test_result() -> None:
     task = a_task()
     task._learn(RESULT)

@@ -16,7 +16,7 @@ from rp_client.tracker import Change, Tracker
 
 pytestmark = pytest.mark.timeout(30)
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]
 
 

@@ -15,7 +15,7 @@ from rp_client.waiting import Board
 
 pytestmark = pytest.mark.timeout(30)
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @dataclass
