@@ -16,7 +16,8 @@ import radical.pilot as rp
 from rp_api import constants, parts, resources, states
 
 STUB = Path(rp.__file__).with_suffix('.pyi')
-SUBMODULES = ['constants', 'pilot_description', 'staging_directives', 'states', 'task_description', 'utils']
+SUBMODULES = ['constants', 'pilot_description', 'raptor', 'raptor_tasks', 'staging_directives', 'states',
+              'task_description', 'utils']
 
 
 def python(code: str, **environ: str) -> str:

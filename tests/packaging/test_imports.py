@@ -17,11 +17,14 @@ PACKAGES = sorted(OURS - {'radical'})
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
     {'errors', 'constants', 'record', 'processes', 'host'},
-    {'states', 'resources', 'functions', 'parts'},
+    {'states', 'resources', 'functions', 'parts', 'blobs'},
+    {'values'},
     {'staging'},
     {'description'},
     {'platforms'},
     {'mesh'},
+    {'raptor_link'},
+    {'raptor_defaults'},
     {'coordination'},
     {'component'},
 )

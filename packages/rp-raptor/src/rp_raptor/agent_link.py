@@ -1,0 +1,102 @@
+"""A master's connection to the agent; see `rp_api.raptor_link` for what is said."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zmq
+
+from rp_api import raptor_link
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
+from rp_api.mesh.connection import Connection, arrivals
+from rp_api.mesh.keys import Tally
+from rp_api.mesh.loop import Loop
+from rp_api.raptor_link import Access
+
+PATIENCE = 60.0
+"""Seconds without a connection to the agent after which it counts as gone."""
+
+_log = logging.getLogger('radical.pilot.raptor')
+
+
+class Boss(Protocol):
+    """Who does what the agent wants."""
+
+    def on_tasks(self, tasks: list[dict[str, Any]]) -> None:
+        """Tasks that were asked for."""
+
+    def on_cancel(self, uids: list[str]) -> None:
+        """Tasks that are not wanted any more."""
+
+    def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
+        """What the agent has made of a task that was submitted."""
+
+    def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Somebody wants something done."""
+
+    def on_stop(self) -> None:
+        """The master shall end."""
+
+    def on_agent_lost(self, reason: str) -> None:
+        """The agent is gone."""
+
+
+class AgentLink:
+    """Speaks with the agent at `access`; `for_applications` is what applications are told. For the loop's thread."""
+
+    def __init__(self, loop: Loop, context: zmq.Context[Any], access: Access, uid: str, for_applications: Access,
+                 boss: Boss) -> None:
+        self._loop = loop
+        self._hello = 'hello', uid, os.getpid(), for_applications.as_dict()
+        self._boss = boss
+        self._malformed = Tally('malformed message of the agent dropped')
+        self._handlers: dict[str, Callable[..., object]] = {
+            'welcome': self._nothing, 'tasks': boss.on_tasks, 'cancel': boss.on_cancel, 'stop': boss.on_stop,
+            'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
+        self._timer = loop.call_later(PATIENCE, self._give_up)
+        self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
+                                      self._receive, self._connected, boss.on_agent_lost, self._disconnected)
+        self._connection.socket.sndhwm = 0   # what there is to say is bounded by what the agent has given
+        self._connection.socket.routing_id = uid.encode()   # the agent knows it again after a reconnection
+        self._connection.open()
+        self._known = False
+        self.send(*self._hello)   # before anything else
+
+    def send(self, *message: Any) -> None:
+        """Send a message."""
+        self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
+
+    def close(self, linger: float) -> None:
+        """Say goodbye, and leave; what was said is sent within so many seconds."""
+        self._timer.cancel()
+        self.send('bye')
+        self._connection.close(linger)
+
+    def _connected(self) -> None:
+        self._timer.cancel()
+        if self._known:   # the agent may have missed something
+            self.send(*self._hello)
+        self._known = True
+
+    def _disconnected(self) -> None:
+        self._timer.cancel()
+        self._timer = self._loop.call_later(PATIENCE, self._give_up)
+
+    def _give_up(self) -> None:
+        self._boss.on_agent_lost(f'there is no connection to it for {PATIENCE:.0f} s')
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._connection.socket):
+            try:
+                operation, arguments = raptor_link.from_agent(b''.join(frames))
+            except CoordinationError as error:
+                self._malformed.add(error)
+            else:
+                self._handlers[operation](*arguments)
+
+    def _nothing(self, _: object) -> None:
+        """The agent knows this master."""

@@ -1,0 +1,165 @@
+"""What a call puts out and how it ends, and what is around it: streams, environment, working directory.
+
+The streams of the process are replaced once by ones that look up whose call writes: asynchronous calls run side by
+side in one thread. What other processes write, or C code that goes past Python, is not captured.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TextIO
+
+from rp_raptor.errors import CallCanceled, CallTimeout
+
+KEPT = 64 << 10
+"""Characters of each stream that a result has: the last ones."""
+
+_Texts = tuple[io.StringIO, io.StringIO]
+_texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
+
+
+class Outcome(NamedTuple):
+    """What a dispatcher gives: output, exit code (0 for success), value, and the exception with its traceback.
+
+    It can be awaited, too, for dispatchers that expect the ones of their base class to be coroutines.
+    """
+
+    stdout: str | None
+    stderr: str | None
+    exit_code: int
+    value: Any
+    exception: tuple[str | None, str | None]
+
+    def __await__(self) -> Generator[None, None, Outcome]:
+        yield from ()
+        return self
+
+
+def goes_on(value: object) -> bool:
+    """Whether a function has not run yet, as it is asynchronous; other things that could be awaited are values."""
+    return hasattr(type(value), '__await__') and isinstance(value, Coroutine)
+
+
+def captured(func: Callable[..., Any], args: Sequence[Any],
+             kwargs: Mapping[str, Any]) -> Outcome | Coroutine[Any, Any, Outcome]:
+    """The outcome of calling the function; a coroutine that gives it, if the function is asynchronous."""
+    texts = io.StringIO(), io.StringIO()
+    token = _texts.set(texts)
+    try:
+        value = func(*args, **kwargs)
+    except (CallTimeout, CallCanceled):
+        raise
+    except BaseException as error:   # also SystemExit: it ends the call, and not the rank
+        return failure(error, texts)
+    finally:
+        _texts.reset(token)
+    if goes_on(value):
+        return _captured_later(value, texts)
+    return Outcome(tail(texts[0].getvalue()), tail(texts[1].getvalue()), 0, value, (None, None))
+
+
+async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
+    from asyncio import CancelledError
+
+    token = _texts.set(texts)
+    try:
+        value = await call
+    except CancelledError:
+        raise
+    except BaseException as error:
+        return failure(error, texts)
+    finally:
+        _texts.reset(token)
+    return Outcome(tail(texts[0].getvalue()), tail(texts[1].getvalue()), 0, value, (None, None))
+
+
+def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
+    """The outcome of a call that has raised something; the traceback starts in the function itself."""
+    out, err = (tail(text.getvalue()) for text in texts) if texts else ('', '')
+    code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
+    try:
+        text = repr(error)
+    except Exception:
+        text = f'{type(error).__name__} (it cannot be shown)'
+    return Outcome(out, err, code, None, (text, traceback_of(error)))
+
+
+def traceback_of(error: BaseException) -> str:
+    """The text of the traceback, without what is our own at its start."""
+    start = error.__traceback__
+    while start is not None and start.tb_frame.f_globals.get('__package__') == __package__:
+        start = start.tb_next
+    return ''.join(traceback.format_exception(type(error), error, start))
+
+
+def tail(text: str) -> str:
+    """The end of what was put out, as much as a result has."""
+    return text if len(text) <= KEPT else text[-KEPT:]
+
+
+@contextmanager
+def surroundings(variables: Mapping[str, str], directory: str) -> Generator[None, None, None]:
+    """Environment variables and, if there is one, the working directory for a call; as before afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    place = os.getcwd() if directory else ''
+    try:
+        os.environ.update(variables)
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+            os.chdir(directory)
+        yield
+    finally:
+        if place:
+            os.chdir(place)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def replace_streams() -> None:
+    """Have what calls write to `sys.stdout` and `sys.stderr` kept apart from now on."""
+    if not isinstance(sys.stdout, _Stream):
+        sys.stdout = _Stream(0, sys.stdout)
+        sys.stderr = _Stream(1, sys.stderr)
+
+
+class _Stream(io.TextIOBase):
+    """Writes to the text of the call that it is used in, outside of calls to the original stream."""
+
+    def __init__(self, which: int, original: TextIO) -> None:
+        self._which = which
+        self._original = original
+
+    def write(self, text: str) -> int:
+        texts = _texts.get()
+        return (texts[self._which] if texts else self._original).write(text)
+
+    def flush(self) -> None:
+        if not self._original.closed:
+            self._original.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._original.fileno()
+
+    @property
+    def buffer(self) -> Any:
+        return self._original.buffer
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._original.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self._original.errors

@@ -1,0 +1,67 @@
+"""The programs `radical-pilot-raptor-master FILE CLASS` and `radical-pilot-raptor-worker FILE CLASS RAPTOR_ID`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from rp_api import parts
+from rp_api.errors import PilotError
+
+MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
+
+
+def master(arguments: Sequence[str] | None = None) -> int:
+    """Run a master until it is stopped; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 2:
+        print(MASTER_USAGE, file=sys.stderr)
+        return 2
+    from rp_raptor.loading import load_class
+    from rp_raptor.master import Master
+
+    _start_log()
+    try:
+        parts.check_upstream()
+        raptor = load_class(arguments[0], arguments[1], Master)()
+        try:
+            raptor.start()
+            raptor.join()
+        finally:
+            raptor.stop()
+            raptor.join()
+    except PilotError as error:
+        print(f'radical-pilot-raptor-master: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def worker(arguments: Sequence[str] | None = None) -> int:
+    """Run a worker until it is stopped; the exit code."""
+    from rp_raptor.manager import main
+
+    _start_log()
+    return main(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of both: `python -m rp_raptor.cli master|worker ...`."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    program = {'master': master, 'worker': worker}.get(arguments[0] if arguments else '')
+    if program is None:
+        print('usage: python -m rp_raptor.cli master FILE CLASS | worker FILE CLASS RAPTOR_ID', file=sys.stderr)
+        return 2
+    return program(arguments[1:])
+
+
+def _start_log() -> None:
+    """Write a log to standard error, of the level that RADICAL_PILOT_LOG_LVL asks for (warnings by default)."""
+    level = logging.getLevelName(os.environ.get('RADICAL_PILOT_LOG_LVL', '').upper().partition('_')[0])
+    logging.basicConfig(format='%(asctime)s %(levelname)s %(name)s %(message)s',
+                        level=level if isinstance(level, int) else logging.WARNING)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

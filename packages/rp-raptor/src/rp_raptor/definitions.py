@@ -1,0 +1,57 @@
+"""Functions of an executor on their way to the workers.
+
+A function that is used again is defined at the masters once, and calls refer to it. A definition stays for as long as
+the executor does. Lambdas made in a loop must not pile up, and a closure or an object may have changed since: such
+functions travel with each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from rp_api.functions import deserialize_obj
+from rp_raptor import communicators
+from rp_raptor.payload import define, encode_call
+
+
+class Definitions:
+    """Turns calls of any functions into payloads; `tell(fid, blob)` makes a definition known before it is used."""
+
+    def __init__(self, tell: Callable[[bytes, bytes], object]) -> None:
+        self._tell = tell
+        self._told: set[bytes] = set()
+        self._seen: WeakKeyDictionary[FunctionType, bytes | None] = WeakKeyDictionary()
+
+    def encode(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """A call; SerializationError if the function or an argument cannot travel, TypeError if it is no function."""
+        if not isinstance(func, FunctionType) or func.__closure__:
+            return self._along(func, args, kwargs)
+        if func not in self._seen:
+            self._seen[func] = None
+            return self._along(func, args, kwargs)
+        fid = self._seen[func]
+        if fid is None:
+            fid = self._seen[func] = self.define(func)
+        return encode_call(fid, args, kwargs or None)
+
+    def define(self, func: Callable[..., Any]) -> bytes:
+        """The identifier of a function, which the masters have heard of."""
+        fid, blob = define(func)
+        if fid not in self._told:
+            self._told.add(fid)
+            self._tell(fid, blob)
+        return fid
+
+    def _along(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        return encode_call(self.define(call_along), (define(func)[1], args, kwargs))
+
+
+def call_along(*given: Any) -> Any:
+    """Call a function that has come with the call, on the worker, which may put a communicator first."""
+    *comm, blob, args, kwargs = given
+    for each in comm:
+        args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)
+    return deserialize_obj(blob)(*args, **kwargs)

@@ -1,0 +1,70 @@
+"""Programs and shell commands that calls run: as children of the rank, in its session, each in a group of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+from rp_api import processes
+from rp_raptor.capture import KEPT, Outcome, failure, tail
+from rp_raptor.mpi_launch import without_job
+
+# it makes what a program leaves behind easier to find; the manager looks through the session of a dead rank anyway
+_OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11) else {}
+
+
+def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str) -> Outcome:
+    """What becomes of a program in the working directory; `$` in its arguments is expanded by a shell.
+
+    What it puts out goes to the files that are named, too.
+    """
+    words = [executable, *map(str, arguments)]
+    if any('$' in word or '`' in word for word in words):
+        return run_command(' '.join(map(_quoted, words)), stdout, stderr)
+    return _run(words, stdout, stderr)
+
+
+def run_command(command: str, stdout: str, stderr: str) -> Outcome:
+    """What becomes of a shell command in the working directory."""
+    return _run(['/bin/sh', '-c', command], stdout, stderr)
+
+
+def _run(argv: list[str], stdout: str, stderr: str) -> Outcome:
+    try:
+        with _opened(stdout) as out, _opened(stderr) as err:
+            code = _code(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                          env=without_job(os.environ), **_OWN_GROUP))
+            return Outcome(_end(out), _end(err), code, None, (None, None))
+    except OSError as error:   # there is no such program, or no room
+        return failure(RuntimeError(f'cannot run {argv[0]}: {error.strerror}'))
+
+
+def _code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code; whatever interrupts the wait for it ends all that was started."""
+    try:
+        return process.wait()
+    except BaseException:
+        processes.kill_tree([process.pid], signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def _opened(name: str) -> IO[bytes]:
+    """The file of that name, or one without a name."""
+    return open(name, 'w+b') if name else tempfile.TemporaryFile(dir='.')
+
+
+def _end(file: IO[Any]) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - KEPT))
+    return tail(file.read().decode(errors='replace'))
+
+
+def _quoted(word: str) -> str:
+    return '"' + re.sub(r'(["\\])', r'\\\1', word) + '"'

@@ -1,0 +1,59 @@
+"""What a worker's manager is told by the environment that the agent started it with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rp_api.errors import CoordinationError
+from rp_api.raptor_link import SLOTS, master_file
+
+_GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The worker: its uid, its ranks, and where its master's file is. `devices` has the GPUs of each rank."""
+
+    uid: str
+    master: str
+    master_path: str
+    ranks: int
+    cores_per_rank: int
+    devices: list[list[str]]
+    device_variable: str
+
+    @classmethod
+    def of(cls, master: str, environ: Mapping[str, str]) -> Surroundings:
+        """What the environment says; CoordinationError if it is not that of a task."""
+        try:
+            uid, sandbox = environ['RP_TASK_ID'], environ['RP_PILOT_SANDBOX']
+        except KeyError as error:
+            raise CoordinationError(f'a worker is a task of a pilot: {error.args[0]} is not set') from error
+        ranks = _number(environ, 'RP_RANKS')
+        devices = _devices(environ, ranks)
+        variable = next((name for name in _GPU_VARIABLES if environ.get(name)), _GPU_VARIABLES[0])
+        return cls(uid, master, master_file(sandbox, master), ranks, _number(environ, 'RP_CORES_PER_RANK'), devices,
+                   variable if devices else '')
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """What a rank's environment says of its GPUs."""
+        return {self.device_variable: ','.join(self.devices[rank])} if self.devices else {}
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, '1')
+    if not text.isdigit() or not int(text):
+        raise CoordinationError(f'{name} is {text!r}; it has to be a number from 1 on')
+    return int(text)
+
+
+def _devices(environ: Mapping[str, str], ranks: int) -> list[list[str]]:
+    """The GPUs of each rank; nothing if there are none."""
+    try:
+        slots = json.loads(environ.get(SLOTS) or '[]')
+        found = [[str(gpu) for gpu in slot['gpus']] for slot in slots]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CoordinationError(f'{SLOTS} has not the form that it should have: {error!r}') from error
+    return found if len(found) == ranks and any(found) else []

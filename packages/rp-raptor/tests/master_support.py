@@ -1,0 +1,248 @@
+"""What surrounds a master in tests: an agent and workers that do what the test says, in threads of this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import zmq
+
+from rp_api.functions import deserialize_obj
+from rp_api.host import host_id
+from rp_api.mesh import codec, keys
+from rp_api.mesh.connection import Connection, Listener, arrivals
+from rp_api.mesh.loop import Loop
+from rp_api.raptor_link import Access, from_master, link_file, master_file
+from rp_raptor import payload
+from rp_raptor.master import Master
+from rp_raptor.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
+
+PATIENCE = 30.0
+UID = 'raptor.0000'
+
+AnyMaster = TypeVar('AnyMaster', bound=Master)
+
+
+class Party:
+    """A loop in a thread; what has come in can be waited for."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.news: list[list[Any]] = []
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self.loop.run)
+
+    def do(self, action: Callable[[], object]) -> None:
+        """Run something in the loop's thread, and wait for its end."""
+        done = threading.Event()
+        self.loop.call_soon(lambda: (action(), done.set()))
+        assert done.wait(PATIENCE)
+
+    def note(self, message: list[Any]) -> None:
+        """Remember a message, and look whether somebody waits for it."""
+        with self._changed:
+            self.news.append(message)
+            self._changed.notify_all()
+
+    def wait(self, condition: Callable[[], Any]) -> Any:
+        """What the condition gives once that is true of what has come in."""
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE), self.news
+            return condition()
+
+    def heard(self, operation: str, number: int = 1) -> list[Any]:
+        """The arguments of that message, once so many of them have come."""
+        def found() -> list[Any] | None:
+            matches = [message for message in self.news if message[0] == operation]
+            return matches[number - 1] if len(matches) >= number else None
+        return list(self.wait(found)[1:])
+
+    def end(self, close: Callable[[], object]) -> None:
+        """Close what there is, and end the thread."""
+        self.do(close)
+        self.loop.stop()
+        self._thread.join(PATIENCE)
+        self.loop.close()
+        self.context.term()
+
+
+class ScriptedAgent(Party):
+    """An agent that does nothing by itself."""
+
+    def __init__(self, sandbox: Path) -> None:
+        super().__init__()
+        self.peer = b''
+        own, theirs = keys.generate(), keys.generate()
+        self._gate = keys.Gate(self.context, self.loop)
+        self._gate.allow(theirs.public, 'agent')
+        self._listener = Listener(self.loop, zmq.ROUTER, own, self._gate, None, 'agent', 0, self._receive)
+        self.path = link_file(str(sandbox))
+        Access(self._listener.address, own.public.decode(), theirs.public.decode(),
+               theirs.secret.decode()).save(self.path)
+        self._thread.start()
+
+    def tell(self, *message: Any) -> None:
+        """Send the master a message."""
+        self.do(lambda: self._listener.socket.send_multipart([self.peer, codec.pack(message)]))
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The results that have come, by uid; each task has one."""
+        rows = [row for message in self.news if message[0] == 'results' for row in message[1]]
+        assert len({uid for uid, _ in rows}) == len(rows)
+        return dict(rows)
+
+    def result(self, uid: str) -> dict[str, Any]:
+        """The result of a task, once it is there."""
+        self.wait(lambda: uid in self.results())
+        return self.results()[uid]
+
+    def submitted(self) -> dict[str, dict[str, Any]]:
+        """What the master has submitted, by uid."""
+        return {each['uid']: each for message in self.news if message[0] == 'submit' for each in message[1]}
+
+    def close(self) -> None:
+        """Be gone."""
+        self.end(lambda: (self._listener.close(0), self._gate.close()))
+        os.unlink(self.path)
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._listener.socket):
+            self.peer = frames[0]
+            operation, arguments = from_master(frames[1])
+            self.note([operation, *arguments])
+
+
+class ScriptedWorker(Party):
+    """A worker's manager whose calls are run in this process, by `step()` or (`eager`) as they come."""
+
+    def __init__(self, sandbox: Path, uid: str = 'worker', *, ranks: int = 1, mpi: bool = False, credit: int = 8,
+                 eager: bool = True, hello: bool = True, pid: int = 0) -> None:
+        super().__init__()
+        self.calls: dict[int, bytes] = {}
+        self.uid = uid
+        self._functions: dict[bytes, Any] = {}
+        self._eager = eager
+        self._hello = ['worker', uid, host_id(), pid or os.getpid(), ranks, {'mpi': mpi, 'protocol': PROTOCOL}]
+        self._ranks = ranks
+        self._credit = credit
+        access = Access.load(master_file(str(sandbox), UID))
+        self._connection = Connection(self.loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                      self.context, self._receive, self._connected if hello else _nothing, print)
+        self._connection.open()
+        self._thread.start()
+
+    def tell(self, *message: Any) -> None:
+        """Send the master a message."""
+        self.do(lambda: self._send(*message))
+
+    def has(self, number: int) -> list[int]:
+        """The ids of the calls that it has, once there are so many."""
+        self.wait(lambda: len(self.calls) >= number)
+        return list(self.calls)
+
+    def step(self, *ids: int) -> None:
+        """Run calls that it has (all of them, if none are named), and send their results."""
+        self.do(lambda: self._run(list(ids or self.calls)))
+
+    def give_back(self, ids: list[int]) -> None:
+        """Give calls back."""
+        def give() -> None:
+            for number in ids:
+                del self.calls[number]
+            self._send('returned', array('Q', ids).tobytes())
+        self.do(give)
+
+    def die(self, ids: list[int], reason: str = 'it has died') -> None:
+        """Say that the rank with these calls is dead."""
+        def tell() -> None:
+            for number in ids:
+                del self.calls[number]
+            self._send('died', array('Q', ids).tobytes(), reason)
+        self.do(tell)
+
+    def close(self, *goodbye: str) -> None:
+        """Be gone, with or without a goodbye."""
+        def close() -> None:
+            if goodbye:
+                self._send('bye', *goodbye)
+            self._connection.close(1)
+        self.end(close)
+
+    def _send(self, *message: Any) -> None:
+        self._connection.socket.send(codec.pack(message))
+
+    def _connected(self) -> None:
+        self._send(*self._hello)
+        self._send('rank_states', dict.fromkeys(range(self._ranks), 'ACTIVE'))
+        if self._credit:
+            self._send('credit', self._credit)
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._connection.socket):
+            operation, arguments = parse_from_master(b''.join(frames), WORKER)
+            if operation == 'define':
+                self._functions[arguments[0]] = deserialize_obj(arguments[1])
+            elif operation == 'forget':
+                del self._functions[arguments[0]]
+            elif operation == 'calls':
+                self.calls.update(zip(ids_of(arguments[0]), arguments[1], strict=True))
+                if self._eager:
+                    self._run(list(ids_of(arguments[0])))
+            self.note([operation, *arguments])
+
+    def _run(self, ids: list[int]) -> None:
+        results = [self._result(self.calls.pop(number)) for number in ids]
+        self._send('results', array('Q', ids).tobytes(), results)
+        self._send('credit', len(ids))
+
+    def _result(self, call: bytes) -> bytes:
+        kind = payload.kind_of(call)
+        if kind == b'D':
+            task = payload.decode_described(call)
+            return payload.encode_result({'exit_code': 0, 'return_value': task['uid'], 'stdout': 'out'})
+        function = self._functions[payload.fid_of(call)]
+        if kind == b'F':
+            return self._outcome(function, *payload.decode_arguments(call))
+        return payload.encode_outcomes([self._outcome(function, *each) for each in payload.decode_chunk(call)])
+
+    def _outcome(self, function: Any, args: Any, kwargs: Any) -> bytes:
+        try:
+            return payload.encode_value(function(*args, **kwargs))
+        except Exception as error:
+            return payload.encode_error(error)
+
+
+@contextmanager
+def running(master_class: type[AnyMaster], sandbox: Path, monkeypatch: pytest.MonkeyPatch, *,
+            start: bool = True) -> Iterator[tuple[AnyMaster, ScriptedAgent]]:
+    """A master that has said hello to its agent; both are gone afterwards."""
+    agent = ScriptedAgent(sandbox)
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv('RP_TASK_ID', UID)
+    monkeypatch.setenv('RP_TASK_SANDBOX', str(sandbox))
+    monkeypatch.setenv('RP_PILOT_SANDBOX', str(sandbox))
+    try:
+        master = master_class()
+        try:
+            agent.heard('hello')
+            if start:
+                master.start()
+            yield master, agent
+        finally:
+            master.stop()
+            master.join()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        agent.close()
+
+
+def _nothing() -> None:
+    """A handshake that nobody cares for."""

@@ -1,0 +1,167 @@
+"""A rank as the manager sees it, without any of the worker classes: runs what the payload says, for tests.
+
+Payloads are packed lists: an operation and its arguments. With MPI_LIKE set, its number is what the launcher says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError
+from typing import Any
+
+import zmq
+
+from rp_api.mesh.codec import pack, unpack
+from rp_api.mesh.keys import KeyPair, make_client
+from rp_raptor.cursor import Cursors
+from rp_raptor.payload import encode_error, encode_value
+from rp_raptor.rank_link import (
+    CANCEL,
+    RANK_VARIABLE,
+    RUN_VARIABLE,
+    TO_RANK,
+    interrupted,
+    load_run,
+    pack_ids,
+    parse,
+    unpack_ids,
+)
+
+
+class Rank:
+    """One rank, from hello to stop."""
+
+    def __init__(self) -> None:
+        self.run = load_run(os.environ[RUN_VARIABLE])
+        self.rank = int(os.environ[self.run.rank_variable or RANK_VARIABLE])
+        self.cursors = Cursors(self.run.cursors)
+        self.position = -1
+        self.finished: list[tuple[int, bytes]] = []
+        self.busy = 0.0
+        self.functions: dict[bytes, bytes] = {}
+        self.group: list[int] = []
+        self.tag = 0
+        if self.run.mpi:
+            import mpi4py.MPI  # noqa: F401  as it initializes MPI, what all ranks have to do
+        signal.signal(signal.SIGUSR1, self.on_signal)
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        make_client(self.socket, KeyPair(self.run.public.encode(), self.run.secret.encode()), self.run.server.encode())
+        self.socket.connect(self.run.address)
+        self.send('hello', self.rank, os.getpid())
+
+    def send(self, *message: Any) -> None:
+        self.socket.send(pack(list(message)))
+
+    def on_signal(self, *_: object) -> None:
+        position, reason = interrupted(self.cursors.mark(self.rank))
+        if position == self.position:
+            raise (CancelledError if reason == CANCEL else TimeoutError)('interrupted')
+        if self.position >= 0:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.finished:
+            ids, payloads = zip(*self.finished, strict=True)
+            self.finished = []
+            self.send('results', pack_ids(ids), list(payloads), self.busy)
+            self.busy = 0.0
+
+    def work(self) -> None:
+        while True:
+            if not self.socket.poll(0):
+                self.flush()
+            if not self.socket.poll(5000) and os.getppid() == 1:
+                return
+            kind, *arguments = parse(self.socket.recv(), TO_RANK)
+            if kind == 'stop':
+                self.flush()
+                return
+            if kind == 'calls':
+                first, ids, payloads = arguments
+                for number, (id, payload) in enumerate(zip(unpack_ids(ids), payloads, strict=True)):
+                    if not self.cursors.take(self.rank, first + number):
+                        break
+                    self.finished += self.call(first + number, id, payload)
+                self.flush()
+            elif kind == 'alone':
+                position, id, payload, devices = arguments
+                if self.cursors.take(self.rank, position):
+                    self.send('results', pack_ids([id]), [pack(['alone', self.rank, devices])], 0.0)
+            elif kind == 'mpi':
+                position, id, payload, self.group, self.tag, _ = arguments
+                if self.cursors.take(self.rank, position):
+                    (_, result), = self.call(position, id, payload)
+                    self.send('part', id, result, 0.0)
+            elif kind == 'define':
+                self.functions[arguments[0]] = arguments[1]
+            elif kind == 'forget':
+                self.functions.pop(arguments[0], None)
+            elif kind == 'cancel':
+                for id in unpack_ids(arguments[0]):
+                    self.send('results', pack_ids([id]), [b'canceled %d' % arguments[1]], 0.0)
+            elif kind == 'ran':
+                self.send('results', pack_ids([arguments[0]]), [arguments[1]], 0.0)
+
+    def call(self, position: int, id: int, payload: bytes) -> list[tuple[int, bytes]]:
+        start = time.monotonic()
+        self.position = position
+        try:
+            result = self.do(id, *unpack(payload))
+        except (TimeoutError, CancelledError) as error:
+            result = type(error).__name__.encode()
+        finally:
+            self.position = -1
+        self.busy += time.monotonic() - start
+        return [] if result is None else [(id, result)]
+
+    def do(self, id: int, operation: str, *arguments: Any) -> bytes | None:
+        if operation == 'echo':
+            return pack(arguments)
+        if operation == 'who':
+            return pack([self.rank, os.getpid(), os.environ.get('CUDA_VISIBLE_DEVICES', '')])
+        if operation == 'value':
+            return encode_value(arguments[0])
+        if operation == 'sum':   # over the group, with its own communicator
+            from mpi4py import MPI
+
+            world = MPI.COMM_WORLD
+            communicator = world.Create_group(world.group.Incl(self.group), self.tag)
+            total = communicator.allreduce(self.rank)
+            communicator.Free()
+            return encode_value([world.size, total])
+        if operation == 'value_or_error':
+            return encode_error(ValueError(f'rank {self.rank}')) if self.rank == arguments[0] else encode_value(1)
+        if operation == 'function':
+            return self.functions.get(arguments[0], b'none')
+        if operation == 'wait':   # until a file is there
+            while not os.path.exists(arguments[0]):
+                time.sleep(0.005)
+            return b'waited'
+        if operation == 'ignore':   # no signal helps
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+            threading.Event().wait()
+        if operation == 'park':
+            self.send('parked', pack_ids([id]))
+            return None
+        if operation == 'run':
+            self.send('parked', pack_ids([id]))
+            self.send('run', id, pack(arguments))
+            return None
+        if operation == 'die':
+            os.kill(os.getpid(), arguments[0])
+        if operation == 'once':   # dies, unless the file is there
+            if os.path.exists(arguments[0]):
+                return b'again'
+            open(arguments[0], 'w').close()
+            os._exit(arguments[1])
+        raise ValueError(operation)
+
+
+if __name__ == '__main__':
+    if os.environ.get('STANDIN_FAILS'):
+        sys.exit(int(os.environ['STANDIN_FAILS']))
+    Rank().work()

@@ -1,0 +1,362 @@
+"""Which worker gets which call, and that each call has one result whatever happens."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from rp_raptor.errors import CallLost
+from rp_raptor.exchange import PATIENCE, Exchange
+from rp_raptor.lanes import Lane, Worker
+from rp_raptor.payload import decode_result, encode_value
+from rp_raptor.protocol import BULK, ids_of
+
+
+class Asker:
+    """A source that remembers its results."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.values: dict[int, Any] = {}
+        self.begun: list[int] = []
+        self.exchange = exchange
+        self.lane: Lane = exchange.open(self)
+
+    def started(self, ids: Sequence[int]) -> None:
+        self.begun += ids
+
+    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+        assert len(ids) == len(payloads)
+        for number, payload in zip(ids, payloads, strict=True):
+            assert number not in self.values
+            try:
+                self.values[number] = decode_result(payload)
+            except Exception as error:
+                self.values[number] = error
+
+    def call(self, *ids: int, **attributes: Any) -> None:
+        self.exchange.calls(self.lane, ids, [b'call %d' % number for number in ids],
+                            dict.fromkeys(ids, attributes) if attributes else None)
+        self.exchange.deal()
+
+
+class Site:
+    """An exchange with workers, and what it has told them."""
+
+    def __init__(self, retries: int = 1) -> None:
+        self.exchange = Exchange(self._send, retries)
+        self.said: dict[str, list[list[Any]]] = {}
+        self.asker = Asker(self.exchange)
+
+    def add(self, uid: str, credit: int = 0, ranks: int = 1, mpi: bool = False) -> Worker:
+        worker = Worker(uid.encode(), uid, ranks, mpi)
+        self.said[uid] = []
+        self.exchange.attach(worker)
+        self.credit(worker, credit)
+        return worker
+
+    def credit(self, worker: Worker, count: int) -> None:
+        self.exchange.credit(worker, count)
+        self.exchange.deal()
+
+    def answer(self, worker: Worker, *ids: int) -> None:
+        self.exchange.results(worker, array('Q', ids), [encode_value(number & 0xffff) for number in ids])
+        self.exchange.deal()
+
+    def lose(self, worker: Worker, *, died: bool = True) -> None:
+        self.exchange.detach(worker, f'{worker.uid} is lost', died=died)
+        self.exchange.deal()
+
+    def told(self, uid: str, operation: str) -> list[list[Any]]:
+        return [message[1:] for message in self.said[uid] if message[0] == operation]
+
+    def _send(self, address: bytes, message: list[Any]) -> None:
+        self.said[address.decode()].append(message)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def held(worker: Worker) -> list[int]:
+    """The source's own numbers of the calls that a worker has."""
+    return sorted(number & 0xffffffff for number in worker.calls)
+
+
+def test_calls_wait_until_a_worker_asks_for_them(site: Site) -> None:
+    site.asker.call(1, 2, 3)
+    worker = site.add('w')
+    assert not worker.calls
+    site.credit(worker, 2)
+    assert held(worker) == [1, 2]
+    assert site.asker.begun == [1, 2]
+    site.answer(worker, *worker.calls)
+    assert site.asker.values == {1: 1, 2: 2}
+    assert site.exchange.waiting == 1
+    site.credit(worker, 5)
+    assert held(worker) == [3]
+    assert worker.free == 4
+    assert site.exchange.capacity == 5
+
+
+def test_payloads_and_attributes_travel_as_they_are(site: Site) -> None:
+    worker = site.add('w', 10)
+    site.asker.call(5, timeout=3)
+    site.asker.call(6)
+    (ids, payloads, attributes), (_, _, nothing) = site.told('w', 'calls')
+    assert list(payloads) == [b'call 5']
+    assert attributes == {ids_of(ids)[0]: {'timeout': 3}}
+    assert nothing is None
+    site.answer(worker, *worker.calls)
+    assert not site.asker.lane.attributes
+
+
+def test_calls_are_shared_out(site: Site) -> None:
+    workers = [site.add(f'w{number}', 100) for number in range(4)]
+    site.asker.call(*range(40))
+    assert [len(worker.calls) for worker in workers] == [10] * 4
+    site.answer(workers[2], *workers[2].calls)
+    site.asker.call(99)
+    assert held(workers[2]) == [99]   # the idle one gets it
+
+
+def test_sources_take_turns(site: Site) -> None:
+    other = Asker(site.exchange)
+    site.asker.call(*range(3 * BULK))
+    other.call(7)
+    worker = site.add('w', BULK + 1)
+    assert len(worker.calls) == BULK + 1
+    assert other.begun == [7]
+
+
+def test_large_calls_travel_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rp_raptor.exchange.LARGE', 10)
+    site.asker.call(1, 2, 3)
+    worker = site.add('w', 3)
+    assert [ids_of(ids)[0] & 0xff for ids, _, _ in site.told('w', 'calls')] == [1, 2, 3]
+    assert held(worker) == [1, 2, 3]
+
+
+def test_calls_of_a_dead_worker_are_repeated_once(site: Site) -> None:
+    first, second = site.add('w1', 2), site.add('w2')
+    site.asker.call(1, 2)
+    site.lose(first)
+    assert site.exchange.waiting == 2
+    site.credit(second, 1)
+    assert held(second) == [1]
+    site.exchange.died(second, list(second.calls), 'rank 0 of w2 was killed by SIGSEGV')
+    assert isinstance(site.asker.values[1], CallLost)
+    assert 'SIGSEGV' in str(site.asker.values[1])
+    site.credit(second, 1)
+    site.answer(second, *second.calls)
+    assert site.asker.values[2] == 2
+
+
+def test_retries_can_be_switched_off() -> None:
+    site = Site(retries=0)
+    worker = site.add('w', 1)
+    site.asker.call(1)
+    site.lose(worker)
+    assert isinstance(site.asker.values[1], CallLost)
+
+
+def test_calls_of_a_worker_that_says_goodbye_are_not_counted(site: Site) -> None:
+    for number in range(5):
+        worker = site.add(f'w{number}', 1)
+        if not number:
+            site.asker.call(1)
+        assert held(worker) == [1]
+        site.lose(worker, died=False)
+    assert site.exchange.waiting == 1
+
+
+def test_late_results_are_dropped(site: Site) -> None:
+    first, second = site.add('w1', 1), site.add('w2')
+    site.asker.call(1)
+    (number,) = first.calls
+    site.lose(first)
+    site.answer(first, number)
+    assert not site.asker.values
+    site.credit(second, 1)
+    site.answer(second, number, number, 77)
+    site.answer(second, number)
+    assert site.asker.values == {1: 1}
+
+
+def test_results_for_several_sources_in_one_message(site: Site) -> None:
+    other = Asker(site.exchange)
+    worker = site.add('w', 10)
+    site.asker.call(1, 2)
+    other.call(1, 3)
+    site.answer(worker, *worker.calls)
+    assert site.asker.values == {1: 1, 2: 2}
+    assert other.values == {1: 1, 3: 3}
+
+
+def test_cancelling(site: Site) -> None:
+    worker = site.add('w', 2)
+    site.asker.call(1, 2, 3, 4)
+    site.exchange.cancel(site.asker.lane, [1, 3, 17])
+    assert list(site.asker.values) == [3]
+    assert isinstance(site.asker.values[3], CancelledError)
+    assert [number & 0xff for (ids,) in site.told('w', 'cancel') for number in ids_of(ids)] == [1]
+    site.answer(worker, *worker.calls)   # its answer counts, whatever that is
+    assert site.asker.values[1] == 1
+    site.credit(worker, 5)
+    assert held(worker) == [4]
+
+
+def test_a_source_that_closes_leaves_nothing(site: Site) -> None:
+    other = Asker(site.exchange)
+    site.exchange.define(other.lane, b'f' * 16, b'code')
+    worker = site.add('w', 2, ranks=4, mpi=True)
+    other.call(1, 2, 3, ranks=2)
+    other.call(4)
+    site.asker.call(9)
+    site.exchange.close(other.lane)
+    assert site.told('w', 'forget') == [[b'f' * 16]]
+    assert len(site.told('w', 'cancel')) == 1
+    site.credit(worker, 10)
+    assert site.asker.begun == [9]
+    site.lose(worker)
+    assert site.exchange.waiting == 1
+    assert not other.values
+
+
+def test_functions_are_told_to_all_workers_once(site: Site) -> None:
+    other = Asker(site.exchange)
+    site.add('w1')
+    for lane in (site.asker.lane, other.lane, other.lane):
+        site.exchange.define(lane, b'f' * 16, b'code')
+    site.add('w2')
+    assert site.told('w1', 'define') == site.told('w2', 'define') == [[b'f' * 16, b'code']]
+    site.exchange.close(other.lane)
+    assert not site.told('w1', 'forget')
+
+
+def test_idle_ranks_get_what_others_have_too_much_of(site: Site) -> None:
+    rich = site.add('rich', 8, ranks=2)
+    site.asker.call(*range(8))
+    poor = site.add('poor', 4, ranks=2)
+    ((count,),) = site.told('rich', 'give_back')
+    assert count == 3   # half of what its ranks do not run
+    back = list(rich.calls)[-count:]
+    site.exchange.returned(rich, back)
+    site.exchange.deal()
+    assert held(poor) == [5, 6, 7]
+    assert rich.asked == 0
+
+
+def test_who_had_nothing_to_give_back_is_left_alone(site: Site) -> None:
+    rich = site.add('rich', 4)
+    site.asker.call(1, 2, 3)
+    poor = site.add('poor', 1)
+    assert len(site.told('rich', 'give_back')) == 1
+    site.exchange.returned(rich, [])
+    site.credit(poor, 1)
+    assert len(site.told('rich', 'give_back')) == 1
+    site.asker.call(4, 5, 6)
+    site.answer(poor, *poor.calls)
+    site.credit(poor, 1)
+    assert len(site.told('rich', 'give_back')) == 2
+
+
+def test_calls_over_several_ranks_need_a_worker_with_mpi(site: Site) -> None:
+    small, plain = site.add('small', 9, ranks=2, mpi=True), site.add('plain', 9, ranks=8)
+    site.asker.call(1, ranks=4)
+    site.asker.call(2, ranks=2)
+    assert (held(small), held(plain)) == ([2], [])
+    big = site.add('big', 9, ranks=4, mpi=True)
+    assert held(big) == [1]
+    site.exchange.returned(big, list(big.calls))
+    assert site.exchange.waiting == 1
+    site.credit(big, 1)
+    assert held(big) == [1]
+
+
+def test_calls_that_nobody_can_run_fail_after_a_while(site: Site) -> None:
+    site.add('w', 9, ranks=2, mpi=True)
+    site.asker.call(1, ranks=4)
+    site.exchange.check(100)
+    site.exchange.expect('later', 4)
+    site.exchange.check(100 + PATIENCE)
+    site.exchange.despair('later', '')
+    site.exchange.check(100 + 2 * PATIENCE)
+    assert not site.asker.values
+    site.exchange.check(100 + 3 * PATIENCE)
+    assert '4 ranks' in str(site.asker.values[1])
+    assert 'has 2' in str(site.asker.values[1])
+
+
+def test_calls_wait_for_workers_as_long_as_none_has_failed(site: Site) -> None:
+    worker = site.add('w')
+    site.asker.call(1)
+    site.lose(worker, died=False)
+    site.exchange.check(0)
+    site.exchange.check(1000)
+    assert not site.asker.values
+    site.exchange.despair('w2', 'worker w2 is FAILED: no such class')
+    site.exchange.check(1000)
+    site.exchange.check(1000 + PATIENCE)
+    assert 'no such class' in str(site.asker.values[1])
+    assert isinstance(site.asker.values[1], CallLost)
+
+
+def test_everything_can_be_failed_at_once(site: Site) -> None:
+    worker = site.add('w', 1, ranks=2, mpi=True)
+    site.asker.call(1, 2)
+    site.asker.call(3, ranks=3)
+    site.exchange.fail_all('the master has ended')
+    assert sorted(site.asker.values) == [1, 2, 3]
+    assert not worker.calls
+    assert site.asker.lane.open == 0
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    site = Site()
+    askers = [site.asker, Asker(site.exchange), Asker(site.exchange)]
+    workers: list[Worker] = []
+    made = [0, 0, 0]
+    for step in range(400):
+        which = chance.randrange(3)
+        ranks = {'ranks': 2} if chance.random() < 0.2 else {}
+        event = chance.randrange(9) if workers else 0
+        worker = chance.choice(workers) if workers else None
+        mine = chance.sample(list(worker.calls), chance.randint(0, len(worker.calls))) if worker else []
+        if event == 0 and len(workers) < 4:
+            workers.append(site.add(f'w{step}', chance.randrange(20), ranks=2, mpi=chance.random() < 0.5))
+        elif event == 1:
+            number = chance.randrange(20)
+            askers[which].call(*range(made[which], made[which] + number), **ranks)
+            made[which] += number
+        elif event == 2 and worker:
+            site.credit(worker, chance.randrange(20))
+        elif event in (3, 4) and worker:
+            site.answer(worker, *mine, 12345)
+        elif event == 5 and worker:
+            site.exchange.returned(worker, mine)
+        elif event == 6 and worker:
+            site.exchange.died(worker, mine, 'a rank has died')
+        elif event == 7 and worker and chance.random() < 0.3:
+            workers.remove(worker)
+            site.lose(worker, died=chance.random() < 0.5)
+        elif event == 8 and made[which]:
+            site.exchange.cancel(askers[which].lane, chance.choices(range(made[which]), k=5))
+        site.exchange.deal()
+        held_by_all = sum(len(worker.calls) for worker in workers)
+        assert sum(asker.lane.open for asker in askers) == site.exchange.waiting + held_by_all
+        assert all(worker.free >= 0 for worker in workers)
+    last = site.add('last', 10**6, ranks=2, mpi=True)
+    for worker in workers:
+        site.lose(worker, died=False)
+    site.answer(last, *last.calls)
+    assert [sorted(asker.values) for asker in askers] == [list(range(number)) for number in made]
+    assert not any(asker.lane.open or asker.lane.attributes for asker in askers)
+    assert not site.exchange._deaths

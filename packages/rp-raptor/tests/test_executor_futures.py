@@ -1,0 +1,220 @@
+"""The executor, against a master that is a thread of the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, TimeoutError, as_completed, wait
+from itertools import count, islice
+from typing import Any
+
+import pytest
+from standin_master import StandinMaster
+
+from rp_api.errors import SerializationError
+from rp_raptor.errors import CallLost
+from rp_raptor.futures import Executor
+
+LONG = 20.0
+
+
+@pytest.fixture
+def master() -> Iterator[StandinMaster]:
+    made = StandinMaster()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def executor(master: StandinMaster) -> Iterator[Executor]:
+    with Executor(master) as made:
+        yield made
+
+
+def power(base: int, exponent: int = 2) -> int:
+    return int(base ** exponent)
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def eventually(condition: Callable[[], Any]) -> None:
+    """Wait until it is true."""
+    pause = threading.Event()
+    for _ in range(int(LONG / 0.005)):
+        if condition():
+            return
+        pause.wait(0.005)
+    pytest.fail('it did not come true')
+
+
+def test_submit(executor: Executor) -> None:
+    futures = [executor.submit(power, n) for n in range(100)]
+    assert [future.result(LONG) for future in futures] == [n * n for n in range(100)]
+    assert executor.submit(power, 2, exponent=10).result(LONG) == 1024
+
+
+def test_as_completed_and_callbacks(executor: Executor) -> None:
+    called: list[int] = []
+    futures = {executor.submit(power, n): n for n in range(20)}
+    for future in futures:
+        future.add_done_callback(lambda done: called.append(done.result()))
+    assert {futures[future]: future.result() for future in as_completed(futures, LONG)} == {
+        n: n * n for n in range(20)}
+    assert sorted(called) == [n * n for n in range(20)]
+
+
+def test_a_callback_may_submit(executor: Executor) -> None:
+    second: list[Any] = []
+    executor.submit(power, 3).add_done_callback(lambda done: second.append(executor.submit(power, done.result())))
+    eventually(lambda: second)
+    assert second[0].result(LONG) == 81
+
+
+def test_an_exception_has_the_traceback_of_the_worker(executor: Executor) -> None:
+    error = executor.submit(inverse, 0).exception(LONG)
+    assert isinstance(error, ZeroDivisionError)
+    assert 'in inverse' in str(error.__cause__)
+
+
+def test_closures_are_sent_as_they_are_now(executor: Executor) -> None:
+    factor = 1
+
+    def times(number: int) -> int:
+        return factor * number
+
+    futures = []
+    for number in (2, 3, 4):
+        factor = number
+        futures.append(executor.submit(times, 10))
+    assert [future.result(LONG) for future in futures] == [20, 30, 40]
+
+
+def test_lambdas_do_not_pile_up(executor: Executor, master: StandinMaster) -> None:
+    futures = [executor.submit(lambda n=n: n + 1) for n in range(50)]
+    assert [future.result(LONG) for future in futures] == list(range(1, 51))
+    assert len(master._functions) == 1
+    for n in range(50):
+        assert executor.submit(power, n).result(LONG) == n * n
+    assert len(master._functions) == 2
+
+
+def test_what_cannot_travel_is_an_error_at_once(executor: Executor) -> None:
+    with pytest.raises(SerializationError):
+        executor.submit(power, threading.Lock())
+    with pytest.raises(SerializationError):
+        executor.submit(threading.Lock().acquire)
+    with pytest.raises(TypeError, match='only what can be called'):
+        executor.submit(3)   # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize('chunksize', [1, 3, 1000])
+def test_map_keeps_the_order(executor: Executor, chunksize: int) -> None:
+    assert list(executor.map(power, range(50), chunksize=chunksize)) == [n * n for n in range(50)]
+    assert list(executor.map(power, [2, 3, 4], [3, 2], chunksize=chunksize)) == [8, 9]
+
+
+def test_map_of_endless_items(executor: Executor, master: StandinMaster) -> None:
+    master.hold = True
+    results = executor.map(power, count(), chunksize=2, buffersize=10)
+    eventually(lambda: len(master.held) == 5)
+    master.release()
+    assert list(islice(results, 100)) == [n * n for n in range(100)]
+    assert master.largest == 5
+
+
+def test_map_of_nothing(executor: Executor) -> None:
+    assert list(executor.map(power, [])) == []
+
+
+@pytest.mark.parametrize('chunksize', [1, 2])
+def test_map_raises_where_the_call_is(executor: Executor, chunksize: int) -> None:
+    results = executor.map(inverse, [2, 1, 0, 1], chunksize=chunksize)
+    assert [next(results), next(results)] == [0.5, 1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert list(results) == []
+
+
+def test_map_has_a_deadline(executor: Executor, master: StandinMaster) -> None:
+    master.hold = True
+    with pytest.raises(TimeoutError):
+        list(executor.map(power, range(5), timeout=0))
+    assert executor._futures == {}
+
+
+@pytest.mark.parametrize(('options', 'words'), [({'chunksize': 0}, 'chunksize is a number from 1 on, not 0'),
+                                                ({'buffersize': -1}, 'buffersize is a number from 1 on, not -1')])
+def test_bad_options_of_map(executor: Executor, options: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        executor.map(power, [1], **options)
+
+
+def test_cancel_before_and_while_the_master_has_the_call(master: StandinMaster) -> None:
+    master.hold = True
+    with Executor(master) as executor:
+        future, other = executor.submit(power, 3), executor.submit(power, 4)
+        eventually(lambda: len(master.held) == 2)
+        assert future.cancel()
+        assert future.cancel()
+        eventually(lambda: master.cancelled == {0})
+        with pytest.raises(CancelledError):
+            future.result(LONG)
+        done, _ = wait([future], LONG)
+        assert done == {future}
+        master.release()
+        assert other.result(LONG) == 16
+        assert not other.cancel()
+
+
+def test_shutdown_waits_for_what_was_submitted(master: StandinMaster) -> None:
+    master.hold = True
+    executor = Executor(master)
+    future = executor.submit(power, 5)
+    eventually(lambda: master.held)
+    releasing = threading.Thread(target=master.release)
+    releasing.start()
+    executor.shutdown()
+    assert future.result(0) == 25
+    releasing.join()
+    with pytest.raises(RuntimeError, match='after shutdown'):
+        executor.submit(power, 1)
+    executor.shutdown()
+
+
+def test_shutdown_without_waiting(master: StandinMaster) -> None:
+    master.hold = True
+    executor = Executor(master)
+    future = executor.submit(power, 5)
+    executor.shutdown(wait=False)
+    eventually(lambda: master.held)
+    master.release()
+    assert future.result(LONG) == 25   # and the thread for it ends: the fixtures look for it
+
+
+def test_shutdown_with_cancelling(master: StandinMaster) -> None:
+    master.hold = True
+    executor = Executor(master)
+    futures = [executor.submit(power, n) for n in range(5)]
+    executor.shutdown(cancel_futures=True)
+    assert all(future.cancelled() for future in futures)
+
+
+def test_no_master_is_left(master: StandinMaster) -> None:
+    master.hold = True
+    with Executor(master) as executor:
+        future = executor.submit(power, 1)
+        eventually(lambda: master.held)
+        master.tell_end('its node is gone')
+        assert isinstance(future.exception(LONG), CallLost)
+        with pytest.raises(CallLost, match='cannot be reached any more: its node is gone'):
+            executor.submit(power, 2).result(LONG)
+
+
+def test_attributes(master: StandinMaster) -> None:
+    with Executor(master, timeout=3) as executor:
+        executor.submit(power, 2).result(LONG)
+    assert master.attributes == {0: {'timeout': 3}}
+    with pytest.raises(TypeError, match="'colour' is no attribute of a call"):
+        Executor(master, colour=3)

@@ -1,0 +1,592 @@
+"""A master between its agent, its workers and applications."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from master_support import PATIENCE, UID, ScriptedAgent, ScriptedWorker, running
+
+from rp_api.description.task import TaskDescription
+from rp_api.errors import CoordinationError, DescriptionError
+from rp_api.mesh import codec
+from rp_api.raptor_link import master_file
+from rp_raptor import payload
+from rp_raptor.errors import CallLost
+from rp_raptor.futures import Executor
+from rp_raptor.master import Master
+from rp_raptor.stream import stream
+
+FUNCTION = {'mode': 'task.function', 'function': 'f'}
+PROGRAM = {'mode': 'task.executable', 'executable': '/bin/true'}
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a master of that class, with its agent; both are gone at the end, as are the workers of `hire`."""
+    scenes: list[Any] = []
+
+    def begin(master_class: type[Master] = Master, **options: Any) -> tuple[Any, ScriptedAgent]:
+        scenes.append(running(master_class, tmp_path, monkeypatch, **options))
+        master, agent = scenes[-1].__enter__()
+        return master, agent
+
+    yield begin
+    for scene in scenes:
+        scene.__exit__(None, None, None)
+
+
+@pytest.fixture
+def hire(tmp_path: Path, start: Start) -> Iterator[Callable[..., ScriptedWorker]]:
+    """Starts workers, which are gone at the end."""
+    workers: list[ScriptedWorker] = []
+
+    def begin(uid: str = 'worker', **options: Any) -> ScriptedWorker:
+        workers.append(ScriptedWorker(tmp_path, uid, **options))
+        return workers[-1]
+
+    yield begin
+    for worker in workers:
+        worker.close()
+
+
+def square(value: int) -> int:
+    return value * value
+
+
+def tasks(*uids: str, **description: Any) -> list[dict[str, Any]]:
+    return [{'uid': uid, 'description': dict(description), 'sandbox': f'/tmp/{uid}'} for uid in uids]
+
+
+# calls
+
+
+def test_calls_of_the_masters_own_code(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, _ = start()
+    hire()
+    assert master.submit(square, 4).result(PATIENCE) == 16
+    assert list(master.map(square, range(100), chunksize=7)) == [n * n for n in range(100)]
+    assert sorted(call.result() for call in master.stream(square, range(100))) == [n * n for n in range(100)]
+    with pytest.raises(TypeError, match='multiply'):
+        master.submit(square, 'a').result(PATIENCE)
+
+
+def test_calls_can_be_made_before_the_start_and_from_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Squares(Master):
+        found: Future[int] = Future()
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            self.found.set_result(self.submit(square, 3).result(PATIENCE))
+
+    master, agent = start(Squares, start=False)
+    hire()
+    assert master.submit(square, 2).result(PATIENCE) == 4
+    master.start()
+    agent.heard('credit')
+    agent.tell('tasks', tasks('t', **FUNCTION))
+    assert master.found.result(PATIENCE) == 9
+    agent.result('t')
+
+
+def test_cancelled_calls(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, _ = start()
+    worker = hire(credit=1, eager=False)
+    running_, waiting = master.submit(square, 1), master.submit(square, 2)
+    worker.has(1)
+    assert waiting.cancel()
+    assert running_.cancel()
+    worker.heard('cancel')
+    with pytest.raises(CancelledError):
+        waiting.result(PATIENCE)
+    worker.step()
+    third = master.submit(square, 3)
+    worker.has(1)
+    worker.step()
+    assert third.result(PATIENCE) == 9
+
+
+def test_calls_without_a_result_fail_at_the_end(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, agent = start()
+    worker = hire(credit=1, eager=False)
+    futures = [master.submit(square, number) for number in range(3)]
+    worker.has(1)
+    master.stop()
+    master.join()
+    for future in [*futures, master.submit(square, 4)]:
+        with pytest.raises(CallLost, match='has ended'):
+            future.result(PATIENCE)
+    assert not master.alive()
+    worker.heard('stop')
+    agent.heard('bye')
+    (call,) = master.stream(square, [1])
+    assert isinstance(call.exception, CallLost)
+
+
+def test_an_application(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, agent = start()
+    hire(credit=64)
+    handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])
+    assert sorted(call.result() for call in stream(handle, square, range(300), chunksize=2)) == [
+        n * n for n in range(300)]
+    with Executor(handle) as executor:
+        assert executor.submit(square, 5).result(PATIENCE) == 25
+        assert list(executor.map(square, range(10))) == [n * n for n in range(10)]
+    assert master.submit(square, 1).result(PATIENCE) == 1
+
+
+def test_an_application_hears_of_the_end(start: Start) -> None:
+    master, agent = start()
+    handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])
+    with Executor(handle) as executor:
+        future = executor.submit(square, 5)
+        while not master._Master__core._exchange.waiting:   # the call is there
+            agent.do(lambda: None)
+        master.stop()
+        with pytest.raises(CallLost, match=f'{UID}.*has ended'):
+            future.result(PATIENCE)
+
+
+# tasks
+
+
+def test_tasks_of_the_agent(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    _, agent = start()
+    assert agent.heard('credit') == [16]
+    worker = hire(credit=2, eager=False)
+    agent.tell('tasks', tasks('a', **FUNCTION, timeout=4, ranks=1) + tasks('b', **FUNCTION))
+    worker.has(2)
+    (_, calls, attributes), = (worker.heard('calls'),)
+    assert payload.decode_described(calls[0]) == {
+        'uid': 'a', 'description': {**FUNCTION, 'timeout': 4, 'ranks': 1}, 'sandbox': '/tmp/a'}
+    assert list(attributes.values()) == [{'timeout': 4}]
+    assert agent.heard('states') == ['AGENT_EXECUTING', ['a', 'b']]
+    worker.step()
+    assert agent.result('b') == {'exit_code': 0, 'return_value': 'b', 'stdout': 'out', 'stderr': '',
+                                 'target_state': 'DONE'}
+    assert set(agent.results()) == {'a', 'b'}
+
+
+def test_no_more_tasks_are_asked_for_than_workers_take(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    _, agent = start(start=False)
+    worker = hire(credit=3, eager=False)
+    worker.heard('welcome')
+    agent.do(lambda: None)
+    assert 'credit' not in [message[0] for message in agent.news]
+
+
+def test_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Editor(Master):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: list[dict[str, Any]] = []
+            self.seen: list[dict[str, Any]] = []
+
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            self.kept += [task for task in tasks if task['uid'] == 'late']
+            for task in tasks:
+                task['description']['kwargs'] = {'mode': task['description']['mode']}
+            return [task for task in tasks if task['uid'] != 'late']
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            self.seen += tasks
+            for task in tasks:
+                task['stdout'] += ' edited'
+                if task['uid'] == 'prompt':
+                    self.submit_tasks(self.kept)
+
+    master, agent = start(Editor)
+    worker = hire()
+    agent.tell('tasks', tasks('late', **FUNCTION) + tasks('prompt', **FUNCTION))
+    assert agent.result('prompt')['stdout'] == 'out edited'
+    assert agent.result('late')['return_value'] == 'late'
+    assert [task['uid'] for task in master.seen] == ['prompt', 'late']
+    assert master.seen[0]['description']['ranks'] == 1   # as if it had been described in full
+    assert {'state', 'target_state', 'exit_code', 'stderr', 'exception'} <= master.seen[0].keys()
+    described = payload.decode_described(worker.heard('calls')[1][0])
+    assert described['description']['kwargs'] == {'mode': 'task.function'}
+
+
+def test_hooks_that_fail(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Broken(Master):
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            if tasks[0]['uid'] == 'a':
+                raise KeyError('nothing')
+            return tasks
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            raise ValueError('bad')
+
+    _, agent = start(Broken)
+    hire()
+    agent.tell('tasks', tasks('a', **FUNCTION))
+    agent.tell('tasks', tasks('b', **FUNCTION))
+    assert 'nothing' in agent.result('a')['exception']
+    assert agent.result('a')['target_state'] == 'FAILED'
+    assert agent.result('b')['target_state'] == 'DONE'
+
+
+def test_executables_go_back_to_the_agent(start: Start) -> None:
+    class Counter(Master):
+        seen: list[str] = []   # noqa: RUF012
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            self.seen += [task['target_state'] for task in tasks]
+
+    master, agent = start(Counter)
+    agent.tell('tasks', tasks('x', **PROGRAM, raptor_id=UID))
+    agent.heard('submit')
+    assert agent.submitted()['x']['executable'] == '/bin/true'
+    assert agent.submitted()['x']['raptor_id'] == ''
+    agent.tell('task_state', 'x', 'AGENT_EXECUTING', None)
+    agent.tell('task_state', 'x', 'FAILED', {'exit_code': 3, 'stderr': 'oh'})
+    assert agent.result('x') == {'exit_code': 3, 'stderr': 'oh', 'stdout': '', 'target_state': 'FAILED'}
+    assert master.seen == ['FAILED']
+
+
+def test_cancelled_tasks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Keeper(Master):
+        gate = threading.Event()
+        asked = threading.Event()
+
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            if tasks[0]['uid'] == 'filtered':
+                self.asked.set()
+                assert self.gate.wait(PATIENCE)
+            return [task for task in tasks if task['uid'] != 'kept']
+
+    master, agent = start(Keeper)
+    worker = hire(credit=1, eager=False)
+    agent.tell('tasks', tasks('running', **FUNCTION))
+    worker.has(1)
+    agent.tell('tasks', tasks('waiting', 'kept', **FUNCTION) + tasks('program', **PROGRAM))
+    agent.heard('submit')
+    agent.tell('tasks', tasks('filtered', **FUNCTION))
+    assert master.asked.wait(PATIENCE)
+    agent.tell('cancel', ['running', 'waiting', 'program', 'kept', 'filtered', 'unknown'])
+    assert agent.result('waiting')['target_state'] == 'CANCELED'
+    assert agent.result('kept')['target_state'] == 'CANCELED'
+    assert agent.heard('cancel') == [['program']]
+    agent.tell('task_state', 'program', 'CANCELED', {})
+    master.gate.set()
+    assert agent.result('filtered')['target_state'] == 'CANCELED'
+    assert agent.result('program')['target_state'] == 'CANCELED'
+    worker.heard('cancel')
+    worker.step()
+    assert agent.result('running')['target_state'] == 'DONE'
+
+
+def test_tasks_of_the_masters_own(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Counter(Master):
+        def __init__(self) -> None:
+            super().__init__()
+            self.done: dict[str, Any] = {}
+            self.all = threading.Event()
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            self.done.update((task['uid'], task) for task in tasks)
+            if len(self.done) == 3:
+                self.all.set()
+
+    master, agent = start(Counter)
+    hire()
+    uids = master.submit_tasks([TaskDescription(FUNCTION), {**PROGRAM, 'uid': 'mine'}])
+    assert uids == [f'{UID}.task.000000', 'mine']
+    assert master.submit_tasks(TaskDescription(FUNCTION)) == [f'{UID}.task.000002']
+    agent.heard('submit')
+    agent.tell('task_state', 'mine', 'DONE', {'exit_code': 0})
+    assert master.all.wait(PATIENCE)
+    assert master.done[uids[0]]['return_value'] == uids[0]
+    assert master.done['mine']['target_state'] == 'DONE'
+    assert not agent.results()   # it knows nothing of them
+    with pytest.raises(DescriptionError, match='function'):
+        master.submit_tasks({'mode': 'task.function'})
+
+
+def test_tasks_of_ranks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    _, agent = start()
+    worker = hire()
+    worker.heard('welcome')
+    worker.tell('run', 7, codec.pack(FUNCTION))
+    number, answer = worker.heard('ran')
+    result = payload.as_result(answer)
+    assert number == 7
+    assert (result['state'], result['return_value']) == ('DONE', 'worker.run.000007')
+    worker.tell('run', 8, codec.pack({'mode': 'task.function'}))
+    assert payload.as_result(worker.heard('ran', 2)[1])['target_state'] == 'FAILED'
+    worker.tell('run', 9, codec.pack(PROGRAM))
+    agent.heard('submit')
+    agent.tell('task_state', 'worker.run.000009', 'DONE', {'exit_code': 0})
+    assert payload.as_result(worker.heard('ran', 3)[1])['exit_code'] == 0
+
+
+# workers
+
+
+def test_workers_are_submitted_and_waited_for(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Watcher(Master):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[str, str, str]] = []
+            self.ended = threading.Event()
+
+        def worker_state_cb(self, worker_dict: dict[str, Any], state: str) -> None:
+            self.seen.append((worker_dict['uid'], worker_dict['status'], state))
+            if worker_dict['status'] == 'DONE':
+                self.ended.set()
+
+    master, agent = start(Watcher)
+    uids = master.submit_workers([{'mode': 'raptor.worker', 'ranks': 2}, {'mode': 'raptor.worker', 'raptor_class': 'X',
+                                                                          'raptor_file': 'f.py'}])
+    assert uids == [f'{UID}.worker.0000', f'{UID}.worker.0001']
+    agent.heard('submit')
+    first, second = (agent.submitted()[uid] for uid in uids)
+    assert first['arguments'] == ['', 'DefaultWorker', UID]
+    assert second['arguments'] == ['f.py', 'X', UID]
+    assert first['sandbox'] == second['sandbox'] == os.environ['RP_TASK_SANDBOX']
+    assert {entry['status'] for entry in master.workers.values()} == {'NEW'}
+    hire(uids[0], ranks=2)
+    master.wait_workers(count=1)
+    master.wait_workers(uids=[uids[0]])
+    assert list(master.workers[uids[0]]['heartbeats']) == [0, 1]
+    agent.tell('task_state', uids[1], 'FAILED', {'exit_code': 1, 'stderr': 'there is no class X'})
+    with pytest.raises(RuntimeError, match='there is no class X'):
+        master.wait_workers()
+    assert master.ended.wait(PATIENCE)
+    assert master.seen == [(uids[0], 'ACTIVE', 'AGENT_EXECUTING'), (uids[1], 'DONE', 'FAILED')]
+    with pytest.raises(ValueError, match='no workers nobody'):
+        master.wait_workers(uids=['nobody'])
+    with pytest.raises(RuntimeError, match=r'gpus_per_rank is 0\.5'):
+        master.submit_workers({'mode': 'raptor.worker', 'gpus_per_rank': 0.5})
+    with pytest.raises(DescriptionError, match='mode'):
+        master.submit_workers([{'executable': 'x'}])
+
+
+def test_workers_of_the_application(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, agent = start()
+    agent.tell('task_state', 'theirs', 'AGENT_SCHEDULING', {'ranks': 2})
+    future = master.submit(square, 3)
+    hire('theirs', ranks=2)
+    assert future.result(PATIENCE) == 9
+    master.wait_workers()
+    agent.tell('task_state', 'absent', 'AGENT_SCHEDULING', {'ranks': 1})
+    agent.tell('task_state', 'absent', 'FAILED', {'stderr': 'first line\nthere is no MPI'})
+    with pytest.raises(RuntimeError, match='absent: there is no MPI'):
+        master.wait_workers(count=2)
+
+
+def test_a_master_that_ends_lets_nobody_wait(start: Start) -> None:
+    master, agent = start()
+    (uid,) = master.submit_workers({'mode': 'raptor.worker'})
+    waiter: Future[None] = Future()
+
+    def wait() -> None:
+        try:
+            master.wait_workers()
+        except RuntimeError as error:
+            waiter.set_exception(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    agent.heard('submit')
+    master.stop()
+    with pytest.raises(RuntimeError, match='has ended'):
+        waiter.result(PATIENCE)
+    thread.join()
+    assert agent.heard('cancel') == [[uid]]
+
+
+@pytest.mark.fault
+def test_a_worker_that_is_killed(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, _ = start()
+    process = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
+    try:
+        first = hire('first', credit=2, eager=False, pid=process.pid)
+        future = master.submit(square, 3)
+        first.has(1)
+        process.kill()
+        process.wait()
+        hire('second')
+        assert future.result(PATIENCE) == 9
+        assert master.workers['first']['status'] == 'DONE'
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_worker_whose_connection_was_lost(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, _ = start()
+    worker = hire(credit=1, eager=False)
+    future = master.submit(square, 3)
+    old = worker.has(1)
+    worker.do(worker._connected)   # as after another handshake
+    worker.heard('welcome', 2)
+    worker.heard('calls', 2)
+    assert master.workers['worker']['status'] == 'ACTIVE'
+    worker.step(*old)
+    assert future.result(PATIENCE) == 9
+
+
+def test_workers_of_another_version_are_refused(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    start()
+    worker = hire(hello=False)
+    worker.tell('worker', 'worker', 'host', 1, 1, {'protocol': 99})
+    assert 'version 99' in worker.heard('refused')[0]
+
+
+def test_what_is_no_message_is_dropped(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, _ = start()
+    worker = hire()
+    worker.heard('welcome')
+    for message in ('nonsense', ['open', 's', {}], ['credit', -1], ['credit', 'x'], ['results', b'123', []],
+                    ['results', b'12345678', []], ['worker', 'w', 'h', 0, 0, {}], ['calls', b'', [], None]):
+        worker.do(lambda message=message: worker._connection.socket.send(codec.pack(message)))
+    assert master.submit(square, 2).result(PATIENCE) == 4
+
+
+def test_workers_can_be_removed(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, agent = start()
+    (uid, absent) = master.submit_workers([{'mode': 'raptor.worker'}] * 2)
+    worker = hire(uid, credit=1, eager=False)
+    master.wait_workers(count=1)
+    future = master.submit(square, 5)
+    worker.has(1)
+    master.cancel_workers([uid, absent])
+    worker.heard('stop')
+    assert agent.heard('cancel') == [[absent]]
+    worker.tell('bye', '')
+    hire('other')
+    assert future.result(PATIENCE) == 25
+
+
+# the end, and what must not begin
+
+
+def test_it_is_stopped_by_an_rpc(start: Start) -> None:
+    master, agent = start()
+    agent.tell('rpc', 1, 'dance', [], {})
+    assert agent.heard('rpc_result')[:2] == [1, False]
+    agent.tell('rpc', 2, 'stop', [], {})
+    assert agent.heard('rpc_result', 2) == [2, True, None]
+    master.join()
+    assert not os.path.exists(master_file(os.environ['RP_PILOT_SANDBOX'], UID))
+
+
+def test_it_is_stopped_by_the_agent(start: Start) -> None:
+    master, agent = start()
+    agent.tell('stop')
+    master.join()
+    assert not master.alive()
+
+
+def test_it_ends_without_its_agent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rp_raptor.agent_link.PATIENCE', 0.1)
+    master, agent = start()
+    agent.do(lambda: agent._listener.close(0))
+    master.join()
+
+
+def test_it_needs_the_environment_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('RP_TASK_ID', raising=False)
+    with pytest.raises(RuntimeError, match='RP_TASK_ID'):
+        Master()
+    for name in ('RP_TASK_ID', 'RP_TASK_SANDBOX', 'RP_PILOT_SANDBOX'):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(CoordinationError, match=r'raptor\.json'):
+        Master()
+
+
+SCRIPT = '''
+import radical.pilot as rp
+from rp_raptor.master import Master
+
+class MyMaster(Master):
+    def __init__(self):
+        super().__init__()
+        self.submit_tasks({'executable': 'prog', 'uid': 'first'})
+'''
+
+
+@pytest.mark.parametrize('ending', ['stop', 'SIGTERM'])
+def test_the_program(tmp_path: Path, ending: str) -> None:
+    agent = ScriptedAgent(tmp_path)
+    (tmp_path / 'mine.py').write_text(SCRIPT)
+    environ = {**os.environ, 'RP_TASK_ID': UID, 'RP_TASK_SANDBOX': str(tmp_path), 'RP_PILOT_SANDBOX': str(tmp_path)}
+    process = subprocess.Popen([sys.executable, '-m', 'rp_raptor.cli', 'master', 'mine.py', 'MyMaster'], cwd=tmp_path,
+                               env=environ)
+    try:
+        agent.heard('submit')
+        assert 'first' in agent.submitted()
+        if ending == 'stop':
+            agent.heard('credit')
+            agent.tell('stop')
+        else:
+            process.send_signal(signal.SIGTERM)
+        agent.heard('bye')
+        assert process.wait(PATIENCE) == (0 if ending == 'stop' else 128 + signal.SIGTERM)
+        assert not os.path.exists(master_file(str(tmp_path), UID))
+    finally:
+        process.kill()
+        process.wait()
+        agent.close()
+
+
+OWN_SCRIPT = """
+import sys
+from rp_raptor.master import Master
+
+class MyMaster(Master):
+    def __init__(self):
+        super().__init__()
+        if sys.argv[1] == 'raise':
+            raise ValueError('nothing works')
+
+master = MyMaster()
+if sys.argv[1] == 'wait':
+    master.start()
+    master.join()
+"""
+
+
+@pytest.mark.parametrize(('what', 'code'), [('raise', 1), ('forget', 0), ('wait', 128 + signal.SIGTERM)])
+def test_scripts_of_the_applications_own(tmp_path: Path, what: str, code: int) -> None:
+    agent = ScriptedAgent(tmp_path)
+    (tmp_path / 'mine.py').write_text(OWN_SCRIPT)
+    environ = {**os.environ, 'RP_TASK_ID': UID, 'RP_TASK_SANDBOX': str(tmp_path), 'RP_PILOT_SANDBOX': str(tmp_path),
+               'TMPDIR': str(tmp_path)}
+    process = subprocess.Popen([sys.executable, 'mine.py', what], cwd=tmp_path, env=environ, stderr=subprocess.PIPE)
+    try:
+        agent.heard('hello')
+        if what == 'wait':
+            agent.heard('credit')
+            process.send_signal(signal.SIGTERM)
+        agent.heard('bye')
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code
+        assert (b'nothing works' in errors) == (what == 'raise')
+        assert not list(tmp_path.glob('rp.*'))
+    finally:
+        process.kill()
+        process.communicate()
+        agent.close()
+
+
+@pytest.mark.parametrize(('arguments', 'message'), [
+    ([], 'usage'), (['master'], 'usage'), (['master', '', 'Master'], 'RP_TASK_ID'),
+    (['master', 'absent.py', 'M'], 'no such file')])
+def test_wrong_uses_of_the_program(tmp_path: Path, arguments: list[str], message: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith('RP_')}
+    process = subprocess.run([sys.executable, '-m', 'rp_raptor.cli', *arguments], cwd=tmp_path, env=environ,
+                             capture_output=True, text=True, timeout=PATIENCE)
+    assert process.returncode
+    assert message in process.stderr

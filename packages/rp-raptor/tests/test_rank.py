@@ -1,0 +1,291 @@
+"""A rank runs calls: real ranks, with a stand-in for their manager."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rank_support import Manager, a_manager, worker_file
+
+from rp_api.errors import DeserializationError, SerializationError
+from rp_raptor import payload
+from rp_raptor.rank_link import CANCEL, TIMEOUT, pack_ids
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    """A manager with one rank of a DefaultWorker."""
+    with a_manager(tmp_path) as manager:
+        manager.start()
+        yield manager
+
+
+def test_calls_have_results(manager: Manager) -> None:
+    """Values and exceptions come back, each for its own call."""
+    def divide(a: float, b: float = 1) -> float:
+        return a / b
+
+    fid = manager.define(divide)
+    calls = [payload.encode_call(fid, (n,), {'b': n % 3}) for n in range(300)]
+    for n, id in enumerate(manager.give(calls)):
+        if n % 3:
+            assert manager.outcome(id) == n / (n % 3)
+        else:
+            with pytest.raises(ZeroDivisionError) as caught:
+                manager.outcome(id)
+            assert 'divide' in str(caught.value.__cause__)
+            assert 'rp_raptor' not in str(caught.value.__cause__)
+    assert manager.seconds > 0
+
+
+def test_chunks_have_a_result_per_call(manager: Manager) -> None:
+    """One that fails leaves the others alone."""
+    def invert(n: int) -> float:
+        return 1 / n
+
+    chunk = payload.encode_chunk(manager.define(invert), [((n,), None) for n in (1, 0, 2)])
+    (id,) = manager.give([chunk])
+    manager.wait(lambda: id in manager.results)
+    first, second, third = payload.outcomes_of(manager.results[id], 3)
+    assert (payload.decode_result(first), payload.decode_result(third)) == (1, 0.5)
+    with pytest.raises(ZeroDivisionError):
+        payload.decode_result(second)
+
+
+def test_what_a_function_does_to_the_rank(manager: Manager) -> None:
+    """Exits are errors of the call; values that do not pickle, missing functions and broken calls are, too."""
+    with pytest.raises(payload.RemoteError, match='SystemExit'):
+        manager.call(lambda: exit(3))
+    with pytest.raises(SerializationError, match='generator'):
+        manager.call(lambda: (n for n in range(3)))
+    with pytest.raises(DeserializationError, match='never defined'):
+        manager.outcome(manager.give([payload.encode_call(bytes(16))])[0])
+    manager.send(0, ['define', bytes(16), b'nonsense'])
+    with pytest.raises(DeserializationError, match='cannot restore'):
+        manager.outcome(manager.give([payload.encode_call(bytes(16))])[0])
+    with pytest.raises(DeserializationError, match='unknown'):
+        manager.outcome(manager.give([b'X'])[0])
+    assert manager.call(os.getpid) == manager.ready[0]
+
+
+def test_large_results_come_as_files(manager: Manager, tmp_path: Path) -> None:
+    """In the directory of the master, which they leave when they are read."""
+    assert np.array_equal(manager.call(np.arange, 500_000), np.arange(500_000))
+    assert list(Path(payload.values_directory(str(tmp_path), 'raptor.0000')).iterdir()) == []
+
+
+def test_calls_that_were_taken_back_are_not_run(manager: Manager, tmp_path: Path) -> None:
+    """The rank says nothing of them, and goes on at the new position."""
+    go = tmp_path / 'go'
+
+    def wait(name: str) -> str:
+        while not os.path.exists(name):
+            time.sleep(0.001)
+        return name
+
+    fid = manager.define(wait)
+    first, _, _ = manager.give([payload.encode_call(fid, (str(go),))] * 3)
+    manager.wait(lambda: manager.cursors.position(0) == (1 << 32) + 1)
+    assert manager.cursors.move(0, 2 << 32) == (1 << 32) + 1
+    manager._positions[0] = 2 << 32
+    (last,) = manager.give([payload.encode_call(fid, (str(go),))])
+    go.touch()
+    assert manager.outcome(last) == str(go)
+    assert set(manager.results) == {first}
+
+
+def test_results_do_not_wait_for_a_long_call(manager: Manager) -> None:
+    """A signal that is not for the running call has the rank send what it has."""
+    quick, slow = manager.define(abs), manager.define(time.sleep)
+    done, last = manager.give([payload.encode_call(quick, (-1,)), payload.encode_call(slow, (60,))])
+    manager.wait(lambda: manager.cursors.position(0) == (1 << 32) + 2)
+    os.kill(manager.ready[0], signal.SIGUSR1)
+    assert manager.outcome(done) == 1
+    manager.interrupt(1, TIMEOUT)
+    with pytest.raises(TimeoutError):
+        manager.outcome(last)
+
+
+@pytest.mark.parametrize(('reason', 'error'), [(TIMEOUT, TimeoutError), (CANCEL, CancelledError)])
+def test_calls_are_interrupted(manager: Manager, reason: int, error: type[Exception]) -> None:
+    """Each in its own way, chunks and described tasks as well, and programs are ended."""
+    def sleep() -> None:
+        time.sleep(60)
+
+    fid = manager.define(sleep)
+    calls = [payload.encode_call(fid), payload.encode_chunk(fid, [((), None)] * 2),
+             manager.described(mode='task.eval', code='__import__("time").sleep(60)'),
+             manager.described(mode='task.shell', command='sleep 60; echo')]
+    for position, call in enumerate(calls):
+        (id,) = manager.give([call])
+        manager.wait(lambda position=position: manager.cursors.position(0) == (1 << 32) + position + 1)
+        manager.interrupt(position, reason)
+        with pytest.raises(error):
+            manager.outcome(id)
+    assert _children(manager.ready[0]) == []
+
+
+def test_a_signal_that_comes_late_does_no_harm(manager: Manager) -> None:
+    """Only the call that it was meant for is interrupted."""
+    fid = manager.define(time.sleep)
+    manager.outcome(manager.give([payload.encode_call(fid, (0,))])[0])
+    (id,) = manager.give([payload.encode_call(fid, (0.1,))])
+    manager.wait(lambda: manager.cursors.position(0) == (1 << 32) + 2)
+    for _ in range(20):
+        manager.interrupt(0, TIMEOUT)
+    assert manager.outcome(id) is None
+
+
+def test_asynchronous_calls_go_on_side_by_side(manager: Manager, tmp_path: Path) -> None:
+    """They are parked, other calls run meanwhile, and each has its result."""
+    async def meet(name: str, go: str) -> str:
+        import asyncio
+
+        Path(name).touch()
+        while not os.path.exists(go):
+            await asyncio.sleep(0.001)
+        return name
+
+    fid = manager.define(meet)
+    names, go = [str(tmp_path / f'{n}') for n in range(20)], tmp_path / 'go'
+    ids = manager.give([payload.encode_call(fid, (name, str(go))) for name in names])
+    manager.wait(lambda: len(manager.parked) == 20)
+    assert all(map(os.path.exists, names))
+    assert manager.call(abs, -3) == 3
+    go.touch()
+    assert [manager.outcome(id) for id in ids] == names
+
+
+def test_asynchronous_calls_fail_and_are_given_up(manager: Manager) -> None:
+    """An exception is a result; so is the reason for which one is given up."""
+    async def fail() -> None:
+        raise KeyError('x')
+
+    async def wait() -> None:
+        import asyncio
+
+        await asyncio.sleep(60)
+
+    with pytest.raises(KeyError):
+        manager.call(fail)
+    fid = manager.define(wait)
+    ids = manager.give([payload.encode_call(fid)] * 3)
+    manager.wait(lambda: manager.parked.issuperset(ids))
+    manager.send(0, ['cancel', pack_ids(ids[:1]), TIMEOUT])
+    manager.send(0, ['cancel', pack_ids(ids[1:2]), CANCEL])
+    with pytest.raises(TimeoutError):
+        manager.outcome(ids[0])
+    with pytest.raises(CancelledError):
+        manager.outcome(ids[1])
+
+
+def test_chunks_of_asynchronous_calls(manager: Manager) -> None:
+    """They run side by side; their result is one."""
+    async def double(n: int) -> int:
+        import asyncio
+
+        await asyncio.sleep(0)
+        return 2 * n if n else 1 // n
+
+    (id,) = manager.give([payload.encode_chunk(manager.define(double), [((n,), None) for n in range(3)])])
+    manager.wait(lambda: id in manager.results)
+    outcomes = payload.outcomes_of(manager.results[id], 3)
+    assert [payload.decode_result(outcome) for outcome in outcomes[1:]] == [2, 4]
+    assert payload.is_error(outcomes[0])
+
+
+def test_calls_that_have_devices_to_themselves(tmp_path: Path) -> None:
+    """The variable names those of the call, and those of the rank otherwise."""
+    def visible() -> str:
+        return os.environ['CUDA_VISIBLE_DEVICES']
+
+    async def later() -> str:
+        return os.environ['CUDA_VISIBLE_DEVICES']
+
+    with a_manager(tmp_path, device_variable='CUDA_VISIBLE_DEVICES', devices=[['0', '1']]) as manager:
+        manager.start()
+        assert manager.call(visible) == '0,1'
+        for func in (visible, later):
+            call = payload.encode_call(manager.define(func))
+            assert manager.outcome(manager.give_alone(call, ['0', '1', '2'])) == '0,1,2'
+        assert manager.call(visible) == '0,1'
+        echo = manager.described(mode='task.shell', command='echo $CUDA_VISIBLE_DEVICES')
+        assert manager.result(manager.give_alone(echo, ['3']))['stdout'] == '3\n'
+
+
+def test_a_rank_ends_with_its_manager(tmp_path: Path) -> None:
+    """Also in the middle of a call, and when it is started too late."""
+    with a_manager(tmp_path) as manager:
+        process = manager.start()
+        manager.give([payload.encode_call(manager.define(time.sleep), (60,))])
+        manager.wait(lambda: manager.cursors.position(0) == (1 << 32) + 1)
+        manager._socket.close(linger=0)
+        assert process.wait(30) == 1
+        manager._socket = manager._context.socket(9)
+        manager._identities.clear()
+
+
+def test_an_idle_rank_sleeps(manager: Manager) -> None:
+    """It uses no processor time while nothing happens, also with asynchronous calls under way."""
+    def used() -> float:
+        return time.process_time()
+
+    async def wait() -> None:
+        import asyncio
+
+        await asyncio.sleep(60)
+
+    manager.give([payload.encode_call(manager.define(wait))])
+    manager.wait(lambda: manager.parked)
+    before = manager.call(used)
+    Path('/proc/self/stat').read_text()
+    select_for_a_while(0.3)
+    assert manager.call(used) - before < 0.1
+
+
+def select_for_a_while(seconds: float) -> None:
+    """Let time pass: that nothing happens meanwhile is what is tested."""
+    import select
+
+    select.select([], [], [], seconds)
+
+
+@pytest.mark.parametrize(('text', 'name', 'reason'), [
+    ('class W: pass', 'W', 'no class derived from Worker'),
+    ('x = 1', 'W', 'has no class'),
+    ('import nonexistent_module', 'W', 'nonexistent_module'),
+    ('import radical.pilot as rp\nclass W(rp.raptor.DefaultWorker):\n    def __init__(self, cfg): 1 / 0', 'W',
+     'ZeroDivisionError')])
+def test_workers_that_cannot_be_made_say_why(tmp_path: Path, text: str, name: str, reason: str) -> None:
+    """The reason comes to the manager."""
+    text = text.replace('radical.pilot as rp', 'rp_raptor.worker as w').replace('rp.raptor.', 'w.')
+    with a_manager(tmp_path, file=worker_file(tmp_path, text), class_name=name) as manager:
+        process = manager.start()
+        manager.wait(lambda: manager.failed)
+        assert reason in manager.failed
+        assert process.wait(30) == 1
+
+
+def test_own_script_as_rank(tmp_path: Path) -> None:
+    """The older style: a script that makes its worker itself."""
+    script = tmp_path / 'script.py'
+    script.write_text('import sys\nfrom rp_raptor.worker import DefaultWorker\n\n'
+                      'class Own(DefaultWorker):\n    def own(self, n):\n        return n + len(sys.argv)\n\n'
+                      'if __name__ == "__main__":\n    own = Own(sys.argv[1])\n    own.start()\n    own.join()\n')
+    with a_manager(tmp_path) as manager:
+        process = manager.start(command=['python3', str(script), 'raptor.0000'])
+        assert manager.task(mode='task.method', method='own', args=[3])['return_value'] == 5
+        manager.send(0, ['stop'])
+        assert process.wait(30) == 0
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
+
+

@@ -1,0 +1,111 @@
+"""Ranks that are an MPI job: functions of several of them, with communicators of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_support import Manager, a_manager, worker_file
+
+from rp_api.functions import PythonTask
+from rp_raptor import payload
+from rp_raptor.mpi_launch import find_launcher
+
+LAUNCHER = find_launcher(os.environ)
+
+WORKER = '''
+from rp_raptor.worker import MPIWorker, MPIWorkerRank
+
+def sum_of_ranks(comm, factor):
+    print('rank', comm.rank)
+    return factor * comm.allreduce(comm.rank)
+
+class OfRank(MPIWorkerRank):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.register_mode('foo', self._dispatch_foo)
+    def _dispatch_foo(self, task):
+        return '', '', 0, [self._rank, self._ranks], (None, None)
+
+class Mine(MPIWorker):
+    def get_rank_worker(self):
+        return OfRank
+'''
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Manager]:
+    """A manager with a job of three ranks."""
+    with a_manager(tmp_path, ranks=3, mpi=True, file=worker_file(tmp_path, WORKER), class_name='Mine') as manager:
+        manager.start(launcher=LAUNCHER)
+        manager.wait(lambda: len(manager.ready) == 3)
+        yield manager
+
+
+def _together(job: Manager, call: bytes, group: list[int], tag: int = 1) -> bytes:
+    id = job.give_together(call, group, tag)
+    job.wait(lambda: len(job.parts.get(id, ())) == len(group))
+    return payload.join_parts(job.parts[id])
+
+
+def test_calls_of_several_ranks(job: Manager) -> None:
+    """The communicator is the first argument, or where it was left out; asynchronous functions work as well."""
+    def size(comm: Any, more: int) -> list[int]:
+        return [comm.allreduce(1), more]
+
+    def product(a: int, comm: Any = None) -> int:
+        return int(comm.allreduce(a))
+
+    async def later(comm: Any) -> int:
+        import asyncio
+
+        await asyncio.sleep(0)
+        return int(comm.allreduce(2))
+
+    for rank in range(3):
+        for func in (size, product, later):
+            fid = job.define(func, rank)
+            assert fid == payload.define(func)[0]
+    call = payload.encode_call(payload.define(size)[0], (5,))
+    assert payload.decode_result(_together(job, call, [0, 2])) == [[2, 5]] * 2
+    call = payload.encode_call(payload.define(product)[0], (5,), {'comm': None})
+    assert payload.decode_result(_together(job, call, [0, 1, 2])) == [15] * 3
+    assert payload.decode_result(_together(job, payload.encode_call(payload.define(later)[0]), [1, 2], 7)) == [4] * 2
+
+
+def test_described_tasks_of_several_ranks(job: Manager) -> None:
+    """Output and values are lists; programs run once per rank."""
+    task = job.described(mode='task.function', function='sum_of_ranks', args=[10])
+    result = payload.as_result(_together(job, task, [0, 1, 2]))
+    assert result['return_value'] == [30] * 3
+    assert sorted(result['stdout']) == ['rank 0\n', 'rank 1\n', 'rank 2\n']
+    assert (result['exit_code'], result['target_state']) == (0, 'DONE')
+    hello = payload.as_result(_together(job, job.described(mode='task.method', method='hello_mpi', args=['x']), [1, 2]))
+    assert sorted(hello['return_value']) == ['hello 0/2: x', 'hello 1/2: x']
+    shell = job.described(mode='task.shell', command='echo $RP_RANK/$RP_RANKS; exit $RP_RANK')
+    result = payload.as_result(_together(job, shell, [0, 2]))
+    assert sorted(result['stdout']) == ['0/2\n', '1/2\n']
+    assert (result['exit_code'], result['target_state']) == (1, 'FAILED')
+    lost = job.described(mode='task.function', function=PythonTask(lambda x: x, (3,)))
+    assert 'a place for the communicator' in payload.as_result(_together(job, lost, [0, 1]))['exception']
+    assert payload.as_result(_together(job, job.described(mode='task.eval', code='comm.allgather(comm.rank)'),
+                                       [0, 1]))['return_value'] == [[0, 1]] * 2
+
+
+def test_ranks_have_their_own_class(job: Manager) -> None:
+    """That of `get_rank_worker`, and its modes; ordinary calls have one rank, and no communicator."""
+    results = [job.give([job.described(mode='foo'), job.described(mode='task.eval', code='"comm" in globals()')], rank)
+               for rank in range(3)]
+    assert [job.result(first)['return_value'] for first, _ in results] == [[rank, 3] for rank in range(3)]
+    assert [job.result(second)['return_value'] for _, second in results] == [False] * 3
+
+
+def test_programs_do_not_take_themselves_for_ranks(job: Manager) -> None:
+    """A program that uses MPI is a job of its own."""
+    task = job.task(mode='task.shell', command=f'{sys.executable} -c "from mpi4py import MPI; '
+                                               'print(MPI.COMM_WORLD.size)"')
+    assert task['stdout'] == '1\n'

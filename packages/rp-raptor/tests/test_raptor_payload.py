@@ -1,0 +1,244 @@
+"""Payloads: what goes in comes out, whatever it is and however large."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rp_api.errors import DeserializationError, SerializationError
+from rp_api.values import from_plain, to_plain
+from rp_raptor import payload
+from rp_raptor.errors import RemoteError
+from rp_raptor.restored import restored
+
+# few and small ones: what matters is their variety
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner), max_leaves=5)
+
+
+class Picky(Exception):
+    """Cannot be restored from its arguments."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(name)
+        self.number = number
+
+
+@given(args=st.lists(VALUES, max_size=3), kwargs=st.dictionaries(st.text(), VALUES, max_size=3))
+def test_arguments_arrive(args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Arguments of calls and of chunks are restored as they were."""
+    fid, _ = payload.define(len)
+    call = payload.encode_call(fid, args, kwargs)
+    assert payload.kind_of(call) == b'F'
+    assert payload.fid_of(call) == fid
+    assert payload.decode_arguments(call) == (args, kwargs)
+    chunk = payload.encode_chunk(fid, [(args, kwargs), ((), None)])
+    assert payload.decode_chunk(chunk) == [(args, kwargs), ((), {})]
+
+
+@given(VALUES)
+def test_values_arrive(value: Any) -> None:
+    """Values of calls are restored as they were."""
+    assert payload.decode_result(payload.encode_value(value)) == value
+
+
+def test_what_cannot_be_imported_travels_by_value(tmp_path: Path) -> None:
+    """Lambdas and local classes are arguments and values like others."""
+    class Local:
+        number = 3
+
+    args, _ = payload.decode_arguments(payload.encode_call(bytes(16), (lambda: 4, Local)))
+    assert args[0]() == 4
+    assert args[1].number == 3
+    assert payload.decode_result(payload.encode_value(Local(), str(tmp_path))).number == 3
+
+
+def test_what_cannot_travel_is_refused_at_once() -> None:
+    """A call with such an argument is never sent."""
+    with pytest.raises(SerializationError, match='generator'):
+        payload.encode_call(bytes(16), (n for n in range(3)))
+    with pytest.raises(TypeError, match='can be called'):
+        payload.define(3)  # type: ignore[arg-type]
+
+
+def test_large_arrays_are_views_of_a_file(tmp_path: Path) -> None:
+    """An array is written once, mapped once, and can be written to; the file is gone when the result was read."""
+    array = np.arange(400_000, dtype=float).reshape(2, -1)
+    result = payload.encode_value({'array': array, 'small': array[0, :3]}, str(tmp_path))
+    assert len(result) < 200
+    assert len(list(tmp_path.iterdir())) == 1
+    value = payload.decode_result(result)
+    assert list(tmp_path.iterdir()) == []
+    assert np.array_equal(value['array'], array)
+    assert np.array_equal(value['small'], array[0, :3])
+    assert not value['array'].flags.owndata
+    value['array'][0, 0] = 7
+
+
+@pytest.mark.parametrize('value', [b'x' * (2 << 20), 'y' * (2 << 20), list(range(600_000))])
+def test_other_large_values_go_through_a_file(tmp_path: Path, value: Any) -> None:
+    """What has no buffers of its own is in a file as well."""
+    result = payload.encode_value(value, str(tmp_path))
+    assert result[:1] == b'L'
+    assert payload.decode_result(result) == value
+
+
+def test_a_result_that_nobody_wants_leaves_nothing(tmp_path: Path) -> None:
+    """Its file is removed, and a second time does no harm."""
+    result = payload.encode_value(bytes(2 << 20), str(tmp_path))
+    payload.discard(payload.join_parts([result, payload.encode_value(1)]))
+    payload.discard(result)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DeserializationError, match='No such file'):
+        payload.decode_result(result)
+
+
+@pytest.mark.parametrize('size', [0, 10, 3 << 20])
+def test_a_damaged_file_is_an_error(tmp_path: Path, size: int) -> None:
+    """A file that was cut off gives no half arrays."""
+    result = payload.encode_value(np.zeros(1 << 20), str(tmp_path))
+    os.truncate(next(tmp_path.iterdir()), size)
+    with pytest.raises(DeserializationError, match='cannot read'):
+        payload.decode_result(result)
+
+
+def test_no_room_for_a_large_value(tmp_path: Path) -> None:
+    """A directory that cannot be written to makes it an error of the call."""
+    (tmp_path / 'file').touch()
+    with pytest.raises(SerializationError, match='cannot write'):
+        payload.encode_value(bytes(2 << 20), str(tmp_path / 'file'))
+
+
+def test_exceptions_arrive_with_their_traceback() -> None:
+    """The type is the original one, the cause shows where it was raised."""
+    try:
+        {}['x']
+    except KeyError as error:
+        result = payload.encode_error(error)
+    assert payload.is_error(result)
+    with pytest.raises(KeyError, match='x') as caught:
+        payload.decode_result(result)
+    assert 'Traceback' in str(caught.value.__cause__)
+    assert __file__ in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize('error', [Picky('name', 3), SystemExit(3), KeyboardInterrupt(), ValueError(open)])
+def test_exceptions_that_cannot_be_raised_are_told(error: BaseException) -> None:
+    """What cannot be restored, or would end the program, is a RemoteError that says what it was."""
+    result = payload.encode_error(error)
+    if isinstance(error, ValueError):
+        with pytest.raises(ValueError, match='open'):
+            payload.decode_result(result)
+    else:
+        with pytest.raises(RemoteError, match=type(error).__name__):
+            payload.decode_result(result)
+
+
+def test_long_tracebacks_are_cut() -> None:
+    """A message is never large because of an error."""
+    assert len(payload.encode_error(ValueError('x' * (2 << 20)), 'y' * (1 << 20))) < 3 << 20
+    assert len(payload.encode_error(ValueError(), 'y' * (1 << 20))) < 80_000
+
+
+def test_chunks_have_a_result_per_call(tmp_path: Path) -> None:
+    """Each call has its own, also if the chunk has failed as a whole, or is large."""
+    outcomes = [payload.encode_value(1), payload.encode_error(ValueError('no'))]
+    assert payload.outcomes_of(payload.encode_outcomes(outcomes), 2) == outcomes
+    failed = payload.encode_error(ValueError('all'))
+    assert payload.outcomes_of(failed, 3) == [failed] * 3
+    large = payload.encode_outcomes([payload.encode_value(str(n) * 500) for n in range(2000)], str(tmp_path))
+    assert len(large) < 200
+    assert len(payload.outcomes_of(large, 2000)) == 2000
+    with pytest.raises(DeserializationError, match='has 2 results'):
+        payload.outcomes_of(payload.encode_outcomes(outcomes), 3)
+    with pytest.raises(DeserializationError, match='not the result of a chunk'):
+        payload.outcomes_of(payload.encode_value(1), 1)
+    with pytest.raises(DeserializationError, match='not the result of one call'):
+        payload.decode_result(payload.encode_outcomes(outcomes))
+
+
+def test_parts_of_ranks_are_joined() -> None:
+    """Values are a list, those of described tasks as well, and an error of one rank is the result."""
+    assert payload.decode_result(payload.join_parts([payload.encode_value(n) for n in range(3)])) == [0, 1, 2]
+    described = [payload.encode_result({'exit_code': code, 'stdout': f'out {code}', 'exception': 'E' if code else None})
+                 for code in (0, 2, 1)]
+    joined = payload.as_result(payload.join_parts(described))
+    assert joined == {'exit_code': 2, 'exception': 'E', 'stdout': ['out 0', 'out 2', 'out 1'],
+                      'stderr': [None] * 3, 'return_value': [None] * 3}
+    with pytest.raises(ValueError, match='no'):
+        payload.decode_result(payload.join_parts([payload.encode_value(1), payload.encode_error(ValueError('no'))]))
+
+
+def test_described_tasks_always_have_a_result() -> None:
+    """What the worker could not say is made of the error."""
+    task = {'uid': 'task.000000', 'description': {'mode': 'task.function'}, 'sandbox': '/tmp/x'}
+    assert payload.decode_described(payload.encode_described(task)) == task
+    assert payload.as_result(payload.encode_result({'exit_code': 0})) == {'exit_code': 0}
+    failed = payload.as_result(payload.encode_error(ValueError('no'), 'text'))
+    assert failed == {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'text',
+                      'target_state': 'FAILED'}
+    for error in (CancelledError(), TimeoutError('5 s')):
+        assert payload.as_result(payload.encode_error(error))['target_state'] == 'CANCELED'
+    with pytest.raises(DeserializationError, match='described task'):
+        payload.as_result(payload.encode_value(1))
+
+
+@given(VALUES)
+def test_return_values_become_plain_data(value: Any) -> None:
+    """They are what msgpack gives back unchanged, or pickled; tuples in plain data are lists."""
+    from rp_api.mesh import codec
+
+    def without_tuples(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [without_tuples(each) for each in value]
+        return {key: without_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+    plain = codec.unpack(codec.pack(to_plain(value, '/nonexistent', 'x')))
+    assert without_tuples(from_plain(plain)) == without_tuples(value)
+
+
+def test_large_return_values_stay_in_a_file(tmp_path: Path) -> None:
+    """The file can be read more than once: it belongs to the sandbox."""
+    array = np.arange(300_000)
+    plain = to_plain(array, str(tmp_path), 'task.000000')
+    (path,) = tmp_path.glob('task.000000.*.value')
+    assert plain == {'__rp_file__': str(path)}
+    for _ in range(2):
+        assert np.array_equal(from_plain(plain), array)
+    assert np.array_equal(from_plain([plain, 3])[0], array)
+    with pytest.raises(DeserializationError, match='cannot read'):
+        from_plain({'__rp_file__': str(tmp_path / 'other')})
+    with pytest.raises(SerializationError, match='cannot write'):
+        to_plain(array, str(path), 'task.000000')
+
+
+def test_values_that_are_no_plain_data() -> None:
+    """Objects, sets, and dicts with odd keys come back as they were."""
+    for value in ({1, 2}, {(1, 2): 3}, 1 << 70, np.float64(2.5), {'__rp_file__': '/etc/passwd'}, 1j, '\ud800'):
+        restored = from_plain(to_plain(value, '/nonexistent', 'x'))
+        assert restored == value
+        assert type(restored) is type(value)
+    with pytest.raises(SerializationError, match='generator'):
+        to_plain((n for n in range(3)), '/nonexistent', 'x')
+    with pytest.raises(DeserializationError, match='cannot restore'):
+        from_plain({'__rp_pickled__': b'nonsense'})
+
+
+def test_hooks_see_values_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a hook does not change travels on as it came; what it puts in its place becomes plain data."""
+    monkeypatch.setenv('RP_PILOT_SANDBOX', str(tmp_path))
+    plain = [to_plain({1, 2}, str(tmp_path), 'a'), {'x': 1}, {'__rp_pickled__': b'?'}, None, 5]
+    tasks = [{'uid': f'task.{n}', 'return_value': value} for n, value in enumerate(plain)]
+    with restored(tasks):
+        assert [task['return_value'] for task in tasks] == [{1, 2}, *plain[1:]]
+        tasks[4]['return_value'] = {3}
+    assert [task['return_value'] for task in tasks[:4]] == plain[:4]
+    assert from_plain(tasks[4]['return_value']) == {3}

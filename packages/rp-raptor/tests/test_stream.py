@@ -1,0 +1,279 @@
+"""Streams of calls, against a master that is a thread of the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import pytest
+from standin_master import StandinMaster
+
+from rp_api.errors import SerializationError
+from rp_raptor import application_link
+from rp_raptor.errors import CallLost
+from rp_raptor.stream import Call, stream
+
+Make = Callable[..., StandinMaster]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[StandinMaster] = []
+
+    def make(**options: Any) -> StandinMaster:
+        made.append(StandinMaster(**options))
+        return made[-1]
+
+    yield make
+    for master in made:
+        master.close()
+
+
+def half(number: int) -> float:
+    return number / 2
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def held(master: StandinMaster, number: int) -> None:
+    """Wait until the master holds so many calls."""
+    arrived = threading.Event()
+
+    def look() -> None:
+        if len(master.held) >= number:
+            arrived.set()
+        else:
+            master._loop.call_later(0.001, look)
+
+    master.do(look)
+    assert arrived.wait(20), f'{len(master.held)} calls are held'
+
+
+def in_thread(calls: Iterator[Call]) -> tuple[threading.Thread, list[Call]]:
+    """Take all calls in a thread, into the list."""
+    taken: list[Call] = []
+    thread = threading.Thread(target=lambda: taken.extend(calls))
+    thread.start()
+    return thread, taken
+
+
+@pytest.mark.parametrize('chunksize', [1, 7])
+def test_each_item_has_one_call(make: Make, chunksize: int) -> None:
+    calls = list(stream(make(), half, range(1000), chunksize=chunksize))
+    assert sorted((call.index, call.item, call.result()) for call in calls) == [(n, n, n / 2) for n in range(1000)]
+
+
+def test_nothing_to_do(make: Make) -> None:
+    assert list(stream(make(), half, [])) == []
+
+
+def test_endless_items_and_the_window(make: Make) -> None:
+    master = make(hold=True)
+    taken = count()
+    calls = stream(master, half, (next(taken) for _ in count()), window=20)
+    thread, _ = in_thread(islice(calls, 50))
+    held(master, 20)
+    assert next(taken) == 20
+    master.release()
+    thread.join(20)
+    assert master.largest == 20
+
+
+def test_the_room_of_the_master_is_kept(make: Make) -> None:
+    master = make(room=5, hold=True)
+    thread, taken = in_thread(stream(master, half, range(100)))
+    held(master, 5)
+    master.do(lambda: None)
+    assert master.largest == 5
+    master.release()
+    thread.join(20)
+    assert len(taken) == 100
+
+
+@pytest.mark.parametrize('chunksize', [1, 4])
+def test_a_call_that_fails_is_among_the_others(make: Make, chunksize: int) -> None:
+    calls = {call.item: call for call in stream(make(), inverse, range(10), chunksize=chunksize)}
+    assert len(calls) == 10
+    assert isinstance(calls[0].exception, ZeroDivisionError)
+    assert 'in inverse' in str(calls[0].exception.__cause__)
+    with pytest.raises(ZeroDivisionError):
+        calls[0].result()
+    assert calls[5].exception is None
+    assert calls[5].result() == 0.2
+
+
+def test_an_item_that_cannot_travel(make: Make) -> None:
+    calls = {call.index: call for call in stream(make(), id, [1, threading.Lock(), 3])}
+    assert isinstance(calls[1].exception, SerializationError)
+    assert calls[0].exception is calls[2].exception is None
+
+
+def test_a_failing_iterable_ends_the_stream(make: Make) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise LookupError('no more')
+
+    with pytest.raises(LookupError, match='no more'):
+        list(stream(make(), half, items()))
+
+
+def test_results_come_while_items_are_slow(make: Make) -> None:
+    """An item that needs the result of the one before it, as when a search is steered."""
+    results: list[float] = [8]
+    go_on = threading.Semaphore(1)
+
+    def items() -> Iterator[float]:
+        for _ in range(5):
+            while not go_on.acquire(timeout=0.01):
+                yield -1.0
+            yield results[-1]
+
+    for call in stream(make(), half, items()):
+        if call.item >= 0:
+            results.append(call.result())
+            go_on.release()
+    assert results[-1] < 1
+
+
+def test_attributes_go_with_each_call(make: Make) -> None:
+    master = make()
+    list(stream(master, half, range(3), timeout=5, ranks=2))
+    assert list(master.attributes.values()) == [{'timeout': 5, 'ranks': 2}] * 3
+
+
+def test_a_stream_that_is_left_tells_the_master(make: Make) -> None:
+    master = make()
+    with_some_left = stream(master, half, count(), window=10)
+    assert next(with_some_left).result() == 0
+    with_some_left.close()   # type: ignore[attr-defined]
+    told = threading.Event()
+
+    def look() -> None:
+        if 'close' in master.seen:
+            told.set()
+        else:
+            master._loop.call_later(0.001, look)
+
+    master.do(look)
+    assert told.wait(20)
+
+
+def test_a_master_that_starts_later(make: Make) -> None:
+    master = make(up=False)
+    thread, taken = in_thread(stream(master, half, range(3)))
+    master.come_up()
+    thread.join(20)
+    assert len(taken) == 3
+
+
+def test_a_master_that_never_starts(make: Make) -> None:
+    master = make(up=False)
+    master.exception = 'no such file'
+    master.state = 'FAILED'
+    with pytest.raises(CallLost, match='cannot be reached any more: it is FAILED: no such file'):
+        list(stream(master, half, count()))
+
+
+def test_a_master_that_dies_fails_its_calls(make: Make) -> None:
+    master = make(hold=True)
+    thread, taken = in_thread(stream(master, half, range(30)))
+    held(master, 30)
+    master.state = 'FAILED'
+    thread.join(20)
+    assert {type(call.exception) for call in taken} == {CallLost}
+    assert len(taken) == 30
+
+
+def test_no_master_is_left_for_the_other_items(make: Make) -> None:
+    master = make(hold=True)
+    calls = stream(master, half, count(), window=5)
+    timer = threading.Thread(target=lambda: (held(master, 5), master.tell_end('stop() was called')))
+    timer.start()
+    assert [type(next(calls).exception) for _ in range(5)] == [CallLost] * 5
+    with pytest.raises(CallLost, match='stop\\(\\) was called'):
+        next(calls)
+    timer.join()
+
+
+def test_another_master_takes_over(make: Make) -> None:
+    first, second = make(hold=True), make(uid='raptor.0001', up=False)
+    thread, taken = in_thread(stream([first, second], half, range(100), window=60))
+    held(first, 30)
+    second.come_up()
+    first.tell_end('its node is gone')
+    thread.join(20)
+    assert sorted(call.result() for call in taken) == [n / 2 for n in range(100)]
+
+
+def test_masters_share_the_calls(make: Make) -> None:
+    masters = [make(hold=True), make(uid='raptor.0001', hold=True)]
+    thread, taken = in_thread(stream(masters, half, range(3000), window=2000))
+    held(masters[0], 1000)
+    held(masters[1], 1000)
+    for master in masters:
+        master.release()
+    thread.join(20)
+    assert len(taken) == 3000
+
+
+def test_calls_go_out_again_when_a_connection_was_lost(make: Make) -> None:
+    master = make(hold=True)
+    thread, taken = in_thread(stream(master, half, range(40)))
+    held(master, 40)
+    master.break_connections()
+    held(master, 40)
+    master.release()
+    thread.join(20)
+    assert sorted(call.result() for call in taken) == [n / 2 for n in range(40)]
+
+
+def test_a_silent_master_is_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application_link, 'SILENCE', 0.01)
+    monkeypatch.setattr(application_link, 'PING', 3600)
+    master = make(hold=True)
+    calls = list(stream(master, half, range(3)))
+    assert any(word in str(calls[0].exception) for word in ('silent', 'no connection'))
+
+
+def test_what_is_no_message_is_passed_over(make: Make) -> None:
+    master = make(hold=True)
+    thread, taken = in_thread(stream(master, half, range(3)))
+    held(master, 3)
+    master.send_raw(b'\xc1')
+    master.send_raw(b'\x91\xa4calls')
+    master.release()
+    thread.join(20)
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize(('options', 'error', 'words'), [
+    ({'window': 0}, ValueError, 'window is a number from 1 on, not 0'),
+    ({'chunksize': 'a'}, ValueError, "chunksize is a number from 1 on, not 'a'"),
+    ({'timeout': -1}, ValueError, 'timeout of a call is a number, not -1'),
+    ({'ranks': 1.5}, ValueError, 'ranks of a call is a number from 1 on, not 1.5'),
+    ({'colour': 1}, TypeError, "'colour' is no attribute of a call: allowed are cores, gpus, ranks, timeout")])
+def test_bad_options(make: Make, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        stream(make(), half, [1], **options)
+
+
+def test_bad_masters_and_functions(make: Make) -> None:
+    with pytest.raises(TypeError, match=r'a master is what submit_raptors\(\) gives'):
+        stream('raptor.0000', half, [])   # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='at least one master'):
+        stream([], half, [])
+    with pytest.raises(TypeError, match='only what can be called'):
+        stream(make(), 3, [])   # type: ignore[arg-type]
+
+
+def test_a_master_that_cannot_be_reached(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application_link, 'SILENCE', 0.01)
+    master = make(up=False)
+    master.come_up()
+    master.access = {**(master.access or {}), 'address': 'ipc:///nowhere/s'}
+    with pytest.raises(CallLost, match='no connection to ipc:///nowhere/s within'):
+        list(stream(master, half, count()))
