@@ -36,7 +36,7 @@ def managers(session: rp.Session) -> tuple[rp.PilotManager, rp.TaskManager]:
 
 
 def active(pilot: rp.Pilot) -> rp.Pilot:
-    assert pilot.wait(rp.PMGR_ACTIVE, timeout=20) == rp.PMGR_ACTIVE, (pilot.exception, pilot.stderr)
+    assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE, (pilot.exception, pilot.stderr)
     return pilot
 
 
@@ -85,7 +85,7 @@ def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) ->
             pmgr, tmgr = managers(session)
             tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
             task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'echo', 'arguments': [words]}))
-            assert task.wait(timeout=20) == rp.DONE
+            assert task.wait(timeout=30) == rp.DONE
             assert task.stdout == f'{words}\n'
     assert {path.name for path in Path(session.path).glob('hub.db*')} == {'hub.db', 'hub.db.1'}
 
@@ -242,7 +242,7 @@ def test_session_as_plain_data(run: Run) -> None:
 def test_use_after_close(run: Run) -> None:
     task = run.one(executable='/bin/true')
     running = run.tmgr.submit_tasks(sleeping())
-    running.wait(rp.AGENT_EXECUTING, timeout=20)
+    running.wait(rp.AGENT_EXECUTING, timeout=30)
     run.session.close()
     for call in (lambda: rp.PilotManager(run.session), lambda: rp.TaskManager(run.session),
                  lambda: run.tmgr.submit_tasks(TRUE), lambda: run.pmgr.submit_pilots(pilot_description(Path('/tmp')))):
@@ -270,10 +270,10 @@ def test_two_sessions_at_a_time(base: Path) -> None:
             pmgr, tmgr = managers(session)
             tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
             tasks.append(tmgr.submit_tasks(TRUE))
-        assert [task.wait(timeout=20) for task in tasks] == [rp.DONE, rp.DONE]
+        assert [task.wait(timeout=30) for task in tasks] == [rp.DONE, rp.DONE]
         assert tasks[0].uid == tasks[1].uid
         one.close()
-        assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
 
 
 def test_sessions_of_the_same_name_do_not_touch_each_other(base: Path) -> None:
@@ -285,14 +285,14 @@ def test_sessions_of_the_same_name_do_not_touch_each_other(base: Path) -> None:
             pmgr, tmgr = managers(session)
             tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base / name)))
             running.append(tmgr.submit_tasks([sleeping(), sleeping()]))
-            tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=20)
+            tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=30)
         running[0][0].cancel()
-        assert running[0][0].wait(timeout=20) == rp.CANCELED
+        assert running[0][0].wait(timeout=30) == rp.CANCELED
         one.get_pilot_managers()[0].kill_pilots()
         one.close()
         assert [task.state for task in running[1]] == [rp.AGENT_EXECUTING] * 2
         assert all(sandbox_pids(task) for task in running[1])
-        assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+        assert tmgr.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
         assert [task.state for task in running[1]] == [rp.AGENT_EXECUTING] * 2
 
 
@@ -369,7 +369,7 @@ def test_pilots_of_a_list(session: rp.Session, base: Path) -> None:
         pmgr.get_pilots('nope')
     with pytest.raises(ValueError, match='nope'):
         pmgr.get_pilots([one.uid, 'nope'])
-    assert pmgr.wait_pilots(state=rp.PMGR_ACTIVE, timeout=20) == [rp.PMGR_ACTIVE] * 3
+    assert pmgr.wait_pilots(state=rp.PMGR_ACTIVE, timeout=30) == [rp.PMGR_ACTIVE] * 3
     assert three.resources['cpu'] == len(os.sched_getaffinity(0))
     pmgr.cancel_pilots('mine')
     assert pmgr.wait_pilots('mine') == rp.CANCELED
@@ -450,11 +450,11 @@ def test_pilot_that_cannot_be_had(session: rp.Session, base: Path, capfd: pytest
     pilot = pmgr.submit_pilots(pilot_description(base, resource='local.localhost_test', cores=99))
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(TRUE)
-    assert pilot.wait(timeout=20) == rp.FAILED
+    assert pilot.wait(timeout=30) == rp.FAILED
     said = f'{pilot.exception} {pilot.exception_detail}'
     assert 'cores=99' in said
     assert pilot.pilot_sandbox in said
-    assert task.wait(timeout=20) == rp.FAILED
+    assert task.wait(timeout=30) == rp.FAILED
     assert pilot.uid in f'{task.exception}'
     assert 'pilot.0000' in wait_until(lambda: capfd.readouterr().err)
 
@@ -462,7 +462,7 @@ def test_pilot_that_cannot_be_had(session: rp.Session, base: Path, capfd: pytest
 def test_pilot_that_cannot_be_launched(session: rp.Session, base: Path) -> None:
     (base / 'radical.pilot.sandbox').touch()
     pilot = rp.PilotManager(session).submit_pilots(pilot_description(base))
-    assert pilot.wait(timeout=20) == rp.FAILED
+    assert pilot.wait(timeout=30) == rp.FAILED
     assert f'{base}/radical.pilot.sandbox' in f'{pilot.exception}'
 
 
@@ -471,11 +471,11 @@ def test_tasks_wait_on_if_failed_pilots_may_be_replaced(session: rp.Session, bas
     pmgr, tmgr = managers(session)
     failing = pmgr.submit_pilots(pilot_description(base, resource='local.localhost_test', cores=99, uid='failing',
                                                    exit_on_error=False))
-    assert failing.wait(timeout=20) == rp.FAILED
+    assert failing.wait(timeout=30) == rp.FAILED
     task = tmgr.submit_tasks(TRUE)
     tmgr.add_pilots(failing)
     tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
-    assert task.wait(timeout=20) == rp.DONE
+    assert task.wait(timeout=30) == rp.DONE
     assert 'failing' not in capfd.readouterr().err
 
 
@@ -506,12 +506,12 @@ def test_runtime_of_a_pilot_is_over(session: rp.Session, base: Path, monkeypatch
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     tasks = tmgr.submit_tasks([TRUE, *[sleeping() for _ in range(6)]])
-    assert pilot.wait(timeout=20) == rp.DONE
+    assert pilot.wait(timeout=30) == rp.DONE
     assert pilot.exception is None
     assert any('runtime' in line for line in pilot.log)
     assert tasks[0].state == rp.DONE
     for task in tasks[1:]:
-        assert task.wait(timeout=20) in (rp.CANCELED, rp.FAILED)
+        assert task.wait(timeout=30) in (rp.CANCELED, rp.FAILED)
         assert 'runtime' in f'{task.exception} {task.exception_detail}'
 
 
@@ -529,10 +529,10 @@ def test_applications_place_tasks(shared: Run) -> None:
     assert nodes.find_slots(rp.RankRequirements(n_cores=1), n_slots=1) is None
     task = shared.tmgr.submit_tasks(sleeping(slots=slots, ranks=2, cores_per_rank=2, use_mpi=False))
     task.register_callback(release)
-    assert task.wait(rp.AGENT_EXECUTING, timeout=20) == rp.AGENT_EXECUTING
+    assert task.wait(rp.AGENT_EXECUTING, timeout=30) == rp.AGENT_EXECUTING
     task.cancel()
-    assert task.wait(timeout=20) == rp.CANCELED
-    assert gone.wait(20)
+    assert task.wait(timeout=30) == rp.CANCELED
+    assert gone.wait(30)
     assert nodes.find_slots(rp.RankRequirements(n_cores=1), n_slots=4) is not None
     with pytest.raises(ValueError, match='never'):
         nodes.find_slots(rp.RankRequirements(n_cores=9))
@@ -580,7 +580,7 @@ def test_old_attribute_names_are_still_keys_after_submission(shared: Run) -> Non
 
 def test_task_before_it_is_bound(session: rp.Session) -> None:
     task = rp.TaskManager(session).submit_tasks(TRUE)
-    assert task.wait(rp.TMGR_SCHEDULING, timeout=20) == rp.TMGR_SCHEDULING
+    assert task.wait(rp.TMGR_SCHEDULING, timeout=30) == rp.TMGR_SCHEDULING
     assert (task.pilot, task.sandbox, task.pilot_sandbox, task.session_sandbox, task.resource_sandbox, task.endpoint_fs,
             task.slots, task.exit_code, task.exception) == (None,) * 9
     assert (task.stdout, task.stderr, task.output_files) == ('', '', [])
@@ -615,9 +615,9 @@ def test_tasks_of_a_list(session: rp.Session) -> None:
             with pytest.raises(ValueError, match='nope'):
                 call(unknown)
     tmgr.cancel_tasks('mine')
-    assert tmgr.wait_tasks('mine', timeout=20) == rp.CANCELED
+    assert tmgr.wait_tasks('mine', timeout=30) == rp.CANCELED
     tmgr.cancel_tasks(uids=[one.uid])
-    assert tmgr.wait_tasks(uids=[one.uid, 'mine'], timeout=20) == [rp.CANCELED] * 2
+    assert tmgr.wait_tasks(uids=[one.uid, 'mine'], timeout=30) == [rp.CANCELED] * 2
     assert three.state == rp.TMGR_SCHEDULING
 
 
@@ -625,7 +625,7 @@ def test_wait_for_tasks(shared: Run) -> None:
     """A state that was passed counts; of several the earliest; a final state ends every wait; the default is final."""
     tmgr = shared.tmgr
     running, failed = tmgr.submit_tasks([sleeping(), rp.TaskDescription({'executable': '/bin/false'})])
-    assert running.wait(rp.AGENT_EXECUTING, timeout=20) == rp.AGENT_EXECUTING
+    assert running.wait(rp.AGENT_EXECUTING, timeout=30) == rp.AGENT_EXECUTING
     assert running.wait([*rp.FINAL, rp.AGENT_EXECUTING]) == rp.AGENT_EXECUTING
     for state in (rp.TMGR_SCHEDULING, [rp.AGENT_SCHEDULING], rp.NEW):
         assert running.wait(state) == tmgr.wait_tasks(running.uid, state) == rp.AGENT_EXECUTING
@@ -643,7 +643,7 @@ def test_wait_for_tasks(shared: Run) -> None:
     waiter = threading.Thread(target=running.wait)
     waiter.start()
     running.cancel()
-    waiter.join(20)
+    waiter.join(30)
     assert not waiter.is_alive()
     assert running.state == rp.CANCELED
 
@@ -656,8 +656,9 @@ def test_wait_for_tasks(shared: Run) -> None:
     ({'mode': 'task.exe'}, AttributeTypeError, 'mode.*task.executable'), ({'timeout': -1}, DescriptionError, 'timeout'),
     ({'mode': rp.TASK_FUNCTION, 'function': 'f'}, DescriptionError, 'RAPTOR'),
     ({'mode': rp.TASK_SHELL, 'command': 'x'}, DescriptionError, 'RAPTOR'),
-    ({'mode': rp.RAPTOR_MASTER}, DescriptionError, 'RAPTOR'), ({'mode': rp.TASK_EVAL}, DescriptionError, 'code'),
-    ({'raptor_id': 'raptor.0000'}, DescriptionError, 'raptor_id'), ({'named_env': 'x'}, DescriptionError, 'named_env'),
+    ({'mode': rp.RAPTOR_WORKER}, DescriptionError, 'raptor_id'), ({'mode': rp.TASK_EVAL}, DescriptionError, 'code'),
+    ({'mode': rp.TASK_SERVICE}, DescriptionError, 'services are not supported'),
+    ({'named_env': 'x'}, DescriptionError, 'named_env'),
     ({'services': ['x']}, DescriptionError, 'services'), ({'environment': ['x']}, AttributeTypeError, 'environment'),
     ({'metadata': {'x': object()}}, DescriptionError, 'plain data'),
     ({'metadata': {'x': {1, 2}}}, DescriptionError, 'plain data'),
@@ -702,7 +703,7 @@ def test_task_uids_are_unique(shared: Run) -> None:
     assert 'new' not in shared.tmgr.list_tasks()
     tasks = shared.tmgr.submit_tasks([named('task.900001'), TRUE, named('new'), TRUE])
     assert len({task.uid for task in tasks}) == 4
-    assert shared.tmgr.wait_tasks([task.uid for task in tasks], timeout=20) == [rp.DONE] * 4
+    assert shared.tmgr.wait_tasks([task.uid for task in tasks], timeout=30) == [rp.DONE] * 4
     other.close()
 
 
@@ -723,7 +724,7 @@ def test_submission_from_several_threads(shared: Run) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(30)
     assert len({task.uid for task in found}) == 100
     assert {task.wait(timeout=30) for task in found} == {rp.DONE}
 
@@ -763,10 +764,10 @@ def test_callback_for_an_unknown_task(shared: Run) -> None:
 def test_late_binding(session: rp.Session, base: Path) -> None:
     pmgr, tmgr = managers(session)
     tasks = tmgr.submit_tasks([TRUE] * 5)
-    assert tmgr.wait_tasks(state=rp.TMGR_SCHEDULING, timeout=20) == [rp.TMGR_SCHEDULING] * 5
+    assert tmgr.wait_tasks(state=rp.TMGR_SCHEDULING, timeout=30) == [rp.TMGR_SCHEDULING] * 5
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
-    assert tmgr.wait_tasks(timeout=20) == [rp.DONE] * 5
+    assert tmgr.wait_tasks(timeout=30) == [rp.DONE] * 5
     assert {task.pilot for task in tasks} == {pilot.uid}
 
 
@@ -776,11 +777,11 @@ def test_early_binding(session: rp.Session, base: Path) -> None:
     tmgr.add_pilots(one)
     there = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true', 'pilot': 'other'}) for _ in range(3)])
     here = tmgr.submit_tasks([TRUE] * 3)
-    assert {task.wait(timeout=20) for task in here} == {rp.DONE}
+    assert {task.wait(timeout=30) for task in here} == {rp.DONE}
     assert {task.pilot for task in here} == {'one'}
     assert {task.state for task in there} == {rp.TMGR_SCHEDULING}
     tmgr.add_pilots([other])
-    assert {task.wait(timeout=20) for task in there} == {rp.DONE}
+    assert {task.wait(timeout=30) for task in there} == {rp.DONE}
     assert {task.pilot for task in there} == {'other'}
 
 
@@ -792,7 +793,7 @@ def test_early_binding_to_a_pilot_that_has_ended(session: rp.Session, base: Path
     tmgr.add_pilots(pilot)
     active(pilot).cancel()
     task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'pilot': 'gone'}))
-    assert task.wait(timeout=10) in (rp.FAILED, rp.CANCELED)
+    assert task.wait(timeout=30) in (rp.FAILED, rp.CANCELED)
     assert 'gone' in f'{task.exception}'
 
 
@@ -803,7 +804,7 @@ def test_submission_through_a_pilot(session: rp.Session, base: Path) -> None:
         one.submit_tasks([TRUE])
     tmgr.add_pilots([one, other])
     tasks = one.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(3)])
-    assert {task.wait(timeout=20) for task in tasks} == {rp.DONE}
+    assert {task.wait(timeout=30) for task in tasks} == {rp.DONE}
     assert {task.pilot for task in tasks} == {one.uid}
 
 
@@ -814,12 +815,12 @@ def test_round_robin(session: rp.Session, base: Path) -> None:
     assert tmgr.list_pilots() == [pilot.uid for pilot in pilots]
     assert tmgr.get_pilots() == pilots
     tasks = tmgr.submit_tasks([TRUE] * 6)
-    assert tmgr.wait_tasks(timeout=20) == [rp.DONE] * 6
+    assert tmgr.wait_tasks(timeout=30) == [rp.DONE] * 6
     assert [task.pilot for task in tasks] == [pilot.uid for pilot in pilots] * 3
     tmgr.remove_pilots(pilots[0].uid)
     assert tmgr.list_pilots() == [pilots[1].uid]
     tasks = tmgr.submit_tasks([TRUE] * 4)
-    assert {task.wait(timeout=20) for task in tasks} == {rp.DONE}
+    assert {task.wait(timeout=30) for task in tasks} == {rp.DONE}
     assert {task.pilot for task in tasks} == {pilots[1].uid}
     for uids in (pilots[0].uid, [pilots[1].uid, 'nope']):
         with pytest.raises(ValueError, match='was not added'):
@@ -835,15 +836,15 @@ def test_tasks_of_a_removed_pilot_go_on(session: rp.Session, base: Path) -> None
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/sleep', 'arguments': ['0.3']}))
-    task.wait(rp.AGENT_EXECUTING, timeout=20)
+    task.wait(rp.AGENT_EXECUTING, timeout=30)
     later = tmgr.submit_tasks(sleeping())
-    later.wait(rp.AGENT_EXECUTING, timeout=20)
+    later.wait(rp.AGENT_EXECUTING, timeout=30)
     tmgr.remove_pilots([pilot.uid])
     waiting = tmgr.submit_tasks(TRUE)
-    assert task.wait(timeout=20) == rp.DONE
+    assert task.wait(timeout=30) == rp.DONE
     assert later.state == rp.AGENT_EXECUTING
     pmgr.kill_pilots(pilot.uid)
-    assert later.wait(timeout=20) == rp.CANCELED
+    assert later.wait(timeout=30) == rp.CANCELED
     assert waiting.wait(timeout=0.01) == rp.TMGR_SCHEDULING
 
 
@@ -856,7 +857,7 @@ def test_add_pilots_takes_what_stands_for_a_pilot(session: rp.Session, base: Pat
     for wrong, words in (([], 'at least one'), (pilots[0], 'already'), ({'uid': 'nope'}, 'nope')):
         with pytest.raises(ValueError, match=words):
             tmgr.add_pilots(wrong)
-    assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+    assert tmgr.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
 
 
 def test_a_pilot_has_one_task_manager(session: rp.Session, base: Path) -> None:
@@ -881,7 +882,7 @@ def test_task_managers_work_side_by_side(session: rp.Session, base: Path) -> Non
     for tmgr in tmgrs:
         tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, cores=1)))
     tasks = [tmgr.submit_tasks([TRUE] * 3) for tmgr in tmgrs]
-    assert [tmgr.wait_tasks(timeout=20) for tmgr in tmgrs] == [[rp.DONE] * 3] * 2
+    assert [tmgr.wait_tasks(timeout=30) for tmgr in tmgrs] == [[rp.DONE] * 3] * 2
     assert [{task.pilot for task in each} for each in tasks] == [{tmgr.list_pilots()[0]} for tmgr in tmgrs]
     assert [tmgr.list_tasks() for tmgr in tmgrs] == [[task.uid for task in each] for each in tasks]
 
@@ -892,7 +893,7 @@ def test_closing_a_task_manager(session: rp.Session, base: Path) -> None:
     pilot = pmgr.submit_pilots(pilot_description(base, cores=1))
     tmgr.add_pilots(pilot)
     tasks = tmgr.submit_tasks([sleeping(), sleeping()])
-    tasks[0].wait(rp.AGENT_EXECUTING, timeout=20)
+    tasks[0].wait(rp.AGENT_EXECUTING, timeout=30)
     tmgr.close()
     tmgr.close()
     assert [task.state for task in tasks] == [rp.CANCELED] * 2
@@ -901,7 +902,7 @@ def test_closing_a_task_manager(session: rp.Session, base: Path) -> None:
     wait_until(lambda: not sandbox_pids(tasks[0]), what='end of the task')
     other = rp.TaskManager(session)
     other.add_pilots(pilot)
-    assert other.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+    assert other.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
 
 
 def test_cancelled_pilot(session: rp.Session, base: Path) -> None:
@@ -914,16 +915,16 @@ def test_cancelled_pilot(session: rp.Session, base: Path) -> None:
     gate = base / 'gate'
     tasks = tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', f'until test -e {gate}; do sleep 0.02; done']}) for _ in range(6)])
-    tmgr.wait_tasks([task.uid for task in tasks[:2]], rp.AGENT_EXECUTING, timeout=20)
+    tmgr.wait_tasks([task.uid for task in tasks[:2]], rp.AGENT_EXECUTING, timeout=30)
     one.cancel()
     ended = [task for task in tasks if task.pilot == one.uid]
     assert len(ended) == 3
-    assert {task.wait(timeout=20) for task in ended} == {rp.CANCELED}
+    assert {task.wait(timeout=30) for task in ended} == {rp.CANCELED}
     for task in ended:
         assert one.uid in f'{task.exception} {task.exception_detail}'
     gate.touch()
-    assert {task.wait(timeout=20) for task in tasks if task.pilot == other.uid} == {rp.DONE}
-    assert tmgr.submit_tasks(TRUE).wait(timeout=20) == rp.DONE
+    assert {task.wait(timeout=30) for task in tasks if task.pilot == other.uid} == {rp.DONE}
+    assert tmgr.submit_tasks(TRUE).wait(timeout=30) == rp.DONE
 
 
 def test_pilot_cancelled_before_it_is_active(session: rp.Session, base: Path) -> None:
@@ -931,10 +932,10 @@ def test_pilot_cancelled_before_it_is_active(session: rp.Session, base: Path) ->
     pilot = pmgr.submit_pilots(pilot_description(base))
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(TRUE)
-    task.wait(rp.AGENT_STAGING_INPUT_PENDING, timeout=20)
+    task.wait(rp.AGENT_STAGING_INPUT_PENDING, timeout=30)
     pilot.cancel()
     assert pilot.state == rp.CANCELED
-    assert task.wait(timeout=20) in (rp.CANCELED, rp.DONE)
+    assert task.wait(timeout=30) in (rp.CANCELED, rp.DONE)
 
 
 def test_application_hears_of_the_wait_queue(session: rp.Session, base: Path) -> None:
@@ -958,4 +959,4 @@ def test_application_hears_of_the_wait_queue(session: rp.Session, base: Path) ->
     wait_until(lambda: sizes == [3, 5, 4, 0], what=f'{sizes}')
     wait_until(lambda: data == ['mine'] * 4)
     tmgr.unregister_callback(note, metrics=rp.WAIT_QUEUE_SIZE)
-    assert tmgr.wait_tasks(timeout=20) == [rp.CANCELED, *[rp.DONE] * 4]
+    assert tmgr.wait_tasks(timeout=30) == [rp.CANCELED, *[rp.DONE] * 4]

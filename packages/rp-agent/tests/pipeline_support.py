@@ -18,7 +18,7 @@ from rp_api import states
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
        states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING,
        states.AGENT_STAGING_OUTPUT, states.TMGR_STAGING_OUTPUT_PENDING]

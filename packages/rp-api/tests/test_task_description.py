@@ -107,6 +107,12 @@ def test_each_mode_needs_its_attribute(mode: str, needed: str) -> None:
     TaskDescription({'mode': mode, needed: 'something'}).verify()
 
 
+def test_modes_of_raptor_workers_are_not_known_here() -> None:
+    TaskDescription({'mode': 'mine', 'raptor_id': 'raptor.0000'}).verify()
+    with pytest.raises(AttributeTypeError, match=r"one of 'task.executable', .* not 'mine'"):
+        TaskDescription({'mode': 'mine'}).verify()
+
+
 @pytest.mark.parametrize('mode', [c.RAPTOR_MASTER, c.RAPTOR_WORKER])
 def test_raptor_tasks_need_nothing(mode: str) -> None:
     TaskDescription({'mode': mode}).verify()

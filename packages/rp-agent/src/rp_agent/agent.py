@@ -62,6 +62,8 @@ class Agent:
         self._intake = Intake(self._connection.hold, self._allocation.cores_per_node * len(self._allocation.names))
         self._reporter = Reporter(loop, self._connection, self._backlog)
         self._pipeline.on_advanced = self._advanced
+        self._pipeline.on_master_up = self._master_is_up
+        self._pipeline.knows = self._tasks.__contains__
         self._connect()
 
     def _connect(self) -> None:
@@ -118,15 +120,12 @@ class Agent:
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
         uid = description['uid']
-        return AgentTask(uid, description, self.pilot, self._sandbox(uid, description))
+        return AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
 
     def _count(self) -> None:
         """Tell everybody how many tasks are in hand now."""
         self._reporter.tasks = tasks = len(self._tasks)
         self._intake.in_hand(tasks - self._pipeline.held_back)
-
-    def _sandbox(self, uid: str, description: Mapping[str, Any]) -> str:
-        return os.path.normpath(os.path.join(self._config['pilot_sandbox'], description.get('sandbox') or uid))
 
     def _on_command(self, command: dict[str, Any]) -> None:
         name = command.get('cmd')
@@ -148,6 +147,9 @@ class Agent:
         self._reporter.changed(tasks, state)
         if self._intake.holding:   # what waits for other tasks now is no reason to have no more sent
             self._count()
+
+    def _master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
+        self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access})
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the last component that deals with them."""
@@ -220,4 +222,5 @@ class Agent:
     def _flush_traces(self) -> None:
         self._tracer.flush()
         self._pipeline.flush_traces()
+        self._count()   # what tasks wait for may have become something else only because time has passed
         self._loop.call_later(FLUSH, self._flush_traces)

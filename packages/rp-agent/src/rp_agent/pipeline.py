@@ -8,7 +8,7 @@ execution tasks pass through this process, where the scheduler takes their resou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rp_agent import layout, sandbox
 from rp_agent.build import Builder, Worker, make_tracer
@@ -16,6 +16,7 @@ from rp_agent.crew import Crew, Member, all_of
 from rp_agent.executor.spawners import AnyExecutor
 from rp_agent.gather import Gather
 from rp_agent.layout import Instance
+from rp_agent.raptor.which import concerns_raptor
 from rp_agent.remote import Remote
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
@@ -25,6 +26,10 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
+
+if TYPE_CHECKING:
+    from rp_agent.raptor.component import Raptor
+    from rp_agent.raptor.surroundings import Surroundings
 
 STOP_PATIENCE = 12.0
 """Seconds that executors in sub-agents have to end their tasks; it is more than the executors themselves take."""
@@ -48,6 +53,11 @@ class Pipeline:
         self._broken = broken
         self._in_hand = 0
         self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
+        self.on_master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
+        self.knows: Callable[[str], bool] = lambda uid: False
+        self._nodes = len(set(allocation.names))
+        self._surroundings: Surroundings | None = None   # made for the first task that has to do with RAPTOR
+        self._raptor: Raptor | None = None
         plan = layout.read(config['agent'])
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload)
@@ -66,7 +76,7 @@ class Pipeline:
     @property
     def held_back(self) -> int:
         """Number of tasks that wait for other tasks to come or to end, whatever room there is."""
-        return self._scheduler.held_back
+        return self._scheduler.held_back + (self._raptor.held_back if self._raptor else 0)
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks in."""
@@ -81,6 +91,8 @@ class Pipeline:
         for stager in self._inputs.everybody():
             stager.cancel(uids)
         self._scheduler.cancel(uids)
+        if self._raptor:
+            self._raptor.cancel(uids)
         for executor in self._executors.everybody():
             executor.cancel(uids)
 
@@ -89,6 +101,10 @@ class Pipeline:
         for task in tasks:
             task.target_state = states.CANCELED
             task.exception = reason
+        raptor = self._raptor_for(tasks)
+        if raptor:
+            for task in tasks:
+                raptor.comes_back(task)
         if tasks:
             self._left(tasks)
 
@@ -96,6 +112,8 @@ class Pipeline:
         """End all tasks; `stopped()` is called when none is running any more."""
         for stager in self._inputs.everybody():
             stager.cancel_all(reason)
+        if self._raptor:
+            self._raptor.stop(reason)
         self._scheduler.cancel_all(reason)
         executors = self._executors.everybody()
         one_stopped = all_of(max(1, len(executors)), stopped)
@@ -108,6 +126,8 @@ class Pipeline:
 
     def end(self, ended: Callable[[], None]) -> None:
         """End the processes of components; `ended()` is called when they have ended."""
+        if self._surroundings:
+            self._surroundings.disconnect()
         if self._sub_agents:
             self._sub_agents.end(ended)
         else:
@@ -117,11 +137,15 @@ class Pipeline:
         """Write the traces of all components in this process to their files."""
         for component in self._local:
             component.tracer.flush()
+        if self._raptor:
+            self._raptor.tracer.flush()
 
     def close(self) -> None:
         """End all components."""
         for component in self._local:
             component.close()
+        if self._surroundings:
+            self._surroundings.close()
         if self._sub_agents:
             self._sub_agents.close()
 
@@ -154,24 +178,65 @@ class Pipeline:
         self._to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._scheduler.output = _entrance(self._executors)
         for stager in self._inputs.members:
-            stager.output = self._scheduler.put
+            stager.output = self._staged
         for executor in self._executors.members:
             executor.output = self._executed
         for output in outputs.members:
             output.output = self._leave
 
+    def _with_raptor(self) -> Raptor:
+        """The component for RAPTOR, from now on."""
+        if self._raptor is None:
+            from rp_agent.raptor.surroundings import Pipes, Surroundings
+
+            pipes = Pipes(self.put, self._stage_output, self._leave, self.cancel, lambda uid: self.knows(uid),
+                          lambda task, access: self.on_master_up(task, access))
+            self._surroundings = Surroundings(self._config, self._loop, self._nodes, pipes)
+            self._raptor = self._surroundings.raptor
+            self._raptor.advanced = self._advanced
+            self._raptor.output = self._scheduler.put
+        return self._raptor
+
+    def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
+        """The component for RAPTOR, if it has to hear of these tasks: of a master, even if that was never started."""
+        if self._raptor is None and any(concerns_raptor(task) for task in tasks):
+            return self._with_raptor()
+        return self._raptor
+
     # what the components say
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        if self._raptor:
+            tasks = self._raptor.visible(tasks, state)
         self.on_advanced(tasks, state)
+
+    def _staged(self, tasks: list[AgentTask]) -> None:
+        theirs = [task for task in tasks if concerns_raptor(task)]
+        if theirs:
+            tasks = [task for task in tasks if not concerns_raptor(task)]
+            self._with_raptor().put(theirs)
+        if tasks:
+            self._scheduler.put(tasks)
 
     def _executed(self, tasks: list[AgentTask]) -> None:
         self._scheduler.release(tasks)
+        if self._raptor:
+            tasks = [task for task in tasks if not self._raptor.comes_back(task)]
+        if tasks:
+            self._to_output(tasks)
+
+    def _stage_output(self, tasks: list[AgentTask]) -> None:
         self._to_output(tasks)
 
     def _leave(self, tasks: list[AgentTask]) -> None:
+        raptor = self._raptor_for(tasks)
+        if raptor:
+            tasks = [task for task in tasks if not raptor.comes_back(task)]
         self._in_hand -= len(tasks)
-        self._left(tasks)
+        if raptor:
+            tasks = [task for task in tasks if not raptor.was_own(task)]
+        if tasks:
+            self._left(tasks)
 
     # when a process with components dies
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from rp_agent.backlog import Backlog
 from rp_agent.task import AgentTask
@@ -47,6 +48,7 @@ class Reporter:
         self._connection = connection
         self._backlog = backlog
         self._states: dict[str, str] = {}
+        self._infos: dict[str, dict[str, Any]] = {}
         self._finished: list[Update] = []
         self._size = 0
         self._limit = MOST_BYTES
@@ -56,8 +58,10 @@ class Reporter:
         """Number of tasks that the agent has in hand."""
         connection.on_room = self._on_room
 
-    def changed(self, tasks: Sequence[AgentTask], state: str) -> None:
-        """Tasks have reached a state that is not their last one here."""
+    def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
+        """Tasks have reached a state that is not their last one here; `info` is what became known with it."""
+        if info is not None:
+            self._infos.update((task.uid, info) for task in tasks)
         self._states.update(dict.fromkeys([task.uid for task in tasks], state))
         self._schedule()
 
@@ -127,6 +131,10 @@ class Reporter:
 
     def _send_news(self) -> None:
         updates = [Update(uid, state) for uid, state in self._states.items()] + self._finished
+        if self._infos:
+            updates = [update._replace(info=self._infos.pop(update.uid, update.info)) if update.uid in self._states
+                       else update for update in updates]
+            self._infos.clear()
         if updates:
             self._states.clear()
             self._finished = []

@@ -30,6 +30,13 @@ def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
     return paths
 
 
+def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:
+    """The directory of a task."""
+    base: str = config['pilot_sandbox']
+    sandbox = description.get('sandbox')
+    return os.path.normpath(os.path.join(base, sandbox)) if sandbox else f'{base}/{uid}'
+
+
 def updates(config: Mapping[str, Any]) -> str:
     """The path of the file with the results that the agent could not deliver."""
     return f'{config["pilot_sandbox"]}/{config["agent_uid"]}.updates'

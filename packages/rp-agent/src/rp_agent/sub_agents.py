@@ -79,7 +79,7 @@ class SubAgents:
         self._context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self._context, loop)
         self._keys = generate()
-        self._star = Star(loop, self._keys, self._gate, self._receive, _address(config['registry_address']))
+        self._star = Star(loop, self._keys, self._gate, self._receive, address_beside(config['registry_address']))
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._on_end: Callable[[], object] | None = None
@@ -188,7 +188,7 @@ def start_process(config: Mapping[str, Any], output: str) -> subprocess.Popen[by
     return process
 
 
-def _address(hub: str) -> str | None:
+def address_beside(hub: str) -> str | None:
     """Where to listen: in the hub's directory, which the session removes whatever happens to this agent, if it is here.
 
     None means a directory of our own.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api import states
+from rp_api.constants import RAPTOR_WORKER
 from rp_api.description.task import TaskDescription
 
 _DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -31,8 +32,8 @@ class AgentTask:
     """One task in the agent; components hand it on and fill it in."""
 
     __slots__ = ('_slots', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
-                 'output_files', 'pilot', 'placement', 'request', 'sandbox', 'state', 'stderr', 'stdout',
-                 'target_state', 'ticket', 'uid')
+                 'output_files', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state', 'stderr',
+                 'stdout', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
         self.uid = uid
@@ -48,8 +49,9 @@ class AgentTask:
         """By which the wait pool knows the task while it waits."""
         self._slots: list[dict[str, Any]] | None = None
         self.exit_code: int | None = None
-        self.stdout = ''
-        self.stderr = ''
+        self.stdout: Any = ''
+        self.stderr: Any = ''
+        self.return_value: Any = None
         self.exception: str | None = None
         self.exception_detail: str | None = None
         self.target_state: str | None = None
@@ -67,6 +69,12 @@ class AgentTask:
     @slots.setter
     def slots(self, slots: list[dict[str, Any]] | None) -> None:
         self._slots = slots
+
+    @property
+    def processes(self) -> int:
+        """How many processes are started: one for each rank, but a RAPTOR worker starts its ranks itself."""
+        ranks: int = self.description['ranks']
+        return ranks if ranks == 1 or self.description['mode'] != RAPTOR_WORKER else 1
 
     def cores(self, rank: int) -> tuple[int, ...]:
         """The numbers of the cores that the rank has on its node; none if they are not known."""
@@ -89,4 +97,7 @@ class AgentTask:
         found = {'exit_code': self.exit_code, 'stdout': self.stdout, 'stderr': self.stderr,
                  'exception': self.exception, 'exception_detail': self.exception_detail,
                  'slots': self.slots, 'output_files': self.output_files}
-        return {key: value for key, value in found.items() if value not in (None, '', [])}
+        result = {key: value for key, value in found.items() if value not in (None, '', [])}
+        if self.return_value is not None:
+            result['return_value'] = self.return_value
+        return result

@@ -15,7 +15,8 @@ from rp_agent.task import AgentTask
 _GIVEN = ('uid', 'description', 'pilot', 'sandbox', 'slots')
 """What components read only."""
 
-_FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'exception', 'exception_detail', 'output_files')
+_FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
+              'exception_detail', 'output_files')
 
 _OF_SCHEDULER = 'scheduler.'
 """How the keys in `extra` begin under which the scheduler keeps what is only its own."""

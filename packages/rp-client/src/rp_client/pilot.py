@@ -15,6 +15,7 @@ from rp_client.launcher.sandbox import PilotSandboxes
 if TYPE_CHECKING:
     from rp_api.resources import NodeList
     from rp_client.pilot_manager import PilotManager
+    from rp_client.raptor import RaptorMaster
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
 
@@ -191,11 +192,22 @@ class Pilot:
 
         Gives a `Task` for one description, a list for a list. Raises `RuntimeError` without a task manager.
         """
+        tmgr = self._attached()
+        if isinstance(tds, Mapping):
+            return tmgr.submit_tasks(self._mine(tds))
+        return tmgr.submit_tasks([self._mine(description) for description in tds])
+
+    def submit_raptors(self, tds: TaskDescription | Sequence[TaskDescription]) -> list[RaptorMaster]:
+        """Submit RAPTOR masters (one description or a list of them) to this very pilot; gives a list.
+
+        See `TaskManager.submit_raptors`. Raises `RuntimeError` without a task manager.
+        """
+        return self._attached().submit_raptors(tds, self._uid)
+
+    def _attached(self) -> TaskManager:
         if self._tmgr is None:
             raise RuntimeError(f'{self._uid} is not attached to a task manager: call TaskManager.add_pilots first')
-        if isinstance(tds, Mapping):
-            return self._tmgr.submit_tasks(self._mine(tds))
-        return self._tmgr.submit_tasks([self._mine(description) for description in tds])
+        return self._tmgr
 
     def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
         """A copy of the description that asks for this pilot."""

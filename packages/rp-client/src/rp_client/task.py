@@ -9,6 +9,7 @@ from rp_api import states
 from rp_api.constants import TASK_STATE
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
+from rp_api.values import from_plain
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -42,6 +43,10 @@ class Task:
         self._exception: str | None = None
         self._exception_detail: str | None = None
         self._rare: bytes | None = None
+        self._start()
+
+    def _start(self) -> None:
+        """What a sub-class has to set at first."""
 
     def __repr__(self) -> str:
         return f'<Task {self._uid} {self._state}>'
@@ -123,8 +128,11 @@ class Task:
 
     @property
     def return_value(self) -> Any:
-        """What a function task returned."""
-        return self._get('return_value')
+        """What a function task returned; DeserializationError if it cannot be restored here.
+
+        An object that is no plain data is another one each time, and a large one is read from its file.
+        """
+        return from_plain(self._get('return_value'))
 
     @property
     def slots(self) -> list[Any] | None:
@@ -216,11 +224,6 @@ class Task:
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
         """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given."""
         self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
-
-    @property
-    def wanted_pilot(self) -> str:
-        """The uid of the pilot that the description asks for; empty if any will do."""
-        return str(self.sparse().get('pilot', ''))
 
     def sparse(self) -> dict[str, Any]:
         """What the description sets beyond the defaults, as plain data."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_client.pilot import Pilot
+from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
@@ -93,6 +94,7 @@ class TaskFlow:
         self._keep([task for task in live if task.bound is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
+        self._fail_orphans()
         if self._dead_end:
             self._fail_waiting()
 
@@ -118,6 +120,7 @@ class TaskFlow:
 
     def restore(self, task: Task, known: KnownTask) -> None:
         """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
+        self._scheduling.know(task)
         if task.state in states.FINAL:
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
@@ -195,11 +198,16 @@ class TaskFlow:
 
     def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
         """End tasks that wait for pilots which have ended."""
-        wanted = {task.uid: task.wanted_pilot for task in tasks}
+        wanted = {task.uid: self._scheduling.wanted_pilot(task.uid) for task in tasks}
         for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
             pilot = wanted[task.uid]
             self._end([task], states.FAILED, {'exception': f'{pilot}, which the task asks for, has ended: '
                                                            f'{self._ended[pilot]}'})
+
+    def _fail_orphans(self) -> None:
+        """End tasks that wait for a RAPTOR master which has ended without having had a pilot."""
+        for task, sentence in self._scheduling.orphans():
+            self._end([task], states.FAILED, {'exception': sentence})
 
     def _fail_waiting(self) -> None:
         waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
@@ -275,6 +283,8 @@ class TaskFlow:
         sent = [Update(task.uid, state, info) for task, _, _ in real if task.stored]
         if sent:
             self._engine.connection.update_tasks(sent)
+        if any(isinstance(task, RaptorMaster) for task, _, _ in real):
+            self._fail_orphans()
 
     def _trace_final(self, changes: Sequence[Change]) -> None:
         for state in states.FINAL:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from rp_api import constants, states
 from rp_api.constants import TASK_STATE, TMGR_METRICS, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
-from rp_api.errors import CoordinationError, DescriptionError, PilotError, attribute_type_error
+from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
-from rp_api.staging.directive import expand
-from rp_api.staging.run import check_locations
+from rp_api.raptor_link import RPC
 from rp_client.callbacks import Registry, arguments
 from rp_client.pilot import Pilot
+from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
+from rp_client.submission import pack, pack_plain, verified
 from rp_client.task import Task
 from rp_client.task_flow import TaskFlow
 from rp_client.tracker import Tracker
@@ -33,10 +34,7 @@ _log = logging.getLogger('radical.pilot.task_manager')
 _SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
 
 ACCEPTANCE = 5.0
-"""Seconds that a submission waits for a coordinator that is away."""
-
-LARGEST = 16 << 20
-"""Bytes of the largest description of a task."""
+"""Seconds that a submission waits for a coordinator that does nothing."""
 
 
 class TaskManager:
@@ -133,19 +131,43 @@ class TaskManager:
         description that cannot work; no task is submitted then.
         """
         self._check_open()
-        single = isinstance(descriptions, Mapping)
-        wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
-        for description in wanted:
-            if not isinstance(description, Mapping):
-                raise attribute_type_error(f'submit_tasks takes task descriptions, not {description!r}')
-        uids = self._session.task_uids([description.get('uid') for description in wanted])
-        tasks = [Task(self, uid, self._pack(uid, description))
-                 for uid, description in zip(uids, wanted, strict=True)]
-        self._session.claim_tasks(tasks)
-        self._tasks.update(zip(uids, tasks, strict=True))
-        if tasks:
-            self._submit(tasks)
-        return tasks[0] if single else tasks
+        tasks = self._take(listed(descriptions))
+        return tasks[0] if isinstance(descriptions, Mapping) else tasks
+
+    def submit_raptors(self, descriptions: Descriptions, pilot_id: str | None = None) -> list[RaptorMaster]:
+        """Submit RAPTOR masters (one description or a list of them), to that pilot or to any; gives a list.
+
+        What their descriptions leave open is filled in. Raises `ValueError` for another mode than RAPTOR_MASTER.
+        """
+        self._check_open()
+        wanted = of_mode(descriptions, constants.RAPTOR_MASTER, 'submit_raptors')
+        for description in wanted if pilot_id else ():
+            description.pilot = pilot_id
+        return cast('list[RaptorMaster]', self._take(wanted, 'raptor', 4))
+
+    def submit_workers(self, descriptions: Descriptions) -> list[RaptorWorker]:
+        """Submit RAPTOR workers (one description or a list of them), each for the master of its `raptor_id`.
+
+        What their descriptions leave open is filled in; gives a list. They wait until their master is up. Raises
+        `ValueError` for another mode than RAPTOR_WORKER, or without a master.
+        """
+        self._check_open()
+        tasks = []
+        for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
+            copy = verified(description, description.get('uid') or 'a worker')
+            uid, = self._session.task_uids([copy.uid], copy.raptor_id, 4)
+            tasks.append(self._make(uid, copy))
+        return cast('list[RaptorWorker]', self._accept(tasks))
+
+    def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
+        """Have a RAPTOR master asked to do something: a task of its own kind, which is final when it is given."""
+        self._check_open()
+        uid, = self._session.task_uids([None], f'{master}.rpc', 4)
+        plain = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
+        task = Task(self, uid, pack_plain(plain, uid))
+        self._accept([task])
+        task.wait()
+        return task
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
         """The task with that uid, or a list of tasks (None: all); `ValueError` for an unknown uid."""
@@ -248,7 +270,7 @@ class TaskManager:
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
         """Make a task again as the coordinator knows it."""
-        task = Task(self, known.uid, codec.pack(known.description))
+        task = kind_of(known.description.get('mode'))(self, known.uid, codec.pack(known.description))
         task.restore(known, pilot)
         self._tasks[task.uid] = task
         self._flow.restore(task, known)
@@ -267,11 +289,25 @@ class TaskManager:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
+    def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6) -> list[Task]:
+        """Submit tasks; `kind` and `digits` are those of the uids of tasks that have none."""
+        wanted = self._session.task_uids([description.get('uid') for description in descriptions], kind, digits)
+        return self._accept([self._make(uid, verified(description, uid))
+                             for uid, description in zip(wanted, descriptions, strict=True)])
+
+    def _accept(self, tasks: list[Task]) -> list[Task]:
+        self._session.claim_tasks(tasks)
+        self._tasks.update((task.uid, task) for task in tasks)
+        if tasks:
+            self._submit(tasks)
+        return tasks
+
     def _submit(self, tasks: list[Task]) -> None:
         try:
             self._engine.ask(lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE, lambda: self._flow.sent)
         except TimeoutError:
-            _log.warning('%d tasks of %s are kept here: the coordinator is away', len(tasks), self.uid)
+            _log.warning('%d tasks of %s are kept here until the coordinator, which is away or busy, takes them',
+                         len(tasks), self.uid)
 
     def _note(self) -> None:
         """Have the manager remembered, for a client that takes the session over."""
@@ -288,31 +324,8 @@ class TaskManager:
                     attached.detach_tmgr()
                 raise
 
-    def _pack(self, uid: str, description: TaskDescription) -> bytes:
-        """The verified description of a task, ready to be sent."""
-        copy = description if isinstance(description, TaskDescription) else TaskDescription(description)
-        copy.verify()
-        if copy.mode != constants.TASK_EXECUTABLE:
-            raise DescriptionError(f'mode {copy.mode!r} of {uid} needs RAPTOR, which is not supported: '
-                                   f'allowed is {constants.TASK_EXECUTABLE!r}')
-        for name in ('raptor_id', 'named_env', 'services'):
-            if copy.get(name):
-                raise DescriptionError(f'TaskDescription.{name} of {uid} is {copy[name]!r}, but is not supported: '
-                                       'leave it unset')
-        sparse = copy.sparse()
-        for name in ('input_staging', 'output_staging'):
-            if sparse.get(name):
-                sparse[name] = expand(sparse[name])
-                check_locations(sparse[name])
-        sparse.pop('uid', None)
-        try:
-            packed = codec.pack(sparse)
-        except (TypeError, ValueError, OverflowError, PilotError) as error:
-            raise DescriptionError(f'the description of {uid} is not plain data: {error}') from None
-        if len(packed) > LARGEST:
-            raise DescriptionError(f'the description of {uid} has {len(packed)} bytes, at most {LARGEST} are allowed: '
-                                   'put large data into files and use input_staging')
-        return packed
+    def _make(self, uid: str, description: TaskDescription) -> Task:
+        return kind_of(description.mode)(self, uid, pack(description, uid))
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):

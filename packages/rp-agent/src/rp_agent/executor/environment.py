@@ -6,6 +6,7 @@ is the same for all tasks is encoded once; a task pays only for its own dozen va
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from rp_agent.executor.launchloop import Block, Variables, cpu_mask
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
+from rp_api.constants import RAPTOR_WORKER
+from rp_api.raptor_link import SLOTS
 
 # variables that tell a rank which GPUs are its own, by `gpu_type`
 _VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
@@ -90,6 +93,8 @@ class TaskEnvironment:
             variables['RP_PROF_TGT'] = f'{task.sandbox}/{task.uid}.prof'
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)
+        if 'mode' in description and description['mode'] == RAPTOR_WORKER:
+            variables[SLOTS] = _places(task)
         return variables
 
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
@@ -115,6 +120,12 @@ class TaskEnvironment:
         if mask is None:
             mask = self._masks[cores] = cpu_mask(cpus[core] for core in cores)
         return mask
+
+
+def _places(task: AgentTask) -> str:
+    """Where the ranks of a RAPTOR worker belong, as it is told."""
+    return json.dumps([{'node': slot['node_name'], 'cores': [core['index'] for core in slot['cores']],
+                        'gpus': [gpu['index'] for gpu in slot['gpus']]} for slot in task.slots or ()])
 
 
 def _number(value: float) -> str:

@@ -87,7 +87,7 @@ def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
 
 def _check(task: AgentTask, platform: str) -> None:
     description = task.description
-    ranks = description['ranks']
+    ranks = task.processes
     if not description['executable']:
         raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
                             f'master, set raptor_id')
@@ -112,7 +112,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     active = bool(own_environment) or any('$' in text or '`' in text for text in
                                           (description['executable'], *description['arguments']))
     processes = []
-    for rank in range(description['ranks']):
+    for rank in range(task.processes):
         variables = {**own, **environment.of_rank(task, rank)}
         # later assignments see earlier ones
         scope = ChainMap(variables, environment.base) if active else variables
@@ -127,7 +127,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         argv = [_argument(word) for word in words]
         search_path = variables.get('PATH', environment.search_path)
         path = environment.programs.find(words[0], search_path, task.sandbox)
-        processes.append(Process(path, argv, environment.block(variables), environment.binding(task.cores(rank)),
+        processes.append(Process(path, argv, environment.block(variables), environment.binding(_cores(task, rank)),
                                  memory, words[0], search_path))
     return processes
 
@@ -152,8 +152,8 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     """A shell with the exec script for each rank."""
     name = f'{task.uid}.exec.sh'
     sync = _synchronised(task)
-    processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, task.cores(rank))
-                 for rank in range(task.description['ranks'])]
+    processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
+                 for rank in range(task.processes)]
     text = script.exec_script(task, _told(environment, own), events=_events(environment), sync=sync)
     return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
 
@@ -161,7 +161,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
 def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
     """One shell with the launch script, which starts the exec scripts."""
     launch, execute = f'{task.uid}.launch.sh', f'{task.uid}.exec.sh'
-    ranks = [environment.of_rank(task, rank) for rank in range(task.description['ranks'])]
+    ranks = [environment.of_rank(task, rank) for rank in range(task.processes)]
     sync = _synchronised(task)
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
@@ -170,7 +170,7 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
              launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
-    cores = tuple({core: None for rank in range(len(ranks)) for core in task.cores(rank)})
+    cores = _all_cores(task)
     return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], (output, output), scripts, sync, starts)
 
 
@@ -178,6 +178,15 @@ def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: 
            cores: tuple[int, ...]) -> Process:
     return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.block(variables),
                    environment.binding(cores), task.description['mem_per_rank'] * MB)
+
+
+def _cores(task: AgentTask, rank: int) -> tuple[int, ...]:
+    """The cores of a process: those of a rank, or of all ranks if it starts them itself."""
+    return task.cores(rank) if task.processes == task.description['ranks'] else _all_cores(task)
+
+
+def _all_cores(task: AgentTask) -> tuple[int, ...]:
+    return tuple({core: None for rank in range(task.description['ranks']) for core in task.cores(rank)})
 
 
 def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
@@ -190,7 +199,7 @@ def _events(environment: TaskEnvironment) -> bool:
 
 
 def _synchronised(task: AgentTask) -> bool:
-    return bool(task.description['pre_exec_sync']) and task.description['ranks'] > 1
+    return bool(task.description['pre_exec_sync']) and task.processes > 1
 
 
 def _stdio(task: AgentTask) -> tuple[str, str]:

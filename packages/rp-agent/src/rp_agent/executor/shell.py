@@ -125,7 +125,7 @@ class ShellExecutor(BaseExecutor):
             if self._ahead >= _AHEAD:
                 break
             try:
-                reserved = _reserve(task.description['ranks'])
+                reserved = _reserve(task.processes)
             except OSError as error:
                 self._postpone(task, error)
                 break

@@ -16,6 +16,9 @@ from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import remove_sandbox
 from rp_profiling.tracer import Tracer
 
+OUTPUTS_KNOWN = 'outputs_known'
+"""The key in `AgentTask.extra` of tasks whose outputs need not be looked for."""
+
 TAIL = 1024
 """Characters of standard output and error that travel to the application."""
 
@@ -65,7 +68,7 @@ class StagerOutput(Component):
 
     def _collect(self, task: AgentTask) -> None:
         uid = task.uid
-        if task.exit_code is not None:   # it has run
+        if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # it has run
             description = task.description
             self.tracer.record('staging_stdout_start', uid)
             task.stdout = tail(_path(task, description['stdout'] or f'{uid}.out'))

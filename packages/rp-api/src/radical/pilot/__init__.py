@@ -23,6 +23,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.task_manager'): 'TaskManager',
     ('rp-client', 'rp_client.pilot'): 'Pilot',
     ('rp-client', 'rp_client.task'): 'Task',
+    ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',
     ('rp-api', 'rp_api.description.task'): 'TaskDescription',
     ('rp-api', 'rp_api.functions'): 'PythonTask pythontask',
@@ -58,7 +59,7 @@ _SOURCES = {
 }
 
 # modules of this package, reached as attributes without an import of their own
-_MODULES = 'constants pilot_description staging_directives states task_description utils'
+_MODULES = 'constants pilot_description raptor raptor_tasks staging_directives states task_description utils'
 
 _OLD_STATES = """
     CANCELING PENDING PENDING_LAUNCH LAUNCHING PENDING_ACTIVE ACTIVE_PENDING ACTIVE

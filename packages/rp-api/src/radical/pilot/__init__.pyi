@@ -2,6 +2,8 @@
 
 from radical.pilot import constants as constants
 from radical.pilot import pilot_description as pilot_description
+from radical.pilot import raptor as raptor
+from radical.pilot import raptor_tasks as raptor_tasks
 from radical.pilot import staging_directives as staging_directives
 from radical.pilot import states as states
 from radical.pilot import task_description as task_description
@@ -55,6 +57,8 @@ from rp_api.states import UMGR_STAGING_OUTPUT as UMGR_STAGING_OUTPUT
 from rp_api.states import UMGR_STAGING_OUTPUT_PENDING as UMGR_STAGING_OUTPUT_PENDING
 from rp_client.pilot import Pilot as Pilot
 from rp_client.pilot_manager import PilotManager as PilotManager
+from rp_client.raptor import RaptorMaster as RaptorMaster
+from rp_client.raptor import RaptorWorker as RaptorWorker
 from rp_client.session import Session as Session
 from rp_client.task import Task as Task
 from rp_client.task_manager import TaskManager as TaskManager

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rp_api import constants as c
 from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path, path_part, structure
 from rp_api.description.typed import Description
-from rp_api.errors import DescriptionError
+from rp_api.errors import DescriptionError, attribute_type_error
 from rp_api.record import CastError
 
 UID = 'uid'
@@ -145,7 +145,8 @@ class TaskDescription(Description):
 
     - `mode` (str, 'task.executable'): what kind of task it is, one of the constants `TASK_EXECUTABLE`, `TASK_SERVICE`,
       `TASK_FUNCTION`, `TASK_METHOD`, `TASK_EVAL`, `TASK_EXEC`, `TASK_PROC`, `TASK_SHELL`, `RAPTOR_MASTER`,
-      `RAPTOR_WORKER`, `AGENT_SERVICE`. It decides which of the following are needed.
+      `RAPTOR_WORKER`, `AGENT_SERVICE`, or one that RAPTOR workers have registered. It decides which of the following
+      are needed.
     - `executable` (str, ''): a program on the PATH or its absolute path; for executables, services and TASK_PROC.
     - `arguments` (list of str, []): its arguments; `$VAR` and `$(command)` in them are expanded where the task runs.
     - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or what `PythonTask` returned.
@@ -215,7 +216,7 @@ class TaskDescription(Description):
     _schema: ClassVar[Mapping[str, Any]] = {
         UID: str,
         NAME: str,
-        MODE: one_of(*c.TASK_MODES),
+        MODE: str,
         EXECUTABLE: str,
         ARGUMENTS: [str],
         INFO_PATTERN: str,
@@ -353,6 +354,9 @@ class TaskDescription(Description):
 
     def _verify(self) -> None:
         mode = self.mode
+        if mode not in c.TASK_MODES and not self.raptor_id:
+            raise attribute_type_error(f'TaskDescription.mode must be one of {", ".join(map(repr, c.TASK_MODES))}, or, '
+                                       f'with raptor_id, one that the workers have registered, not {mode!r}')
         if mode == c.TASK_METHOD and not self[METHOD]:
             self[METHOD] = self[FUNCTION]
         needed = _NEEDED.get(mode)

@@ -102,22 +102,25 @@ class Connection:
     """A CURVE client socket in a loop.
 
     `connected` is called after each handshake, also when a lost connection came back by itself; `refused`
-    with a sentence when the server does not admit these keys, after which no further attempt is made.
+    with a sentence when the server does not admit these keys, after which no further attempt is made; `lost` each
+    time that the connection is lost.
     """
 
     def __init__(self, loop: Loop, kind: int, address: str, keys: KeyPair, server_public: bytes,
                  context: zmq.Context[Any] | None, receive: Callable[[], object] | None,
-                 connected: Callable[[], object], refused: Refused) -> None:
+                 connected: Callable[[], object], refused: Refused, lost: Callable[[], object] | None = None) -> None:
         self._loop = loop
         self._address = address
         self._connected = connected
         self._refused = refused
+        self._lost = lost
         self._failures = Tally(f'cannot connect to {address} (other keys there, or no gate yet)')
         self.socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(kind)
         make_client(self.socket, keys, server_public)
         self.socket.reconnect_ivl = 50
         self.socket.reconnect_ivl_max = 2000
-        self._monitor = Monitor(loop, self.socket, _WATCHED, self._on_event)
+        watched = _WATCHED | zmq.Event.DISCONNECTED if lost else _WATCHED
+        self._monitor = Monitor(loop, self.socket, watched, self._on_event)
         if receive:
             loop.add_socket(self.socket, receive)
 
@@ -138,6 +141,8 @@ class Connection:
     def _on_event(self, number: int) -> None:
         if number == zmq.Event.HANDSHAKE_SUCCEEDED:
             self._connected()
+        elif number == zmq.Event.DISCONNECTED and self._lost:
+            self._lost()
         elif number == zmq.Event.HANDSHAKE_FAILED_AUTH:
             self._refused(f'{self._address} does not admit the key of this process')
         elif number & _UNCLEAR:

@@ -32,6 +32,11 @@ class TaskScheduler(ABC):
         """The tasks that wait for a pilot, in the order in which they came."""
         return self._waiting.values()
 
+    def wanted(self, uid: str) -> str:
+        """The pilot that a task waits for; empty if it does not wait, or any will do."""
+        request = self._waiting.get(uid)
+        return request.pilot if request else ''
+
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Take tasks in; gives those that could be bound now."""
         self._waiting.update((request.uid, request) for request in requests)

@@ -9,6 +9,7 @@ from rp_api.constants import TMGR_SCHEDULING_COMPONENT
 from rp_client.component import ClientComponent
 from rp_client.pilot import Pilot
 from rp_client.scheduler.base import Binding, Request, TaskScheduler
+from rp_client.scheduler.masters import Followers
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -22,14 +23,45 @@ class TaskScheduling(ClientComponent):
         self._scheduler = scheduler
         self._tasks = tasks
         self._pilots: dict[str, Pilot] = {}
+        self._followers = Followers()
         self._on_waiting = on_waiting
         self._waiting = 0
 
     def put(self, tasks: list[Task]) -> None:
         """Take tasks to bind."""
         self.advance(tasks, states.TMGR_SCHEDULING)
-        wanted = [Request(task.uid, task.wanted_pilot) for task in tasks]
+        wanted, theirs = [], []
+        for task in tasks:
+            sparse = task.sparse()
+            pilot, raptor_id = sparse.get('pilot', ''), sparse.get('raptor_id')
+            self._followers.know(task)
+            if raptor_id and not pilot:
+                theirs.append((task, raptor_id))
+            else:
+                wanted.append(Request(task.uid, pilot))
         self._bound(self._scheduler.submit(wanted))
+        if theirs:
+            self._follow(theirs)
+
+    def _follow(self, tasks: list[tuple[Task, str]]) -> None:
+        """Bind tasks to the pilots of their masters."""
+        pilots = [(task.uid, self._followers.pilot(task, raptor_id)) for task, raptor_id in tasks]
+        self._bound(self._scheduler.submit([Request(uid, pilot) for uid, pilot in pilots if pilot is not None]))
+
+    def know(self, task: Task) -> None:
+        """Take note of a task that was bound before, as others may have to follow it."""
+        self._followers.know(task)
+
+    def orphans(self) -> list[tuple[Task, str]]:
+        """Tasks that have waited for a RAPTOR master which ended without a pilot, with a sentence on that."""
+        orphans = self._followers.orphans() if self._followers else []
+        if orphans:
+            self._count()
+        return orphans
+
+    def wanted_pilot(self, uid: str) -> str:
+        """The pilot that a task waits for; empty if it does not wait, or any will do."""
+        return self._scheduler.wanted(uid)
 
     def add_pilots(self, pilots: Iterable[Pilot]) -> None:
         """Bind tasks to these pilots, too."""
@@ -43,11 +75,14 @@ class TaskScheduling(ClientComponent):
 
     def waiting(self) -> list[Task]:
         """The tasks that wait for a pilot."""
-        return [self._tasks[request.uid] for request in self._scheduler.waiting]
+        return [self._tasks[request.uid] for request in self._scheduler.waiting] + self._followers.waiting
 
     def forget(self, uids: Iterable[str]) -> list[Task]:
         """Drop waiting tasks; gives those that were waiting."""
-        forgotten = [self._tasks[uid] for uid in self._scheduler.forget(uids)]
+        wanted = list(uids)
+        forgotten = [self._tasks[uid] for uid in self._scheduler.forget(wanted)]
+        if self._followers:
+            forgotten += [task for task in map(self._followers.forget, wanted) if task is not None]
         self._count()
         return forgotten
 
@@ -61,9 +96,13 @@ class TaskScheduling(ClientComponent):
         self._count()
         if tasks:
             self.output(tasks)
+        if tasks and self._followers:
+            ready = self._followers.ready()
+            if ready:
+                self._bound(self._scheduler.submit([Request(task.uid, pilot) for task, pilot in ready]))
 
     def _count(self) -> None:
-        waiting = len(self._scheduler.waiting)
+        waiting = len(self._scheduler.waiting) + len(self._followers)
         if waiting != self._waiting:
             self._waiting = waiting
             self._on_waiting(waiting)

@@ -1,0 +1,62 @@
+"""Results of tasks, as masters tell them to the agent and the agent tells them to masters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rp_agent.stager.output import OUTPUTS_KNOWN, TAIL, tail
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.raptor_link import target_state
+
+_EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
+
+
+def apply(task: AgentTask, result: Mapping[str, Any]) -> None:
+    """Fill in a task what a master tells about its end."""
+    exit_code = result.get('exit_code')
+    task.exit_code = exit_code if type(exit_code) is int else None
+    task.stdout = _output(result.get('stdout'))
+    task.stderr = _output(result.get('stderr'))
+    task.return_value = result.get('return_value')
+    task.extra[OUTPUTS_KNOWN] = True
+    exception, detail = _text(result.get('exception')), _text(result.get('exception_detail'))
+    task.target_state = target_state(result)
+    if task.target_state == states.FAILED and exception is None:
+        exception = "RuntimeError('task failed')"
+        detail = detail or f'exit code: {task.exit_code}'
+    task.exception, task.exception_detail = exception, detail
+
+
+def has_run(task: AgentTask) -> bool:
+    """Whether a task with a result was executed, as far as one can tell."""
+    return (task.target_state == states.DONE or task.exit_code is not None
+            or states.TASK.value(task.state) >= _EXECUTING)
+
+
+def result_of(task: AgentTask) -> dict[str, Any]:
+    """What a master gets to see of the end of a task that the agent has run."""
+    if task.exit_code is not None and not task.stdout and not task.stderr:
+        task.stdout, task.stderr = (tail(_path(task, name)) for name in ('stdout', 'stderr'))
+    found = {'exit_code': task.exit_code, 'stdout': task.stdout, 'stderr': task.stderr,
+             'exception': task.exception, 'exception_detail': task.exception_detail,
+             'target_state': task.target_state}
+    return {name: value for name, value in found.items() if value not in (None, '')}
+
+
+def _path(task: AgentTask, stream: str) -> str:
+    name: str = task.description[stream] or f'{task.uid}.{stream.replace("std", "")}'
+    return name if name.startswith('/') else f'{task.sandbox}/{name}'
+
+
+def _output(value: Any) -> Any:
+    """The end of an output, or of each rank's."""
+    if type(value) is list:
+        return [_output(each) for each in value]
+    text = value if type(value) is str else ''
+    return text if len(text) <= TAIL else f'[... CONTENT SHORTENED ...]\n{text[-TAIL:]}'
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str or value is None else repr(value)

@@ -1,0 +1,67 @@
+"""RAPTOR in a pipeline: what it asks for, as the pipeline has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rp_agent import sandbox
+from rp_agent.build import make_tracer
+from rp_agent.raptor import remains
+from rp_agent.raptor.component import Raptor
+from rp_agent.raptor.link import Link
+from rp_agent.sub_agents import address_beside
+from rp_agent.task import AgentTask
+from rp_api.mesh.loop import Loop
+from rp_api.raptor_link import listen_address
+
+UID = 'agent_raptor.0000'
+
+class Pipes(NamedTuple):
+    """Where tasks go, and who knows them; see `component.Outside`."""
+
+    enter: Callable[[list[AgentTask]], None]
+    stage_output: Callable[[list[AgentTask]], None]
+    leave: Callable[[list[AgentTask]], None]
+    cancel: Callable[[Sequence[AgentTask]], None]
+    knows: Callable[[str], bool]
+    master_is_up: Callable[[AgentTask, dict[str, str]], None]
+
+
+class Surroundings:
+    """What the component asks of its surroundings."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, nodes: int, pipes: Pipes) -> None:
+        self._config = config
+        self._knows = pipes.knows
+        self.call_later = loop.call_later
+        self.enter = pipes.enter
+        self.stage_output = pipes.stage_output
+        self.leave = pipes.leave
+        self.cancel = pipes.cancel
+        self.master_is_up = pipes.master_is_up
+        self.raptor = Raptor(UID, make_tracer(config, UID), self, {
+            'nodes': nodes, 'session': config['session'], 'pilot': config['pilot']})
+        address = listen_address(nodes) if nodes > 1 else address_beside(config['registry_address'])
+        self._link = Link(loop, config['pilot_sandbox'], address, self.raptor.receive)
+        self.send = self._link.send
+        self.refuse = self._link.refuse
+
+    def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
+        """A task of this pilot; None if there is one of that uid."""
+        if self._knows(uid):
+            return None
+        return AgentTask(uid, description, self._config['pilot'], sandbox.of_task(self._config, uid, description))
+
+    def remove_remains(self, master: str, address: str) -> None:
+        """Remove what a master may have left behind that has listened at that address."""
+        remains.remove(self._config['pilot_sandbox'], master, address)
+
+    def disconnect(self) -> None:
+        """Have nothing more to do with masters, once there is none; harmless when that was done before."""
+        self._link.close()
+
+    def close(self) -> None:
+        """Disconnect masters, and end the component."""
+        self.disconnect()
+        self.raptor.close()

@@ -1,0 +1,17 @@
+"""Which tasks are RAPTOR's; apart, so that a pilot without any loads nothing else of it."""
+
+from __future__ import annotations
+
+from rp_agent.task import AgentTask
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER
+from rp_api.raptor_link import RPC
+
+_MODES = (RAPTOR_MASTER, RAPTOR_WORKER, RPC)
+
+
+def concerns_raptor(task: AgentTask) -> bool:
+    """Whether a task is a master, a worker, or for a master."""
+    description = task.description
+    # most tasks have neither
+    return (('mode' in description or 'raptor_id' in description)
+            and (description['mode'] in _MODES or bool(description['raptor_id'])))

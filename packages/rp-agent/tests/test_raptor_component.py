@@ -1,0 +1,365 @@
+"""How the agent brings tasks to RAPTOR masters and back: each rule, with a scripted pipeline and scripted masters."""
+
+from __future__ import annotations
+
+import pytest
+from raptor_support import ACCESS, HOW, Outside, a_master, a_task, a_worker, tasks
+
+from rp_agent.raptor import roster
+from rp_agent.raptor.master import STALLED
+from rp_api import constants as c
+from rp_api import states
+from rp_api.raptor_link import BULK, RPC
+
+LOST = f'raptor.0 has ended before it ran the task: {HOW}'
+
+
+@pytest.fixture
+def agent() -> Outside:
+    return Outside()
+
+
+# tasks go to masters
+
+def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: Outside) -> None:
+    agent.put(*tasks(3))
+    agent.start()
+    assert agent.given() == []
+    agent.say('raptor.0', 'credit', 2)
+    assert agent.given() == ['task.0', 'task.1']
+    agent.say('raptor.0', 'credit', 5)
+    agent.put(a_task('task.9'))
+    assert agent.given() == ['task.0', 'task.1', 'task.2', 'task.9']
+    assert agent.states['task.0'] == [states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING]
+
+
+def test_what_a_master_gets_of_a_task(agent: Outside) -> None:
+    agent.start(credit=1)
+    agent.put(a_task(args=[1]))
+    assert agent.messages('tasks') == [[[{
+        'uid': 'task.0', 'sandbox': '/pilot/task.0',
+        'description': {'mode': c.TASK_FUNCTION, 'function': 'f', 'raptor_id': 'raptor.0', 'args': [1]}}]]]
+
+
+def test_bulks_are_bounded(agent: Outside) -> None:
+    agent.start(credit=10 * BULK)
+    agent.put(*tasks(BULK + 1))
+    assert [len(bulk) for bulk, in agent.messages('tasks')] == [BULK, 1]
+    agent.sent.clear()
+    agent.put(*[a_task(f'large.{number}', function='f' * (3 << 20)) for number in range(4)])
+    assert [len(bulk) for bulk, in agent.messages('tasks')] == [2, 2]
+
+
+def test_message_that_is_too_large_is_sent_in_parts(agent: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = agent.send
+
+    def small_only(master: bytes, operation: str, *arguments: object) -> None:
+        if operation == 'tasks' and len(arguments[0]) > 2:   # type: ignore[arg-type]
+            raise ValueError('too large')
+        send(master, operation, *arguments)
+
+    monkeypatch.setattr(agent, 'send', small_only)
+    agent.start(credit=9)
+    agent.put(*tasks(7))
+    assert agent.given() == [f'task.{number}' for number in range(7)]
+
+
+def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: Outside) -> None:
+    for number in range(3):
+        agent.start(f'raptor.{number}')
+    agent.put(*tasks(20, raptor_id='*'))
+    agent.say('raptor.1', 'credit', 2)
+    assert agent.given() == ['task.0', 'task.1']
+    agent.say('raptor.0', 'credit', 100)
+    assert len(agent.given('raptor.0')) == 18
+    for number in range(3):
+        agent.say(f'raptor.{number}', 'credit', 100)
+    agent.put(*[a_task(f'more.{number}', raptor_id='*') for number in range(30)])
+    assert [len(agent.given(f'raptor.{number}')) for number in range(3)] == [28, 12, 10]
+
+
+def test_named_tasks_come_before_those_for_any(agent: Outside) -> None:
+    agent.start()
+    agent.put(a_task('any', raptor_id='*'), a_task('mine'))
+    agent.say('raptor.0', 'credit', 1)
+    assert agent.given() == ['mine']
+
+
+def test_masters_and_workers_are_scheduled_when_it_is_time(agent: Outside) -> None:
+    early, master, late = a_worker('worker.0'), a_master(), a_worker('worker.1')
+    agent.put(early)
+    agent.put(master)
+    assert agent.scheduled == [master]
+    agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
+    agent.put(late)
+    assert agent.scheduled == [master, early, late]
+    assert agent.up == {'raptor.0': ACCESS}
+    assert agent.messages('welcome') == [[{'nodes': 1}]]
+
+
+def test_executing_is_said_of_a_master_when_it_is_up(agent: Outside) -> None:
+    master, other = a_master(), a_task('other')
+    agent.put(master)
+    assert agent.raptor.visible([master, other], states.AGENT_EXECUTING) == [other]
+    assert agent.raptor.visible([master, other], states.AGENT_STAGING_OUTPUT) == [master, other]
+    agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
+    assert agent.raptor.visible([master], states.AGENT_EXECUTING) == [master]
+
+
+# what masters say
+
+def test_results_let_tasks_go_on(agent: Outside) -> None:
+    agent.start(credit=9)
+    agent.put(*tasks(4))
+    agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.7'])
+    agent.say('raptor.0', 'results', [
+        ['task.0', {'exit_code': 0, 'return_value': {'x': [1]}, 'stdout': 'out'}],
+        ['task.1', {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'trace'}],
+        ['task.2', {}], ['task.7', {}], ['task.0', {'return_value': 'twice'}]])
+    first, second, third = agent.staged
+    assert (first.target_state, first.return_value, first.stdout) == (states.DONE, {'x': [1]}, 'out')
+    assert (second.target_state, second.exception) == (states.FAILED, "ValueError('no')")
+    assert (second.exception_detail, second.exit_code) == ('trace', 1)
+    assert third.target_state == states.DONE
+    assert agent.states['task.0'][-2:] == [states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING]
+
+
+def test_what_was_not_executed_leaves_at_once(agent: Outside) -> None:
+    agent.start(credit=9)
+    agent.put(*tasks(2))
+    agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.1'])
+    agent.say('raptor.0', 'results', [[uid, {'target_state': states.CANCELED}] for uid in ('task.0', 'task.1')])
+    assert agent.ended() == {'task.0': (states.CANCELED, None)}
+    assert [task.uid for task in agent.staged] == ['task.1']
+
+
+@pytest.mark.parametrize(('result', 'expected'), [
+    ({'exit_code': '3', 'stdout': 7, 'exception': 5}, (None, '', '5')),
+    ({'exit_code': 2, 'stdout': ['a', 'b' * 2000], 'target_state': 'odd'},
+     (2, ['a', '[... CONTENT SHORTENED ...]\n' + 'b' * 1024], "RuntimeError('task failed')"))])
+def test_odd_results_do_no_harm(agent: Outside, result: dict[str, object], expected: tuple[object, ...]) -> None:
+    agent.start(credit=1)
+    agent.put(a_task())
+    agent.say('raptor.0', 'results', [['task.0', result]])
+    task, = agent.staged + agent.gone
+    assert (task.exit_code, task.stdout, task.exception) == expected
+    assert task.target_state == states.FAILED
+
+
+def test_strangers_are_not_listened_to(agent: Outside) -> None:
+    agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
+    agent.say('raptor.0', 'credit', 5)
+    agent.put(a_master())
+    agent.say('raptor.0', 'hello', 'raptor.0', 7, {'address': 'x'})
+    assert len(agent.refused) == 3
+    assert not agent.up
+
+
+def test_master_that_is_connected_again_is_the_same(agent: Outside) -> None:
+    agent.start(credit=2)
+    agent.raptor.receive(b'new', 'hello', ['raptor.0', 7, ACCESS])
+    agent.put(*tasks(2))
+    assert {master for master, operation, *_ in agent.sent if operation == 'tasks'} == {b'new'}
+
+
+def test_questions_are_asked_and_answered_once(agent: Outside) -> None:
+    ask = {'mode': RPC, 'method': 'stop', 'args': [1], 'kwargs': {'x': 2}}
+    agent.put(a_task('rpc.0', **ask))
+    agent.start()
+    agent.put(a_task('rpc.1', **ask))
+    assert agent.messages('rpc') == [[1, 'stop', [1], {'x': 2}], [2, 'stop', [1], {'x': 2}]]
+    agent.say('raptor.0', 'rpc_result', 1, True, 'value')
+    agent.say('raptor.0', 'rpc_result', 2, False, 'unknown command')
+    agent.say('raptor.0', 'rpc_result', 2, True, 'again')
+    assert [(task.target_state, task.return_value, task.exception) for task in agent.staged] == [
+        (states.DONE, 'value', None), (states.FAILED, None, 'unknown command')]
+
+
+# what masters submit
+
+def test_worker_of_the_masters_own(agent: Outside) -> None:
+    agent.start()
+    agent.say('raptor.0', 'submit', [{'uid': 'w.0', 'mode': c.RAPTOR_WORKER, 'ranks': 2, 'raptor_class': 'C'}])
+    worker, = agent.made
+    assert worker.description['arguments'] == ['', 'C', 'raptor.0']
+    assert worker.description['sandbox'] == '/pilot/raptor.0'
+    agent.put(worker)
+    assert agent.scheduled[-1] is worker
+    assert agent.raptor.visible([worker], states.AGENT_SCHEDULING) == []
+    assert agent.raptor.visible([worker], states.AGENT_EXECUTING) == []
+    agent.end(worker)
+    assert agent.gone == []
+    assert agent.messages('task_state') == [
+        ['w.0', states.AGENT_EXECUTING, None],
+        ['w.0', states.DONE, {'exit_code': 0, 'target_state': states.DONE}]]
+
+
+@pytest.mark.parametrize(('description', 'words'), [
+    ({'mode': c.TASK_FUNCTION, 'function': 'f'}, 'a master can have the agent run only'),
+    ({'executable': ''}, 'executable'), ({'executable': '/bin/true', 'ranks': 'many'}, 'ranks'),
+    ({'executable': '/bin/true', 'environment': 7}, 'environment'), ({'uid': 'known', 'executable': 'x'}, 'another')])
+def test_bad_submissions_fail(agent: Outside, description: dict[str, object], words: str) -> None:
+    agent.known.add('known')
+    agent.start()
+    agent.say('raptor.0', 'submit', [{'uid': 'x.0', **description}])
+    (_, state, result), = agent.messages('task_state')
+    assert state == states.FAILED
+    assert words in result['exception']
+    assert agent.made == []
+
+
+def test_executable_passes_its_master_twice(agent: Outside) -> None:
+    task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
+    agent.start(credit=1)
+    agent.put(task)
+    assert agent.given() == ['task.0']
+    agent.say('raptor.0', 'submit', [{'uid': 'task.0', 'executable': '/bin/y', 'raptor_id': ''}])
+    assert agent.scheduled[-1] is task
+    assert task.description['executable'] == '/bin/y'
+    agent.say('raptor.0', 'results', [['task.0', {'stdout': 'too early'}]])
+    agent.end(task, exit_code=3, target_state=states.FAILED, exception='E', stdout='said')
+    assert agent.gone == []
+    assert agent.messages('task_state') == [['task.0', states.FAILED, {
+        'exit_code': 3, 'stdout': 'said', 'exception': 'E', 'target_state': states.FAILED}]]
+    agent.say('raptor.0', 'results', [['task.0', {'stdout': 'changed'}]])
+    assert agent.staged == [task]
+    assert (task.target_state, task.exit_code, task.stdout) == (states.FAILED, 3, 'changed')
+
+
+def test_executable_outlives_its_master(agent: Outside) -> None:
+    task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
+    master = agent.start(credit=1)
+    agent.put(task)
+    agent.say('raptor.0', 'submit', [{'uid': 'task.0', 'executable': '/bin/y'}])
+    agent.end(master)
+    agent.pass_time()
+    agent.end(task)
+    assert agent.gone == [master, task]
+    assert task.target_state == states.DONE
+
+
+# how they end
+
+def test_end_of_a_master_ends_its_tasks(agent: Outside) -> None:
+    master = agent.start(credit=2)
+    agent.put(*tasks(2), a_task('waits', function='g'), a_task('rpc.0', mode=RPC, method='x'))
+    agent.end(master)
+    assert agent.ended().keys() == {'raptor.0'}
+    agent.say('raptor.0', 'results', [['task.0', {}]])   # it was still on its way
+    agent.pass_time()
+    agent.put(a_task('late'), a_worker())
+    assert agent.ended() == {'raptor.0': (states.DONE, None)} | dict.fromkeys(
+        ['task.1', 'waits', 'rpc.0', 'late', 'worker.0'], (states.FAILED, LOST))
+    assert [task.uid for task in agent.staged] == ['task.0']
+    assert agent.removed == [('raptor.0', 'ipc:///x')]
+
+
+def test_master_that_has_said_goodbye_is_not_waited_for(agent: Outside) -> None:
+    master = agent.start(credit=2)
+    agent.say('raptor.0', 'bye')
+    agent.put(a_task())
+    assert agent.given() == []
+    agent.end(master)
+    assert agent.ended()['task.0'] == (states.FAILED, LOST)
+
+
+@pytest.mark.parametrize(('values', 'how'), [
+    ({'exit_code': 1, 'target_state': states.FAILED, 'exception': 'E', 'exception_detail': 'exit code: 1'},
+     'it has failed: exit code: 1'),
+    ({'target_state': states.CANCELED, 'exception': 'why'}, 'it was cancelled (why)')])
+def test_master_that_has_never_come_up(agent: Outside, values: dict[str, object], how: str) -> None:
+    master, worker = a_master(), a_worker()
+    agent.put(a_task(), worker)
+    agent.end(master, **values)   # its input could not be staged, perhaps
+    assert agent.ended()['task.0'][1] == f'raptor.0 has ended before it ran the task: {how}'
+    assert agent.ended()['worker.0'][0] == states.FAILED
+    assert agent.scheduled == []
+
+
+def test_tasks_for_any_master_are_given_again_once(agent: Outside) -> None:
+    masters = [agent.start(f'raptor.{number}') for number in range(3)]
+    for number in range(3):
+        agent.put(*tasks(2, raptor_id='*') if number == 0 else [])
+        agent.say(f'raptor.{number}', 'credit', 9)
+        agent.end(masters[number])
+        agent.pass_time()
+    assert agent.given() == ['task.0', 'task.1', 'task.0', 'task.1']
+    assert agent.ended()['task.0'] == (states.FAILED, f'raptor.1 has ended before it ran the task: {HOW}')
+
+
+def test_tasks_for_any_master_fail_when_none_is_left(agent: Outside) -> None:
+    first, second = agent.start('raptor.0'), a_master('raptor.1')
+    agent.put(a_task(raptor_id='*'))
+    agent.put(second)
+    agent.end(first)
+    agent.pass_time()
+    assert agent.ended().keys() == {'raptor.0'}
+    agent.end(second)
+    agent.put(a_task('late', raptor_id='*'))
+    expected = f'no RAPTOR master of pilot.0000 is left: raptor.0: {HOW}; raptor.1: {HOW}'
+    assert agent.ended()['task.0'] == agent.ended()['late'] == (states.FAILED, expected)
+
+
+def test_workers_that_outlive_their_master_are_ended(agent: Outside) -> None:
+    master = agent.start()
+    agent.put(a_worker('worker.0'), a_worker('worker.1'))
+    agent.say('raptor.0', 'submit', [{'uid': 'x.0', 'executable': '/bin/true'}])
+    agent.end(master)
+    agent.pass_time()
+    agent.end(agent.scheduled[1])
+    agent.pass_time()
+    assert agent.cancelled == ['worker.1', 'x.0']
+
+
+def test_cancel(agent: Outside) -> None:
+    agent.put(a_worker())
+    agent.raptor.cancel(['worker.0'])
+    agent.start(credit=1)
+    agent.put(*tasks(2), a_task('any', raptor_id='*'))
+    agent.raptor.cancel(['task.0', 'task.1', 'any', 'unknown'])
+    agent.raptor.check()
+    reason = 'cancelled while it waited for its RAPTOR master'
+    assert agent.ended() == dict.fromkeys(['worker.0', 'task.1', 'any'], (states.CANCELED, reason))
+    assert agent.messages('cancel') == [[['task.0']]]
+    cancelled = a_task('task.3')
+    cancelled.cancelled = True
+    agent.put(cancelled)
+    assert agent.ended()['task.3'] == (states.CANCELED, reason)
+
+
+def test_master_has_its_own_tasks_cancelled(agent: Outside) -> None:
+    agent.start(credit=1)
+    agent.put(a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x'))
+    agent.say('raptor.0', 'submit', [{'uid': uid, 'executable': '/bin/y'} for uid in ('task.0', 'x.0')])
+    agent.say('raptor.0', 'cancel', ['x.0', 'task.0', 'task.9'])
+    assert agent.cancelled == ['x.0', 'task.0']
+
+
+def test_stop(agent: Outside) -> None:
+    master = agent.start(credit=2)
+    executable = a_task('exe', mode=c.TASK_EXECUTABLE, executable='/bin/x')
+    agent.put(executable, *tasks(3), a_worker('w', raptor_id='raptor.7'), a_task('any', raptor_id='*'))
+    agent.say('raptor.0', 'submit', [{'uid': 'exe', 'executable': '/bin/y'}])
+    agent.raptor.stop('the pilot ends')
+    agent.put(a_task('late'))
+    assert agent.messages('stop') == [[]]
+    agent.say('raptor.0', 'results', [['task.0', {}]])
+    agent.end(executable, target_state=states.CANCELED, exception='the pilot ends')
+    agent.end(master)
+    agent.pass_time()
+    assert agent.staged == []
+    assert {uid: state for uid, (state, _) in agent.ended().items()} == dict.fromkeys(
+        ['exe', 'task.0', 'task.1', 'task.2', 'w', 'any', 'late'], states.CANCELED) | {'raptor.0': states.DONE}
+
+
+def test_what_may_wait_for_others_is_held_back(agent: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent must not stop to ask for tasks when it has only such ones: a master or a worker may be next."""
+    agent.put(*tasks(3), a_task('any', raptor_id='*'))
+    assert agent.raptor.held_back == 4
+    agent.start(credit=1)
+    assert agent.raptor.held_back == 0
+    now = roster.time.monotonic()
+    monkeypatch.setattr(roster.time, 'monotonic', lambda: now + 2 * STALLED)
+    assert agent.raptor.held_back == 4
+    agent.say('raptor.0', 'results', [['task.0', {}]])
+    assert agent.raptor.held_back == 0

@@ -1,0 +1,213 @@
+"""The link between an agent and the RAPTOR masters that run as its tasks: names, messages, and where both sides meet.
+
+The agent listens (ROUTER), masters connect (DEALER); a message is one frame, a msgpack list `[operation,
+arguments...]`. The agent writes to `link_file()` in the pilot's sandbox how to connect, before it starts the first
+master; a master leaves the same for its workers in `master_file()`. Such a file holds an `Access`, only its owner can
+read it, and who has written it removes it at the end.
+
+From a master:
+
+    hello uid pid access          the master of that uid is up; `access` (a dict) is how the application connects to it
+    credit n                      it takes n more tasks than it has asked for so far; none come unasked
+    states state uids             tasks have reached a state (AGENT_EXECUTING)
+    results [[uid, result]...]    tasks are done; see `RESULT` for what a result says, all of it may be absent
+    submit [description...]       run these, each with its `uid`: workers, and executables; a task that the master has
+                                  in hand comes back under its own uid, to be run as it is described now
+    cancel uids                   end tasks that were submitted; each still gets its final state
+    rpc_result id ok value        the answer to an rpc: its value, or, if not `ok`, a sentence
+    bye                           it ends, and takes nothing more
+
+From the agent:
+
+    welcome info                  the answer to hello: {'nodes': number, 'session': uid, 'pilot': uid}
+    tasks [task...]               at most as many as asked for; each {'uid', 'description', 'sandbox'}, the description
+                                  without what has its default
+    cancel uids                   tasks in hand are to be cancelled; each still gets its result
+    task_state uid state result   of a task that was submitted: AGENT_EXECUTING (None), or a final state with its
+                                  result; of a worker that the application has submitted: AGENT_SCHEDULING
+                                  ({'ranks': number}) when it is to be started, and its end
+    rpc id cmd args kwargs        somebody asks the master to do something, and waits for the answer
+    stop                          end: `stop()` of the master
+
+A task has exactly one result. The one for a task of mode EXECUTABLE that was submitted again is sent by the master
+after it was told the task's final state. What the agent submits to a master that ends meanwhile, it fails itself.
+
+A worker is one process, whatever its `ranks`; it starts the ranks itself. Its environment has `RP_RANKS`, and in
+`RP_RAPTOR_SLOTS` (JSON) where each rank belongs: `[{"node": name, "cores": [numbers], "gpus": [numbers]}...]`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from reprlib import repr as short
+from typing import Any
+
+from rp_api import states
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
+from rp_api.mesh.keys import KeyPair, read_private
+
+ANY = '*'
+"""As `raptor_id`: any master of the pilot."""
+
+BULK = 1024
+"""Most tasks in one message."""
+
+MASTER_PROGRAM = 'radical-pilot-raptor-master'
+WORKER_PROGRAM = 'radical-pilot-raptor-worker'
+
+SLOTS = 'RP_RAPTOR_SLOTS'
+"""The variable that tells a worker where its ranks belong."""
+
+RPC = 'raptor.rpc'
+"""The mode of a task that asks a master to do something: `method` (the command), `args` and `kwargs`."""
+
+RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'target_state')
+"""What a result may say; a target state that is not said is DONE if the exit code is 0 or absent, else FAILED."""
+
+_LARGEST_FILE = 4096
+
+Check = Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to connect: an address, the public key that listens there, and the keys to come with (all CURVE keys z85)."""
+
+    address: str
+    server: str
+    public: str
+    secret: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ('address', 'server', 'public', 'secret'):
+            if not isinstance(getattr(self, name), str):
+                raise CoordinationError(f'{name} of an access is no text')
+
+    @classmethod
+    def read(cls, data: object) -> Access:
+        """The access that `as_dict` made plain data of; CoordinationError if it is something else."""
+        if not isinstance(data, Mapping) or set(data) != {'address', 'server', 'public', 'secret'}:
+            raise CoordinationError('an access is a dict of address, server, public and secret')
+        return cls(**data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Access:
+        """The access in a file; CoordinationError if it is not ours alone, or holds something else."""
+        try:
+            return cls.read(json.loads(read_private(path, _LARGEST_FILE)))
+        except ValueError as error:
+            raise CoordinationError(f'refusing the key file {os.fspath(path)}: {error}') from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Put the access into a file that nobody else can read, in place of what was there; whole at any moment."""
+        temporary = f'{os.fspath(path)}.{os.getpid()}.new'
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, 'w') as file:
+            json.dump(self.as_dict(), file)
+        os.replace(temporary, path)
+
+    def as_dict(self) -> dict[str, str]:
+        """The access as plain data, with the secret."""
+        return {'address': self.address, 'server': self.server, 'public': self.public, 'secret': self.secret}
+
+    @property
+    def keys(self) -> KeyPair:
+        """The keys to come with."""
+        return KeyPair(self.public.encode(), self.secret.encode())
+
+    @property
+    def server_key(self) -> bytes:
+        """The public key of who listens."""
+        return self.server.encode()
+
+
+def link_file(pilot_sandbox: str) -> str:
+    """Where masters find how to connect to the agent."""
+    return os.path.join(pilot_sandbox, 'raptor.json')
+
+
+def master_file(pilot_sandbox: str, uid: str) -> str:
+    """Where workers find how to connect to the master of that uid."""
+    return os.path.join(pilot_sandbox, f'{uid}.raptor.json')
+
+
+def listen_address(nodes: int) -> str | None:
+    """Where to listen for processes of a pilot with so many nodes, as `mesh.connection.Listener` takes it."""
+    return None if nodes == 1 else f'tcp://{socket.gethostbyname(socket.gethostname())}'
+
+
+def from_master(data: bytes) -> tuple[str, list[Any]]:
+    """Operation and checked arguments of what a master has sent; CoordinationError if it must not be acted on."""
+    return _parse('a master', _FROM_MASTER, data)
+
+
+def from_agent(data: bytes) -> tuple[str, list[Any]]:
+    """Operation and checked arguments of what the agent has sent; CoordinationError if it must not be acted on."""
+    return _parse('the agent', _FROM_AGENT, data)
+
+
+def target_state(result: Mapping[str, Any]) -> str:
+    """The final state that a result stands for."""
+    told = result.get('target_state')
+    if told in states.FINAL:
+        return str(told)
+    return states.FAILED if result.get('exit_code') or result.get('exception') else states.DONE
+
+
+def _parse(sender: str, table: Mapping[str, tuple[Check, ...]], data: bytes) -> tuple[str, list[Any]]:
+    message = codec.unpack(data)
+    if not isinstance(message, list) or not message or not isinstance(message[0], str):
+        raise CoordinationError(f'malformed message of {sender}: {short(message)}')
+    operation, *arguments = message
+    checks = table.get(operation)
+    if checks is None:
+        raise CoordinationError(f'malformed message: operation {short(operation)} of {sender} is unknown')
+    if len(checks) != len(arguments) or not all(fits(value) for fits, value in zip(checks, arguments, strict=True)):
+        raise CoordinationError(f'malformed message of {sender}: wrong arguments of {operation!r}')
+    return operation, arguments
+
+
+def _is(*kinds: type) -> Check:
+    return lambda value: type(value) in kinds
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is list and {type(each) for each in value} <= {str}
+
+
+def _are_results(value: Any) -> bool:
+    return type(value) is list and all(
+        type(row) is list and len(row) == 2 and type(row[0]) is str and type(row[1]) is dict for row in value)
+
+
+def _have_uids(value: Any) -> bool:
+    return type(value) is list and all(type(each) is dict and type(each.get('uid')) is str for each in value)
+
+
+def _are_tasks(value: Any) -> bool:
+    return _have_uids(value) and all(
+        type(each.get('description')) is dict and type(each.get('sandbox')) is str for each in value)
+
+
+_text = _is(str)
+
+_FROM_MASTER: dict[str, tuple[Check, ...]] = {
+    'hello': (_text, _is_number, _is(dict)), 'credit': (_is_number,), 'states': (_text, _are_texts),
+    'results': (_are_results,), 'submit': (_have_uids,), 'cancel': (_are_texts,),
+    'rpc_result': (_is_number, _is(bool), lambda value: True), 'bye': ()}
+
+_FROM_AGENT: dict[str, tuple[Check, ...]] = {
+    'welcome': (_is(dict),), 'tasks': (_are_tasks,), 'cancel': (_are_texts,),
+    'task_state': (_text, _text, _is(dict, type(None))), 'rpc': (_is_number, _text, _is(list), _is(dict)), 'stop': ()}

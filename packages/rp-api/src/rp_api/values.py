@@ -1,0 +1,128 @@
+"""Return values as plain data: what msgpack cannot take travels pickled, what is large stays in a file.
+
+A value that is no plain data is a dict with one key of its own, `__rp_pickled__` with the bytes or `__rp_file__` with a
+path. As with everything that is pickled, only values of the application's own tasks may be restored.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+from rp_api import blobs
+from rp_api.errors import DeserializationError, SerializationError
+
+_PICKLED, _FILE = '__rp_pickled__', '__rp_file__'
+_SCALARS = frozenset({int, float, bool, type(None)})
+_INTEGERS = range(-1 << 63, 1 << 64)
+_PROTOCOL = 5
+_WORTH_A_VIEW = 64 << 10   # bytes of a buffer that is worth being kept out of a pickle
+
+
+def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
+    """The value's pickle, without its large buffers if there is a list for them; SerializationError if it has none."""
+    left_in = None if buffers is None else _Sieve(buffers).leaves_in
+    try:
+        data = pickle.dumps(value, _PROTOCOL, buffer_callback=left_in)
+    except Exception:   # lambdas, local classes, ...: how that shows depends on the object
+        data = b'__main__'
+    if b'__main__' not in data:
+        return data
+    # what belongs to the main script goes by value: that of the other side is another one
+    import cloudpickle  # type: ignore[import-untyped]
+
+    if buffers is not None:
+        buffers.clear()
+    try:
+        return bytes(cloudpickle.dumps(value, _PROTOCOL, buffer_callback=left_in))
+    except Exception as error:
+        raise SerializationError(f'{type(value).__name__} cannot travel: {error}') from error
+
+
+def size_of(data: bytes, buffers: list[pickle.PickleBuffer]) -> int:
+    """Bytes of a pickle and of what was kept out of it."""
+    return len(data) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+def to_plain(value: Any, directory: str, name: str) -> Any:
+    """The value as plain data; SerializationError if it cannot travel.
+
+    A large one goes to a new file in the directory, `<name>.<random>.value`.
+    """
+    if type(value) in _SCALARS and (type(value) is not int or value in _INTEGERS):
+        return value
+    if type(value) is str and len(value) < blobs.LIMIT // 4 and value.isascii():
+        return value
+    buffers: list[pickle.PickleBuffer] = []
+    data = dump(value, buffers)
+    if size_of(data, buffers) > blobs.LIMIT:
+        path = os.path.join(directory, f'{name}.{os.urandom(4).hex()}.value')
+        try:
+            blobs.write(path, b'R', data, buffers)
+        except OSError as error:
+            raise SerializationError(f'cannot write a value to {path}: {error}') from error
+        return {_FILE: path}
+    if _is_plain(value):
+        return value
+    return {_PICKLED: dump(value) if buffers else data}
+
+
+def from_plain(value: Any) -> Any:
+    """The value that `to_plain` made this of, or a list of such; DeserializationError if it cannot be restored."""
+    if type(value) is list:
+        return [_restored(each) if type(each) is dict else each for each in value]
+    return _restored(value) if type(value) is dict else value
+
+
+def _restored(value: dict[str, Any]) -> Any:
+    if len(value) != 1 or (_PICKLED not in value and _FILE not in value):
+        return value
+    try:
+        if _PICKLED in value:
+            return pickle.loads(value[_PICKLED])
+        _, body, buffers = blobs.read(os.fspath(value[_FILE]))
+        return pickle.loads(body, buffers=buffers)
+    except DeserializationError:
+        raise
+    except Exception as error:
+        raise DeserializationError(f'cannot restore a value: {error!r}', error) from error
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether msgpack can take it, and gives it back as it was (but for tuples, which arrive as lists)."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return all(_is_plain(each) for each in value)
+    if kind is dict:
+        return all(type(key) is str and _is_plain(each) for key, each in value.items()) and not (
+            _PICKLED in value or _FILE in value)
+    if kind is int:
+        return value in _INTEGERS
+    if kind is str:
+        return value.isascii() or _is_valid(value)
+    return kind in _SCALARS or kind is bytes
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode(errors='surrogateescape')
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Sieve:
+    """Collects the large buffers of a pickle."""
+
+    __slots__ = ('_buffers',)
+
+    def __init__(self, buffers: list[pickle.PickleBuffer]) -> None:
+        self._buffers = buffers
+
+    def leaves_in(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether the buffer is so small that it stays in the pickle."""
+        if buffer.raw().nbytes < _WORTH_A_VIEW:
+            return True
+        self._buffers.append(buffer)
+        return False

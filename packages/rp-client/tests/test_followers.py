@@ -1,0 +1,122 @@
+"""The tasks of RAPTOR masters go to the pilot of their master, and wait until it has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from client_support import Events, Manager, a_pilot
+
+from rp_api import constants as c
+from rp_api import states
+from rp_api.mesh import codec
+from rp_client.raptor import RaptorMaster
+from rp_client.scheduler.component import TaskScheduling
+from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.task import Task
+
+
+class Scheduling:
+    """The component with two pilots to come, and what came out of it."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.sizes: list[int] = []
+        self.component = TaskScheduling('0000', Events(), RoundRobin(), self.tasks, self.sizes.append)
+        self.component.output = lambda tasks: None
+        self.component.advanced = lambda tasks, state: None
+        self.pilots = [a_pilot(uid=f'pilot.000{number}') for number in range(2)]
+
+    def put(self, *tasks: Task) -> None:
+        self.tasks.update((task.uid, task) for task in tasks)
+        self.component.put(list(tasks))
+
+    def add_pilots(self) -> None:
+        self.component.add_pilots(self.pilots)
+
+    def bound(self) -> dict[str, str | None]:
+        return {uid: task.pilot for uid, task in self.tasks.items()}
+
+
+@pytest.fixture
+def scheduling() -> Scheduling:
+    return Scheduling()
+
+
+def a_task(uid: str, raptor_id: str = 'raptor.0', **values: Any) -> Task:
+    return Task(Manager(), uid, codec.pack({'mode': c.TASK_EVAL, 'raptor_id': raptor_id} | values))   # type: ignore[arg-type]
+
+
+def a_master(uid: str = 'raptor.0', pilot: str = '') -> RaptorMaster:
+    return RaptorMaster(Manager(), uid, codec.pack(   # type: ignore[arg-type]
+        {'mode': c.RAPTOR_MASTER, **({'pilot': pilot} if pilot else {})}))
+
+
+def test_tasks_follow_their_master(scheduling: Scheduling) -> None:
+    scheduling.add_pilots()
+    scheduling.put(a_task('early'), a_master(pilot='pilot.0001'), a_task('worker'))
+    scheduling.put(a_task('late'))
+    assert set(scheduling.bound().values()) == {'pilot.0001'}
+
+
+def test_tasks_wait_for_their_master(scheduling: Scheduling) -> None:
+    scheduling.add_pilots()
+    scheduling.put(a_task('task.0'), a_task('task.1', '*'), a_task('task.2', pilot='pilot.0000'))
+    assert scheduling.bound() == {'task.0': None, 'task.1': None, 'task.2': 'pilot.0000'}
+    assert [task.uid for task in scheduling.component.waiting()] == ['task.0', 'task.1']
+    assert scheduling.sizes[-1] == 2
+    scheduling.put(a_master(pilot='pilot.0001'))
+    assert scheduling.bound()['task.0'] == scheduling.bound()['task.1'] == 'pilot.0001'
+    assert scheduling.sizes[-1] == 0
+
+
+def test_all_wait_for_pilots(scheduling: Scheduling) -> None:
+    scheduling.put(a_master(), a_task('task.0'), a_task('task.1', '*'))
+    assert set(scheduling.bound().values()) == {None}
+    scheduling.add_pilots()
+    assert set(scheduling.bound().values()) == {'pilot.0000'}
+
+
+def test_tasks_for_any_master_are_spread_over_the_pilots_that_have_one(scheduling: Scheduling) -> None:
+    scheduling.add_pilots()
+    first, second = a_master('raptor.0', 'pilot.0000'), a_master('raptor.1', 'pilot.0001')
+    scheduling.put(first)
+    scheduling.put(*[a_task(f'a.{number}', '*') for number in range(4)])
+    scheduling.put(second)
+    scheduling.put(*[a_task(f'b.{number}', '*') for number in range(4)])
+    first._state = states.DONE
+    scheduling.put(*[a_task(f'c.{number}', '*') for number in range(4)])
+    second._state = states.FAILED
+    scheduling.put(a_task('late', '*'))   # where its agent knows what has become of the masters
+    found = scheduling.bound()
+    assert [found[f'a.{number}'] for number in range(4)] == ['pilot.0000'] * 4
+    assert sorted(str(found[f'b.{number}']) for number in range(4)) == ['pilot.0000'] * 2 + ['pilot.0001'] * 2
+    assert {found[f'c.{number}'] for number in range(4)} == {found['late']} == {'pilot.0001'}
+
+
+@pytest.mark.parametrize('raptor_id', ['raptor.0', '*'])
+def test_tasks_of_a_master_that_never_had_a_pilot(scheduling: Scheduling, raptor_id: str) -> None:
+    master = a_master()
+    scheduling.put(master, a_task('task.0', raptor_id), a_task('other', 'raptor.1'))
+    assert scheduling.component.orphans() == []
+    master._state, master._exception = states.CANCELED, 'why'
+    (task, sentence), = scheduling.component.orphans()
+    assert (task.uid, sentence) == ('task.0', 'raptor.0 has ended before it ran the task: why')
+    assert [task.uid for task in scheduling.component.waiting()] == ['raptor.0', 'other']
+
+
+def test_tasks_that_wait_for_a_master_can_be_dropped(scheduling: Scheduling) -> None:
+    scheduling.put(a_task('task.0'), a_task('task.1'))
+    assert [task.uid for task in scheduling.component.forget(['task.0', 'unknown'])] == ['task.0']
+    scheduling.add_pilots()
+    scheduling.put(a_master())
+    assert scheduling.bound() == {'task.0': None, 'task.1': 'pilot.0000', 'raptor.0': 'pilot.0000'}
+
+
+def test_restored_master_is_followed(scheduling: Scheduling) -> None:
+    scheduling.add_pilots()
+    master = a_master()
+    master.bind(scheduling.pilots[1])
+    scheduling.component.know(master)
+    scheduling.put(a_task('task.0'))
+    assert scheduling.bound() == {'task.0': 'pilot.0001'}

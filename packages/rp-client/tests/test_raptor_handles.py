@@ -1,0 +1,98 @@
+"""The application's handles of masters and workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from client_support import Manager, a_pilot
+
+from rp_api import constants as c
+from rp_api import states
+from rp_api.description.task import TaskDescription
+from rp_api.errors import AttributeTypeError
+from rp_api.mesh import codec
+from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, listed, of_mode
+from rp_client.task import Task
+
+ACCESS = {'address': 'a', 'server': 'b', 'public': 'c', 'secret': 'hidden'}
+
+
+class Answering(Manager):
+    """A task manager whose masters answer."""
+
+    def __init__(self, state: str = states.DONE, **info: Any) -> None:
+        super().__init__()
+        self.answer = a_handle(Task, self, 'raptor.0000.rpc.0000')
+        self.answer._state = state
+        self.answer._learn(info)
+
+    def ask_master(self, *args: Any) -> Task:
+        self.calls.append(('ask_master', *args))
+        return self.answer
+
+
+def a_handle(kind: type[Task], manager: Any = None, uid: str = 'raptor.0000') -> Any:
+    return kind(manager or Manager(), uid, codec.pack({'mode': c.RAPTOR_MASTER}))
+
+
+def test_kinds() -> None:
+    assert [kind_of(mode) for mode in (c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.TASK_EVAL, None)] == [
+        RaptorMaster, RaptorWorker, Task, Task]
+
+
+def test_access_is_known_when_the_master_is_up_and_not_shown() -> None:
+    master = a_handle(RaptorMaster)
+    assert master.access is None
+    master._learn({'raptor': ACCESS})
+    master._learn({'exit_code': 0})
+    assert (master.access, master.exit_code) == (ACCESS, 0)
+    assert 'hidden' not in f'{master} {master!r} {master.as_dict()}'
+
+
+@pytest.mark.parametrize('method', ['submit_tasks', 'submit_workers'])
+def test_what_is_submitted_is_for_this_master(method: str) -> None:
+    manager = Manager()
+    given = TaskDescription({'mode': c.TASK_EVAL, 'code': '1', 'raptor_id': 'other'})
+    for tds in (given, [given]):
+        getattr(a_handle(RaptorMaster, manager), method)(tds)
+    assert manager.calls == [(method, [TaskDescription(given) | {'raptor_id': 'raptor.0000'}])] * 2
+    assert given.raptor_id == 'other'
+
+
+def test_question() -> None:
+    manager = Answering(return_value=[1, 2])
+    master = a_handle(RaptorMaster, manager)
+    with pytest.raises(RuntimeError, match='not bound to a pilot yet'):
+        master.rpc('stop')
+    master.bind(a_pilot())
+    assert master.rpc('do', 1, fast=True) == [1, 2]
+    assert manager.calls == [('ask_master', 'raptor.0000', 'do', (1,), {'fast': True})]
+    master._state = states.FAILED
+    with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED: nobody is left to ask'):
+        master.rpc('stop')
+
+
+def test_question_that_is_refused() -> None:
+    master = a_handle(RaptorMaster, Answering(states.FAILED, exception='no such command'))
+    master.bind(a_pilot())
+    with pytest.raises(RuntimeError, match=r'dance of raptor\.0000 failed: no such command'):
+        master.rpc('dance')
+
+
+def test_descriptions_in_any_number() -> None:
+    one = TaskDescription({'executable': 'x'})
+    assert listed(one) == listed([one]) == [one]
+    assert listed([]) == []
+    for wrong in ([None], 7, ['/bin/true']):
+        with pytest.raises((AttributeTypeError, TypeError)):
+            listed(wrong)   # type: ignore[arg-type]
+
+
+def test_descriptions_of_one_mode() -> None:
+    master = TaskDescription({'mode': c.RAPTOR_MASTER})
+    copy, = of_mode(master, c.RAPTOR_MASTER, 'submit_raptors')
+    assert copy == master
+    assert copy is not master
+    with pytest.raises(ValueError, match=r"submit_raptors takes tasks of mode 'raptor\.master', not 'task\.eval'"):
+        of_mode([master, TaskDescription({'mode': c.TASK_EVAL})], c.RAPTOR_MASTER, 'submit_raptors')
