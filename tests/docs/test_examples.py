@@ -54,3 +54,21 @@ def test_quickstart_is_quiet_when_asked(base: Path) -> None:
                           capture_output=True, text=True, timeout=50, check=True)
     assert done.stderr == ''
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_raptor(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(base))
+    printed = run_program([str(ROOT / 'examples/raptor.py'), '--calls', '2000'], base)
+    assert '2000 calls in' in printed
+    assert 'the results are right' in printed
+
+
+def test_screening(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip('rdkit', reason='examples/screening needs RDKit')
+    monkeypatch.setenv('HOME', str(base))
+    program = str(ROOT / 'examples/screening/screening.py')
+    printed = run_program([program, '--molecules', '20', '--cores', '2', '--check'], base)
+    assert 'the best of 20 molecules' in printed
+    assert 'a plain loop gives the same' in printed
+    assert (base / 'scores.svg').exists()
+    assert (base / 'throughput.svg').exists()

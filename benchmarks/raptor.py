@@ -1,0 +1,287 @@
+"""Measure function calls through RAPTOR, beside those of Python's own pool and of mpi4py, and print a table.
+
+    python benchmarks/raptor.py [--runs N] [--scale X] [--work DIR] [FIGURE ...]
+
+| figure | what |
+|---|---|
+| `master` | no-op calls made in a master, results there; `multiprocessing.Pool.imap_unordered`, `mpi4py.futures` |
+| `stream`, `kilobyte` | no-op calls streamed from the application and back, without and with 1 KB each way |
+| `tasks` | no-op calls as described tasks through the task manager, with all states |
+| `latency` | one call at a time from the application |
+| `memory` | 10,000,000 calls streamed: memory of all processes together, after the first million and at the end |
+| `long` | calls of 10 ms on 2 ranks: how much of the ranks' time they are |
+| `tail` | 8 ranks, a long tail of call times: what they are idle at the end, beyond what a perfect queue leaves |
+| `start` | from the submission of a worker to its first result |
+
+All workers have two ranks, `tail` but for its eight. Each run of each figure is a fresh process; the script calls
+itself for that (`--figure`). `--scale` multiplies the numbers of calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+from common import HERE, Strangers, fresh, number, others, print_table, progress, session, spread, work_directory
+
+import radical.pilot as rp
+
+Figures = dict[str, float]
+RANKS = 2
+SCALE = float(os.environ.get('RP_BENCHMARK_SCALE', '1'))
+KILOBYTE = bytes(1024)
+
+
+def scaled(count: int) -> int:
+    """That many calls, or as many fewer or more as was asked for."""
+    return max(RANKS, round(count * SCALE))
+
+
+@contextmanager
+def raptor(work: str, ranks: int = RANKS, **master: Any) -> Iterator[tuple[Any, Any]]:
+    """A task manager, and a master with a worker of so many ranks, one of which has answered (with none: no worker)."""
+    with session(work, cores=(ranks or RANKS) + 1) as (_, pilot, tmgr):
+        handle = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, **master}))[0]
+        if ranks:
+            handle.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': ranks}))
+            with rp.raptor.Executor(handle) as executor:
+                executor.submit(nothing, 1).result()
+        yield tmgr, handle
+
+
+def master(work: str) -> Figures:
+    """Calls made in a master, and in the peers."""
+    count = scaled(500_000)
+    with session(work, cores=RANKS + 1) as (_, pilot, tmgr):
+        task = pilot.submit_raptors(rp.TaskDescription({
+            'mode': rp.RAPTOR_MASTER, 'raptor_file': str(HERE / 'raptor_master.py'), 'raptor_class': 'Calls',
+            'environment': {'CALLS': str(count), 'RANKS': str(RANKS)}}))[0]
+        tmgr.wait_tasks(task.uid)
+        found = list(Path(pilot.pilot_sandbox).rglob('figures.json'))
+        assert found, (task.state, task.exception, task.stderr)
+        ours = json.loads(found[0].read_text())
+    pool, mpi = calls_of_pool(scaled(100_000)), calls_of_mpi(scaled(20_000))
+    return {'made in a master, calls/s': ours, 'multiprocessing.Pool, calls/s': pool, 'mpi4py.futures, calls/s': mpi,
+            'master : multiprocessing.Pool': ours / pool, 'master : mpi4py.futures': ours / mpi}
+
+
+def calls_of_pool(count: int) -> float:
+    """Calls per second through Python's own pool, one message each."""
+    with multiprocessing.Pool(RANKS) as pool:
+        assert sum(pool.imap_unordered(nothing, range(1000))) == 499_500
+        begin = time.monotonic()
+        assert sum(pool.imap_unordered(nothing, range(count))) == count * (count - 1) // 2
+        return count / (time.monotonic() - begin)
+
+
+def calls_of_mpi(count: int) -> float:
+    """Calls per second through mpi4py.futures, with one rank more that gives them."""
+    launcher = shutil.which('mpiexec', path=f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}')
+    assert launcher, 'there is no mpiexec: pip install mpich'
+    done = subprocess.run([launcher, '-n', str(RANKS + 1), sys.executable, '-m', 'mpi4py.futures',
+                           HERE / 'peers/mpi_futures.py', str(count)], check=True, stdout=subprocess.PIPE)
+    return float(done.stdout)
+
+
+def stream(work: str) -> Figures:
+    """Calls streamed from the application."""
+    with raptor(work) as (_, handle):
+        return {'streamed, calls/s': rate_of_stream(handle, nothing, range(scaled(500_000)))}
+
+
+def kilobyte(work: str) -> Figures:
+    """The same with 1 KB there and back."""
+    with raptor(work) as (_, handle):
+        count = scaled(200_000)
+        return {'streamed, 1 KB in and out, calls/s': rate_of_stream(handle, same, (KILOBYTE for _ in range(count)))}
+
+
+def rate_of_stream(handle: Any, function: Callable[[Any], Any], items: Any) -> float:
+    begin, done = time.monotonic(), 0
+    for call in rp.raptor.stream(handle, function, items):
+        call.result()
+        done += 1
+    return done / (time.monotonic() - begin)
+
+
+def nothing(number: int) -> int:
+    """The call that takes no time."""
+    return number
+
+
+def same(item: Any) -> Any:
+    """The call that gives back what it gets."""
+    return item
+
+
+def tasks(work: str) -> Figures:
+    """Described tasks, with their states and results."""
+    with raptor(work) as (tmgr, handle):
+        count = scaled(50_000)
+        function = rp.PythonTask(nothing, (1,))
+        descriptions = [rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function}) for _ in range(count)]
+        begin = time.monotonic()
+        submitted = handle.submit_tasks(descriptions)
+        tmgr.wait_tasks([task.uid for task in submitted])
+        elapsed = time.monotonic() - begin
+        bad = [task for task in submitted if task.state != rp.DONE]
+        assert not bad, (bad[0].state, bad[0].exception, bad[0].exception_detail)
+        return {'described, tasks/s': count / elapsed}
+
+
+def latency(work: str) -> Figures:
+    """One call at a time."""
+    with raptor(work) as (_, handle), rp.raptor.Executor(handle) as executor:
+        times = []
+        for _ in range(scaled(1000)):
+            begin = time.monotonic()
+            executor.submit(nothing, 1).result()
+            times.append(time.monotonic() - begin)
+        return {'latency, ms (median)': 1000 * statistics.median(times)}
+
+
+def memory(work: str) -> Figures:
+    """Megabytes of all processes while calls pass."""
+    count = scaled(10_000_000)
+    marks: list[float] = []
+    with raptor(work) as (_, handle):
+        begin = time.monotonic()
+        for done, call in enumerate(rp.raptor.stream(handle, nothing, range(count)), 1):
+            call.result()
+            if done in (count // 10, count):
+                marks.append(sum(map(memory_of, [os.getpid(), *others()])))
+        rate = count / (time.monotonic() - begin)
+    return {'memory after a tenth of the calls, MB': marks[0], 'memory after all calls, MB': marks[1],
+            f'of {count} calls, calls/s': rate}
+
+
+def memory_of(pid: int) -> float:
+    """Megabytes of a process, what it shares with others being counted once among all of them."""
+    try:
+        lines = Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
+    except OSError:   # it has ended meanwhile
+        return 0.0
+    return next(int(line.split()[1]) for line in lines if line.startswith('Pss:')) / 1024
+
+
+def timed(seconds: float, busy: bool = False) -> tuple[int, float, float]:
+    """The call that takes so long: who made it, from when to when."""
+    begin = time.monotonic()
+    if busy:
+        while time.monotonic() < begin + seconds:
+            pass
+    else:
+        time.sleep(seconds)
+    return os.getpid(), begin, time.monotonic()
+
+
+def busy_10_ms(_: int) -> tuple[int, float, float]:
+    return timed(0.01, busy=True)
+
+
+def long(work: str) -> Figures:
+    """The share of calls in the time of ranks."""
+    with raptor(work) as (_, handle):
+        times = [call.result() for call in rp.raptor.stream(handle, busy_10_ms, range(scaled(2000)))]
+    elapsed = max(end for _, _, end in times) - min(begin for _, begin, _ in times)
+    return {'calls of 10 ms, % of the ranks\' time': 100 * sum(end - begin for _, begin, end in times)
+            / (RANKS * elapsed)}
+
+
+def tail(work: str) -> Figures:
+    """Idle time at the end."""
+    ranks, generator = 8, random.Random(20261)
+    # a log-normal distribution with mean 34, whose longest of some thousands is about twenty times that
+    durations = [min(1.0, 0.001 * generator.lognormvariate(3.03, 1.0)) for _ in range(scaled(4000))]
+    with raptor(work, ranks=ranks) as (_, handle):
+        times = [call.result() for call in rp.raptor.stream(handle, timed, durations)]
+    begun, over = min(begin for _, begin, _ in times), max(end for _, _, end in times)
+    last: dict[int, float] = defaultdict(float)
+    for pid, _, end in times:
+        last[pid] = max(last[pid], end)
+    idle = sum(over - end for end in last.values()) + (ranks - len(last)) * (over - begun)
+    perfect, ideal = idle_of_perfect_queue([end - begin for _, begin, end in sorted(times, key=lambda time: time[1])],
+                                           ranks)
+    return {'long tail, idle at the end beyond the unavoidable, %': 100 * (idle - perfect) / (ranks * (over - begun)),
+            'long tail, elapsed beyond a perfect queue, %': 100 * ((over - begun) / ideal - 1)}
+
+
+def idle_of_perfect_queue(durations: list[float], ranks: int) -> tuple[float, float]:
+    """What ranks are idle at the end if each takes the next call without any delay, and how long it takes."""
+    free = [0.0] * ranks
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return sum(max(free) - end for end in free), max(free)
+
+
+def start(work: str) -> Figures:
+    """From the submission of a worker to its first result."""
+    times = []
+    with raptor(work, ranks=0) as (tmgr, handle), rp.raptor.Executor(handle) as executor:
+        handle.wait(rp.AGENT_EXECUTING)
+        for _ in range(3):
+            begin = time.monotonic()
+            worker = handle.submit_workers(rp.TaskDescription({
+                'mode': rp.RAPTOR_WORKER, 'ranks': RANKS, 'raptor_class': 'MPIWorker'}))[0]
+            executor.submit(nothing, 1).result()
+            times.append(time.monotonic() - begin)
+            tmgr.cancel_tasks(worker.uid)
+            worker.wait()
+    return {'start of a worker to its first result, s': statistics.median(times)}
+
+
+FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
+    master, stream, kilobyte, tasks, latency, memory, long, tail, start)}
+
+
+def measure(name: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """What a figure was in each run."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for turn in range(1 if name == 'memory' else options.runs):
+        progress(f'{name} {turn + 1}/{options.runs}')
+        with work_directory(options.work) as work:
+            for what, value in fresh(__file__, work, '--figure', name).items():
+                values[what].append(value)
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('figures', nargs='*', metavar='FIGURE', help=', '.join(FIGURES))
+    parser.add_argument('--runs', type=int, default=5, help='runs of each figure (memory: one)')
+    parser.add_argument('--scale', type=float, default=1.0, help='a factor for the numbers of calls')
+    parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
+    parser.add_argument('--figure', choices=FIGURES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := set(options.figures) - set(FIGURES):
+        parser.error(f'no such figure: {", ".join(sorted(unknown))}; there are {", ".join(FIGURES)}')
+    if options.figure:
+        print(json.dumps(FIGURES[options.figure](options.work)))
+        return
+    os.environ['RP_BENCHMARK_SCALE'] = str(options.scale)
+    rows = []
+    for name in options.figures or FIGURES:
+        strangers = Strangers()
+        values = measure(name, options)
+        share = number(strangers.share())
+        rows += [[what, *spread(each), share] for what, each in values.items()]
+    print_table(['figure', 'median', 'lowest', 'highest', 'used by others / %'], rows)
+
+
+if __name__ == '__main__':
+    main()
