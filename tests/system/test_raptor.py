@@ -273,6 +273,19 @@ def test_killed_master(run: Run, base: Path) -> None:
         made.master.rpc('stop')
 
 
+def test_killed_worker(run: Run, base: Path) -> None:
+    """What killed it is tried once more, on the next one; nothing of the workers is left (see the fixtures)."""
+    made = start(run, base)
+    deadly, = made.master.submit_tasks([rp.TaskDescription(
+        {'mode': rp.TASK_EXEC, 'code': 'import os\nos.kill(os.getppid(), 9)'})])
+    made.worker.wait(timeout=PATIENCE)
+    assert (made.worker.state, made.worker.exit_code) == (rp.FAILED, -signal.SIGKILL)
+    second, = made.master.submit_workers([rp.TaskDescription({'mode': rp.RAPTOR_WORKER})])
+    deadly.wait(timeout=PATIENCE)
+    second.wait(timeout=PATIENCE)
+    assert (deadly.state, second.state) == (rp.FAILED, rp.FAILED)
+
+
 def test_pilot_ends_with_calls_in_hand(run: Run, base: Path) -> None:
     made = start(run, base)
     tasks = made.master.submit_tasks([rp.TaskDescription(

@@ -48,7 +48,7 @@ class Manager:
         self._mpi = launcher is not None
         if mpi and not launcher:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
-        self._server = RankServer(self._loop, self._rank_says)
+        self._server = RankServer(self._loop, self._rank_says, worker.runtime)
         try:
             cursors = self._server.open(worker, file, class_name, launcher.flavour.rank_variable if launcher else '')
             environ = {**os.environ, RUN_VARIABLE: self._server.run_file}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +23,9 @@ _WAITING = 1 << 16   # messages to a rank that does not read
 
 
 class RankServer:
-    """Listens for ranks, in a directory of its own; `heard(rank, message)` is called with what they say."""
+    """Listens for ranks, in a directory of its own in `base`; `heard(rank, message)` is called with what they say."""
 
-    def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object]) -> None:
+    def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object], base: str | None = None) -> None:
         self._heard = heard
         self._ranks: dict[bytes, int] = {}
         self._peers: dict[int, bytes] = {}
@@ -32,8 +33,9 @@ class RankServer:
         self._keys, self._rank_keys = generate(), generate()
         self._gate = Gate(zmq.Context.instance(), loop)
         self._gate.allow(self._rank_keys.public, _DOMAIN)
-        self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, None, _DOMAIN, _WAITING, self.receive)
-        self.directory = make_private_directory()
+        self.directory = make_private_directory(base)
+        self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
+                                  _WAITING, self.receive)
         self.run_file = os.path.join(self.directory, 'ranks.json')
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
@@ -79,10 +81,7 @@ class RankServer:
         """Stop listening, and remove the files."""
         self._listener.close(0)
         self._gate.close()
-        for path in self.run_file, self._cursor_file:
-            if os.path.exists(path):
-                os.unlink(path)
-        os.rmdir(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have done that
 
     def _take(self, peer: bytes, message: list[Any]) -> None:
         rank = self._ranks.get(peer)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import SLOTS, master_file
+from rp_api.raptor_link import SLOTS, Access, link_file, master_file
 
 _GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The worker: its uid, its ranks, and where its master's file is. `devices` has the GPUs of each rank."""
+    """The worker: its uid, its ranks, and where its master's file is. `devices` has the GPUs of each rank.
+
+    `runtime` is a directory for sockets that is removed with the agent's own, whatever becomes of the worker.
+    """
 
     uid: str
     master: str
@@ -23,6 +27,7 @@ class Surroundings:
     cores_per_rank: int
     devices: list[list[str]]
     device_variable: str
+    runtime: str | None = None
 
     @classmethod
     def of(cls, master: str, environ: Mapping[str, str]) -> Surroundings:
@@ -35,11 +40,20 @@ class Surroundings:
         devices = _devices(environ, ranks)
         variable = next((name for name in _GPU_VARIABLES if environ.get(name)), _GPU_VARIABLES[0])
         return cls(uid, master, master_file(sandbox, master), ranks, _number(environ, 'RP_CORES_PER_RANK'), devices,
-                   variable if devices else '')
+                   variable if devices else '', _runtime(sandbox))
 
     def variables(self, rank: int) -> dict[str, str]:
         """What a rank's environment says of its GPUs."""
         return {self.device_variable: ','.join(self.devices[rank])} if self.devices else {}
+
+
+def _runtime(pilot_sandbox: str) -> str | None:
+    """The directory of the socket where the agent listens; None if that is on a network, or there is no agent."""
+    try:
+        address = Access.load(link_file(pilot_sandbox)).address
+    except CoordinationError:
+        return None
+    return os.path.dirname(address.removeprefix('ipc://')) if address.startswith('ipc://') else None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

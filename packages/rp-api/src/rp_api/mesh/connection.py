@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -196,7 +197,7 @@ class Listener:
                 os.unlink(self.address.removeprefix('ipc://'))
         with suppress(FileNotFoundError):
             if self._fresh:
-                os.rmdir(self._fresh)
+                shutil.rmtree(self._fresh)
 
     def _bind(self, address: str | None) -> str:
         if address is None:
@@ -223,9 +224,12 @@ def _checked_address(address: str) -> str:
     return f'tcp://{host}:{port if int(port or 0) else "*"}'
 
 
-def make_private_directory() -> str:
-    """A fresh directory that only its owner can enter, with a path that is short enough for a socket in it."""
-    base = os.environ.get('TMPDIR', '/tmp')
+def make_private_directory(base: str | None = None) -> str:
+    """A fresh directory that only its owner can enter, with a path that is short enough for a socket in it.
+
+    It is in `base`, by default the one for temporary files.
+    """
+    base = base or os.environ.get('TMPDIR', '/tmp')
     name = f'rp.{os.urandom(6).hex()}'
     if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
         base = '/tmp'
