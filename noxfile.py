@@ -28,8 +28,8 @@ BUILD_TOOLS = ['setuptools', 'cython']
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', 'numpy', *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
-# three files at a time, on two cores: many tests wait for something most of the time
-PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile']
+# two files at a time: many tests wait for something most of the time
+PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
 # what is tested on interpreters between the oldest and the newest one: extensions, functions by value, whole sessions
 BETWEEN = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
            'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',

@@ -74,6 +74,7 @@ def test_hub_is_gone_for_good(tmp_path: Path) -> None:
         application.submit(uids(1), **shell(MARK.format(tmp_path / 'started', release)))
         application.submit(uids(200, 1), **shell('echo $RP_TASK_ID; echo wrong >&2; exit 3'))
         application.until_state(uids(1), states.AGENT_EXECUTING)
+        application.until(lambda: len(application.tasks) > 1, 'one of the others, which all come together')
         application.kill_hub()
         agent.until_logged('the coordinator is lost')
         release.touch()

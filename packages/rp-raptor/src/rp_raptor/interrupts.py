@@ -16,6 +16,9 @@ from rp_raptor.rank_link import CANCEL, TIMEOUT, interruption, pack_ids
 GRACE = 2.0
 """Seconds from the signal until the rank is killed."""
 
+AGAIN = 0.05
+"""Seconds after which a rank that had not yet taken the call is signalled again."""
+
 
 class _Doom(NamedTuple):
     """Why a call is ended, as a number and in words, and when its rank is killed."""
@@ -78,14 +81,29 @@ class Interrupts:
         if id in self._doomed:
             return
         self._doomed[id] = _Doom(why, reason, self._port.later(GRACE, self._kill, id, reason))
-        for desk in self._who_has(id):
+        self._signal(id, self._who_has(id))
+
+    def _signal(self, id: int, desks: Iterable[Desk]) -> None:
+        """Interrupt the call on these ranks, and again on those that have yet to take it."""
+        doomed = self._doomed.get(id)
+        if doomed is None:
+            return
+        waiting = []
+        for desk in desks:
             if id in desk.parked:
-                self._port.to_rank(desk.rank, ['cancel', pack_ids([id]), why])
+                self._port.to_rank(desk.rank, ['cancel', pack_ids([id]), doomed.why])
                 continue
             running = desk.running()
             if running and running[0] == id:
-                self._cursors.set_mark(desk.rank, interruption(running[1], why))
+                self._cursors.set_mark(desk.rank, interruption(running[1], doomed.why))
+            else:
+                waiting.append(desk)
             self._port.signal(desk.rank)   # one that has done it already sends its result
+        if waiting:
+            self._port.later(AGAIN, self._signal_late, id, waiting)
+
+    def _signal_late(self, id: int, waiting: list[Desk]) -> None:
+        self._signal(id, [desk for desk in self._who_has(id) if desk in waiting])
 
     def _kill(self, id: int, reason: str) -> None:
         for desk in self._who_has(id):
