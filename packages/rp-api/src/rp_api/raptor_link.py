@@ -144,6 +144,11 @@ def listen_address(nodes: int) -> str | None:
     return None if nodes == 1 else f'tcp://{socket.gethostbyname(socket.gethostname())}'
 
 
+def beside(address: str) -> str | None:
+    """The directory of the socket where somebody listens, which is removed with it; None if that is on a network."""
+    return os.path.dirname(address.removeprefix('ipc://')) if address.startswith('ipc://') else None
+
+
 def from_master(data: bytes) -> tuple[str, list[Any]]:
     """Operation and checked arguments of what a master has sent; CoordinationError if it must not be acted on."""
     return _parse('a master', _FROM_MASTER, data)

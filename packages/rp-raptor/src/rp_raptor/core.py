@@ -16,7 +16,7 @@ from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.loop import Loop
-from rp_api.raptor_link import Access, link_file, master_file
+from rp_api.raptor_link import Access, beside, link_file, master_file
 from rp_raptor.agent_link import AgentLink
 from rp_raptor.hooks import Hooks
 from rp_raptor.local import Failed, LocalCaller, Results
@@ -72,7 +72,7 @@ class Core:
         self._taking = self._ending = False
         self._hooks = Hooks(f'{uid}.hooks')
         self._loop = Loop()
-        self._peers = Peers(self._loop, uid, _interface(access.address), self, retries)
+        self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self, retries)
         self._exchange = self._peers.exchange
         self._agent = AgentLink(self._loop, self._peers.context, access, uid, self._peers.applications_access, self)
         self._ask_soon = Soon(self._loop, self._ask)

@@ -105,7 +105,8 @@ class ApplicationPeer(Peer):
 class Peers:
     """Listens for workers and applications, and speaks with them; all methods are for the loop's thread."""
 
-    def __init__(self, loop: Loop, uid: str, interface: str | None, audience: Audience, retries: int) -> None:
+    def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
+                 retries: int) -> None:
         self.exchange = Exchange(self.send, retries)
         self.deal_soon = Soon(loop, self.exchange.deal)
         self._loop = loop
@@ -117,7 +118,8 @@ class Peers:
         self.context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self.context, loop)
         own = generate()
-        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive)
+        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive,
+                                  base)
         self._public = own.public
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import SLOTS, Access, link_file, master_file
+from rp_api.raptor_link import SLOTS, Access, beside, link_file, master_file
 
 _GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
 
@@ -50,10 +49,9 @@ class Surroundings:
 def _runtime(pilot_sandbox: str) -> str | None:
     """The directory of the socket where the agent listens; None if that is on a network, or there is no agent."""
     try:
-        address = Access.load(link_file(pilot_sandbox)).address
+        return beside(Access.load(link_file(pilot_sandbox)).address)
     except CoordinationError:
         return None
-    return os.path.dirname(address.removeprefix('ipc://')) if address.startswith('ipc://') else None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

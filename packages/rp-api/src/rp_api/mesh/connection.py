@@ -153,13 +153,13 @@ class Connection:
 class Listener:
     """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
 
-    None as address makes a fresh ipc path in a directory of its own, 'ipc://path' is in a directory that is
-    ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one). At most
-    `high_water` messages wait for a peer that does not read.
+    None as address makes a fresh ipc path in a directory of its own (which is in `base`), 'ipc://path' is in a
+    directory that is ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
+    At most `high_water` messages wait for a peer that does not read.
     """
 
     def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
-                 high_water: int, receive: Callable[[], object]) -> None:
+                 high_water: int, receive: Callable[[], object], base: str | None = None) -> None:
         self._loop = loop
         self._fresh = ''
         self._strangers: Strangers | None = None
@@ -172,7 +172,7 @@ class Listener:
             if kind == zmq.ROUTER:   # sending to a peer that is gone fails, and one that comes back is known
                 self.socket.router_mandatory = True
                 self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            self.address = self._bind(address)
+            self.address = self._bind(address, base)
             self._strangers = Strangers(loop, self.socket, self.address)
         except BaseException:
             self.close(0)
@@ -199,9 +199,9 @@ class Listener:
             if self._fresh:
                 shutil.rmtree(self._fresh)
 
-    def _bind(self, address: str | None) -> str:
+    def _bind(self, address: str | None, base: str | None) -> str:
         if address is None:
-            self._fresh = make_private_directory()
+            self._fresh = make_private_directory(base)
             address = f'ipc://{self._fresh}/s'
         checked = _checked_address(address)
         try:
