@@ -155,7 +155,7 @@ def tests(session: nox.Session) -> None:
 def smoke(session: nox.Session) -> None:
     """Unit and system tests on one of the other interpreters; fewer of them if there are an older and a newer one."""
     install_editable(session, *TEST_TOOLS, 'mpich')
-    chosen = BETWEEN if session.python in list(OTHERS.values())[1:-1] else ['packages', 'tests/system', 'tests/docs']
+    chosen = BETWEEN if session.python in list(OTHERS.values())[1:-1] else ['packages', 'tests/system']
     # `tests` has run those with real workers and masters, which take long, on one interpreter
     session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
                 '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
