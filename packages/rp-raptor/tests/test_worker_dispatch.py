@@ -152,6 +152,21 @@ def test_a_timeout_starts_with_the_call(tmp_path: Path) -> None:
     assert not bench.died
 
 
+def test_a_call_that_is_taken_after_its_deadline_is_interrupted_then(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ranks=1)
+    bench.add(1, timeout=1.0)
+    rank = bench.ranks[0]
+    bench.pass_time(1.01)   # a rank that has no time on a busy machine
+    assert bench.signals == [0]
+    assert rank.take() == 1
+    assert rank.running
+    bench.pass_time(0.5)
+    assert (bench.signals, bench.marked(0)) == ([0, 0], rank.running[0])
+    rank.finish()
+    bench.pass_time(5.0)
+    assert (bench.signals, bench.killed) == ([0, 0], [])
+
+
 def test_a_call_that_is_parked_after_the_signal_is_given_up_all_the_same(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ranks=1)
     bench.add(1, timeout=1.0)

@@ -103,6 +103,7 @@ class Interrupts:
             self._port.later(AGAIN, self._signal_late, id, waiting)
 
     def _signal_late(self, id: int, waiting: list[Desk]) -> None:
+        """Do so again, as far as these ranks still have the call."""
         self._signal(id, [desk for desk in self._who_has(id) if desk in waiting])
 
     def _kill(self, id: int, reason: str) -> None:

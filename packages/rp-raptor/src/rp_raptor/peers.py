@@ -118,8 +118,7 @@ class Peers:
         self.context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self.context, loop)
         own = generate()
-        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive,
-                                  base)
+        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive, base)
         self._public = own.public
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)

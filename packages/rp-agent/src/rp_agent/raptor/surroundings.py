@@ -17,6 +17,7 @@ from rp_api.raptor_link import listen_address
 
 UID = 'agent_raptor.0000'
 
+
 class Pipes(NamedTuple):
     """Where tasks go, and who knows them; see `component.Outside`."""
 
