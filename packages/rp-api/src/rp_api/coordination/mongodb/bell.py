@@ -20,6 +20,9 @@ from rp_api.coordination.mongodb.worker import Link, Watcher, remaining
 WAIT = 0.5
 """Seconds for which the server holds back its answer when nothing happens."""
 
+EARLY = 3
+"""Empty answers in a row that come too early, after which a server counts as one that does not hold them back."""
+
 SLOW = 5.0
 """Most seconds between the looks of a watcher that is called, and between attempts to open a stream."""
 
@@ -71,13 +74,20 @@ class Bell:
     def _listen(self) -> bool:
         """Listen until the stream breaks off; False if the server does not hold back empty answers."""
         with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * WAIT)) as stream:
-            # the server must hold back its answer: others would be asked all the time
-            deadline = time.monotonic() + WAIT / 2
-            if stream.try_next() is None and remaining(deadline) > 0:
-                return False
-            self._watcher.slow_down(self._slow)
-            self._watcher.call()
+            early, slow = 0, False
             while stream.alive and not self._link.closing.is_set():
+                deadline = time.monotonic() + WAIT / 2
                 if stream.try_next() is not None:
                     self._watcher.call()
+                elif remaining(deadline) > 0:
+                    early += 1
+                    if early == EARLY:   # it would be asked all the time
+                        self._watcher.slow_down(self._usual)
+                        return False
+                    continue
+                early = 0
+                if not slow:
+                    slow = True
+                    self._watcher.slow_down(self._slow)
+                    self._watcher.call()   # for what was there before the stream
         return True

@@ -1,0 +1,91 @@
+"""When the bell of the MongoDB backend listens, and when it leaves the watcher to look by itself."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from rp_api.coordination.mongodb import bell
+from rp_api.coordination.mongodb.bell import EARLY, Bell
+
+USUAL, SLOW = 0.05, 2.0
+
+
+class Stream:
+    """A change stream that gives `answers`: seconds that it holds each of them back, and what it has then."""
+
+    def __init__(self, answers, closing):
+        self.answers = list(answers)
+        self.closing = closing
+        self.alive = True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.alive = False
+
+    def try_next(self):
+        seconds, event = self.answers.pop(0)
+        time.sleep(seconds)
+        if not self.answers:
+            self.closing.set()
+        return event
+
+
+class Watcher:
+    def __init__(self):
+        self.intervals = []
+        self.calls = 0
+
+    def slow_down(self, longest):
+        self.intervals.append(longest)
+
+    def call(self):
+        self.calls += 1
+
+
+def ring(answers):
+    """The watcher and the answers that were not asked for, after a bell has listened to a stream."""
+    closing = threading.Event()
+    stream = Stream(answers, closing)
+    watcher = Watcher()
+    bell_ = Bell(SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream), ['task'], '',
+                 watcher, (USUAL, SLOW))
+    bell_.start()
+    assert bell_.join(10)
+    return watcher, stream.answers
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(bell, 'WAIT', 0.02)
+
+
+HELD, EMPTY, NEWS = (0.05, None), (0, None), (0, {'operationType': 'insert'})
+
+
+def test_a_server_that_holds_back_its_answers_is_listened_to():
+    watcher, left = ring([HELD, HELD, NEWS, HELD])
+    assert left == []
+    assert watcher.intervals == [SLOW, USUAL]   # the second one at the end
+    assert watcher.calls == 3   # for what was there before, for the news, and at the end
+
+
+def test_a_server_that_answers_at_once_is_not_asked_for_ever():
+    watcher, left = ring([EMPTY] * (EARLY + 1))
+    assert left == [EMPTY]
+    assert watcher.intervals == [USUAL]
+
+
+def test_a_late_answer_does_not_hide_a_server_that_answers_at_once():
+    watcher, left = ring([HELD, *[EMPTY] * EARLY, HELD])
+    assert left == [HELD]
+    assert watcher.intervals == [SLOW, USUAL]
+
+
+def test_single_early_answers_are_forgiven():
+    watcher, left = ring([EMPTY, HELD, EMPTY, HELD])
+    assert left == []
+    assert watcher.intervals == [SLOW, USUAL]
