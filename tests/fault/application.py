@@ -1,7 +1,8 @@
 """An application for tests to kill: `application.py BASE ORPHAN_TIMEOUT [task arguments...]`, one task per argument.
 
-Each argument is a shell command that a task runs. Prints `ready <session directory> <hub pid> <agent pid>` when all
-tasks have been accepted by the hub, then waits for them, and prints their states.
+Each argument is a shell command that a task runs, or `raptor`: a RAPTOR master with a worker. Prints
+`ready <session directory> <hub pid> <agent pid>` when all tasks have been accepted by the hub, then waits for them, and
+prints their states.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ def main() -> None:
         pmgr = rp.PilotManager(session=session)
         tmgr = rp.TaskManager(session=session)
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': 2, 'runtime': 10, 'sandbox': base}))
+            'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': base}))
         tmgr.add_pilots(pilot)
+        if 'raptor' in commands:
+            tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, 'uid': 'master'}))
+            worker = tmgr.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'raptor_id': 'master'}))
+            tmgr.wait_tasks([worker[0].uid], rp.AGENT_EXECUTING, timeout=30)
         tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', command]})
-                                   for command in commands])
+                                   for command in commands if command != 'raptor'])
         pilot.wait(rp.PMGR_ACTIVE, timeout=30)
         tmgr.wait_tasks([tasks[0].uid], rp.AGENT_EXECUTING, timeout=30)
         session.engine.settle(10)

@@ -188,6 +188,22 @@ def test_application_killed_without_orphan_timeout(base: Path) -> None:
     assert [result['state'] for result in read_results(directory)] == [rp.CANCELED]
 
 
+@pytest.mark.parametrize('with_hub', [False, True], ids=['application', 'application and hub'])
+def test_application_with_a_raptor_master_killed(base: Path, with_hub: bool) -> None:
+    """Masters and workers never end by themselves, and nobody waits for that."""
+    with application(base, 0.5, 'sleep 1', 'raptor') as (process, directory):
+        hub = pid_of('rp_api.coordination.hub', str(base))
+        process.kill()
+        if with_hub:
+            os.kill(hub, signal.SIGKILL)   # before it can tell the agent to end
+        process.wait()
+        wait_until(lambda: not processes_with(str(base)), 45, 'end of hub and agent')
+    if not with_hub:   # which would have heard of the ends
+        states = {result['uid']: result['state'] for result in read_results(directory)}
+        assert states['master'] == rp.CANCELED
+        assert list(states.values()).count(rp.DONE) == 1
+
+
 def test_application_killed_and_directory_gone(base: Path) -> None:
     """Nobody stays alive because the files of the session have gone."""
     with application(base, 0.5, 'sleep 1') as (process, directory):
@@ -202,8 +218,8 @@ def test_application_and_hub_killed(base: Path) -> None:
     with application(base, 0.5, 'sleep 1') as (process, _):
         hub = pid_of('rp_api.coordination.hub', str(base))
         process.kill()
-        process.wait()
         os.kill(hub, signal.SIGKILL)
+        process.wait()
         wait_until(lambda: not processes_with(str(base)), 30, 'end of the agent')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket as sockets
 import stat
@@ -166,6 +167,7 @@ class Mesh:
 
 @pytest.fixture
 def mesh() -> Iterator[Mesh]:
+    gc.collect()   # descriptors of tests before this one
     threads, files = threading.active_count(), len(os.listdir('/proc/self/fd'))
     mesh = Mesh()
     yield mesh

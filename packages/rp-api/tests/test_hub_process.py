@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import PATIENCE, Client, Party
+from hub_support import PATIENCE, Agent, Client, Party
 
+from rp_api import states
 from rp_api.coordination import process, sessions
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
@@ -305,6 +306,49 @@ def test_agents_come_from_other_hosts(tmp_path: Path, address: str) -> None:
         assert owner.hub.agent_access == access
     finally:
         owner.end()
+
+
+def listened(owner: Owner, address: str) -> str:
+    """What came of having the hub listen there; empty if nothing went wrong."""
+    errors: list[str] = []
+
+    def note(error: str) -> None:
+        errors.append(error)
+        owner.note('listens')
+
+    owner.do(owner.hub.listen, address, note)
+    owner.until(lambda: errors)
+    return errors[0]
+
+
+def test_listening_later(tmp_path: Path, owner: Owner) -> None:
+    """When the first pilot on another host is there; the port stays, whatever happens to the hub."""
+    owner.insert('pilot.0000')
+    assert not owner.hub.reachable
+    assert owner.hub.agent_access['endpoint'].startswith('ipc://')
+    assert listened(owner, 'tcp://127.0.0.1:*') == ''
+    assert owner.hub.reachable
+    access = dict(owner.hub.agent_access)
+    assert access['endpoint'].startswith('tcp://127.0.0.1:')
+    assert json.loads(config(tmp_path).read_text())['endpoints'] == [owner.hub.endpoint, access['endpoint']]
+    assert listened(owner, 'tcp://127.0.0.1:*') == ''
+    assert owner.hub.agent_access == access
+    os.kill(owner.hub.pid, signal.SIGKILL)
+    owner.until_news('found')
+    agent = Agent(owner.hub.agent_address, 'pilot.0000')
+    try:
+        agent.report_pilot(states.PMGR_ACTIVE)
+        agent.until_settled()
+    finally:
+        agent.close()
+    owner.end()
+
+
+@pytest.mark.parametrize('address', ['tcp://192.0.2.1:*', 'tcp://nonsense', 'ipc:///tmp/x'])
+def test_address_to_listen_at_is_not_ours(owner: Owner, address: str) -> None:
+    assert listened(owner, address).startswith(f'the hub cannot listen at {address}: ')
+    assert not owner.hub.reachable
+    assert listened(owner, 'tcp://127.0.0.1:*') == ''
 
 
 def test_one_client_at_a_time(tmp_path: Path, owner: Owner) -> None:

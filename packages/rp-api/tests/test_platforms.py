@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +20,11 @@ from rp_api.platforms import (
     get_resource_fs_url,
     get_resource_job_url,
     list_platforms,
+    load,
     load_config,
 )
 from rp_api.platforms.jsonfile import merge, read_json
+from rp_api.platforms.review import review
 
 MINIMAL = {'resource_manager': 'FORK', 'launch_methods': {'order': ['FORK']}}
 
@@ -40,17 +44,44 @@ def write(configs, site, content):
     return path
 
 
-class TestShipped:
-    def test_labels(self):
-        assert list_platforms() == ['local.localhost', 'local.localhost_test']
+DATA = Path(load.__file__).parent / 'data'
+LABELS = sorted(f'{path.stem.removeprefix("resource_")}.{name}'
+                for path in DATA.iterdir() for name in read_json(str(path)))
+HERE = ['debug.flux', 'debug.noop', 'debug.summit', 'debug.test', 'local.dragon', 'local.localhost',
+        'local.localhost_anaconda', 'local.localhost_test']
 
-    @pytest.mark.parametrize('label', ['local.localhost', 'local.localhost_test'])
+
+class TestShipped:
+    def test_sites(self):
+        assert list_platforms() == LABELS
+        assert {label.partition('.')[0] for label in LABELS} == {
+            'access', 'anl', 'csc', 'debug', 'epcc', 'eurohpc', 'iu', 'llnl', 'local', 'ncar', 'nccs', 'ncsa', 'nersc',
+            'nioz', 'ornl', 'princeton', 'purdue', 'rutgers', 'tacc', 'tianjin', 'uva'}
+        assert set(HERE) <= set(LABELS)
+
+    @pytest.mark.parametrize('label', LABELS)
     def test_all_are_complete(self, label):
         config = get_platform(label)
         config.verify()
         assert config.label == label
         assert config.description
         assert json.loads(json.dumps(config)) == config.as_dict()
+        assert review(config) == []
+
+    @pytest.mark.parametrize('label', sorted(set(LABELS).difference(HERE)))
+    def test_machines_say_where_their_numbers_are_from(self, label):
+        config = get_platform(label)
+        assert re.match(r'Numbers of a node: (not verified, |(.*, )?https?://\S+, \d{4}-\d\d-\d\d\.)', config.notes)
+        assert list(config.schemas)[:3] == ['local', 'batch', 'interactive']
+        assert config.schemas['interactive'].job_manager_endpoint == 'fork://localhost/'
+
+    def test_frontier(self):
+        config = get_platform('ornl.frontier', 'ssh')
+        assert (config.cores_per_node, config.gpus_per_node, config.resource_manager) == (64, 8, 'SLURM')
+        assert config.system_architecture['smt'] == 2
+        assert len(config.system_architecture['blocked_cores']) == 16
+        assert config.launch_methods['order'] == ['SRUN']
+        assert config.job_manager_endpoint == 'slurm+ssh://frontier.olcf.ornl.gov/'
 
     def test_localhost(self):
         config = get_platform('local.localhost')
@@ -81,6 +112,39 @@ class TestShipped:
         assert get_platform('local.localhost').schemas
 
 
+class TestReview:
+    def questions(self, **values):
+        config = ResourceConfig({**MINIMAL, 'job_manager_endpoint': 'fork://localhost/', **values})
+        config.verify()
+        return review(config)
+
+    def test_nothing_is_questionable(self):
+        assert self.questions() == []
+
+    @pytest.mark.parametrize(('values', 'question'), [
+        ({'resource_manager': 'SLRUM'}, "resource_manager has 'SLRUM', which is not known: did you mean 'SLURM'"),
+        ({'launch_methods': {'order': ['SRNU']}}, "launch_methods.order has 'SRNU'"),
+        ({'launch_methods': {'order': ['SRUN'], 'SSH': {}}}, 'launch_methods.SSH has options, but is not in'),
+        ({'system_architecture': {'blocked': [0]}}, "system_architecture has 'blocked', which is not known"),
+        ({'schemas': {'x': {'job_manager_endpoint': 'slrum://h/'}}}, "schemas.x.job_manager_endpoint has 'slrum'"),
+        ({'schemas': {'x': {'filesystem_endpoint': 'h'}}}, "schemas.x.filesystem_endpoint is 'h', which is no URL"),
+        ({'job_manager_endpoint': ''}, 'there are no schemas'),
+        ({'mem_per_node': 512}, 'mem_per_node is 512 MB: is that in another unit?'),
+        ({'mem_per_node': 549755813888}, 'mem_per_node is 549755813888 MB: is that in another unit?'),
+        ({'lfs_size_per_node': 2 * 10**12, 'lfs_path_per_node': '/l'}, 'lfs_size_per_node is 2000000000000 MB'),
+        ({'lfs_size_per_node': 5}, 'lfs_size_per_node is given, but not lfs_path_per_node'),
+        ({'cores_per_node': 4, 'system_architecture': {'smt': 2, 'blocked_cores': [0, 8]}},
+         'system_architecture.blocked_cores has 8, but a node has 8 cores, from 0'),
+        ({'gpus_per_node': 2, 'system_architecture': {'blocked_gpus': [2]}}, 'blocked_gpus has 2, but a node has 2'),
+        ({'cores_per_node': 2, 'numa_domain_map': {'0': {'cores': [0, 2]}}}, 'numa_domain_map has cores 2, but'),
+        ({'numa_domain_map': {'0': {'gpus': [1]}, '1': {'gpus': [1]}}}, 'numa_domain_map has gpus 1 twice'),
+        ({'mandatory_args': ['projekt']}, "mandatory_args has 'projekt', which is not known: did you mean 'project'"),
+        ({'default_remote_workdir': '/%(pd.Projct)s'}, "a placeholder %(pd...)s has 'projct'")])
+    def test_what_is_questionable(self, values, question):
+        found = self.questions(**values)
+        assert [question in sentence for sentence in found] == [True]
+
+
 class TestUnknown:
     @pytest.mark.parametrize(('label', 'nearest'), [('local.localhots', 'local.localhost'),
                                                     ('localhost', 'local.localhost')])
@@ -88,8 +152,8 @@ class TestUnknown:
         with pytest.raises(PlatformError, match=f'{label!r} is not known.*did you mean .*{nearest!r}'):
             get_platform(label)
 
-    def test_label_like_none_lists_the_few(self):
-        with pytest.raises(PlatformError, match=r'known are local\.localhost, local\.localhost_test'):
+    def test_label_like_none(self):
+        with pytest.raises(PlatformError, match=r"'xyz\.0' is not known"):
             get_platform('xyz.0')
 
     def test_schema_names_the_allowed(self):
@@ -108,7 +172,7 @@ class TestUserFiles:
     def test_new_sites_and_labels(self, configs):
         write(configs, 'local', {'mine': MINIMAL})
         write(configs, 'my_lab', {'big.one': MINIMAL})
-        assert list_platforms() == ['local.localhost', 'local.localhost_test', 'local.mine', 'my_lab.big.one']
+        assert list_platforms() == sorted([*LABELS, 'local.mine', 'my_lab.big.one'])
         assert get_platform('my_lab.big.one').label == 'my_lab.big.one'
 
     def test_home_is_the_default_place(self, configs, tmp_path, monkeypatch):
@@ -120,7 +184,7 @@ class TestUserFiles:
     def test_other_files_are_ignored(self, configs):
         (configs / 'agent_default.json').write_text('no json')
         (configs / 'resource_x.json.bak').write_text('no json')
-        assert len(list_platforms()) == 2
+        assert list_platforms() == LABELS
 
     def test_comments(self, configs):
         write(configs, 'mine', """
@@ -199,6 +263,12 @@ class TestBrokenFiles:
         ({'launch_methods': {'order': None}}, 'launch_methods'),
         ({'launch_methods': {'MPIRUN': 3}}, 'launch_methods.MPIRUN must be a dict'),
         ({'n_partitions': 0}, 'n_partitions'),
+        ({'system_architecture': {'smt': 0}}, 'smt must be a number of hardware threads for each core'),
+        ({'system_architecture': {'smt': True}}, 'system_architecture.smt must be'),
+        ({'system_architecture': {'blocked_cores': ['0']}}, "blocked_cores must be a list of indices, not ['0']"),
+        ({'system_architecture': {'options': 'nvme'}}, "options must be a list of constraints for the batch system"),
+        ({'system_architecture': {'torus': [4, 0]}}, 'system_architecture.torus must be a list of extents'),
+        ({'system_architecture': {'exclusive': 'no'}}, "system_architecture.exclusive must be true or false, not 'no'"),
     ])
     def test_senseless_values(self, configs, values, words):
         self.check(configs, {'one': merge(MINIMAL, values)}, 'mine.one', words)

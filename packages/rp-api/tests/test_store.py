@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rp_api import states
+from rp_api.constants import RAPTOR_MASTER
 from rp_api.coordination import database as module
 from rp_api.coordination.store import Store
 from rp_api.errors import StateError
+from rp_api.mesh import codec
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -239,18 +241,23 @@ def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: 
 # counts
 
 
-def test_unfinished_are_the_tasks_that_live_pilots_still_have(filled: Store) -> None:
-    assert filled.tasks.unfinished()
-    move(filled, 'a', states.AGENT_STAGING_OUTPUT)
-    assert filled.tasks.unfinished()
-    move(filled, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
-    assert filled.tasks.unfinished()
-    move(filled, 'c', states.FAILED)
-    assert filled.tasks.unfinished()
-    filled.update_pilots([('p1', states.FAILED, None)], announce=True)
-    assert not filled.tasks.unfinished()
-    filled.tasks.insert('never heard of', '', b'', [('lost', b'')])
-    assert not filled.tasks.unfinished()
+def test_unfinished_are_the_tasks_that_live_pilots_still_have(store: Store) -> None:
+    plain = codec.pack({})
+    store.insert_pilots([('p0', b'pilot 0'), ('p1', b'pilot 1')])
+    for pilot, uid in (('p0', 'a'), ('p1', 'b'), ('p0', 'c')):
+        store.tasks.insert(pilot, '', plain, [(uid, plain)])
+    store.tasks.insert('p1', '', codec.pack({'mode': RAPTOR_MASTER}), [('master', plain)])   # is there for others
+    assert store.tasks.unfinished()
+    move(store, 'a', states.AGENT_STAGING_OUTPUT)
+    assert store.tasks.unfinished()
+    move(store, 'a', states.TMGR_STAGING_OUTPUT_PENDING)
+    assert store.tasks.unfinished()
+    move(store, 'c', states.FAILED)
+    assert store.tasks.unfinished()
+    store.update_pilots([('p1', states.FAILED, None)], announce=True)
+    assert not store.tasks.unfinished()
+    store.tasks.insert('never heard of', '', plain, [('lost', plain)])
+    assert not store.tasks.unfinished()
 
 
 def test_live_pilots_are_those_that_are_not_final(filled: Store) -> None:

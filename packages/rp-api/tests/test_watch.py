@@ -16,6 +16,7 @@ from rp_api.coordination import watch as module
 from rp_api.coordination.peers import Peer, Peers
 from rp_api.coordination.store import Store
 from rp_api.coordination.watch import ARRIVAL, LAST_WORD, Watch
+from rp_api.mesh import codec
 from rp_api.mesh.loop import Timer
 
 LEASE = 60.0
@@ -213,7 +214,7 @@ def test_a_client_that_comes_back_ends_the_wait(hub: Hub, clock: Clock) -> None:
 
 
 def test_idle_pilots_of_a_lost_application_are_cancelled_and_the_hub_ends_with_them(hub: Hub, clock: Clock) -> None:
-    hub.store.tasks.insert('p0', '', b'', [('a', b'')])
+    hub.store.tasks.insert('p0', '', codec.pack({}), [('a', codec.pack({}))])
     hub.start().attach('agent', 'p0', 'agent_0').heard = clock.now + 1000
     hub.watch.client_gone()
     clock.run(50)

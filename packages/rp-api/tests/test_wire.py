@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.coordination import wire
+from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 
@@ -28,7 +29,8 @@ BOTH: list[list[Any]] = [
 OF_AGENTS: list[list[Any]] = [[0, 'hold', True]]
 
 OF_CLIENTS: list[list[Any]] = [
-    [0, 'detach'], [0, 'recover', 0], [1, 'pilots', [['p', b'']]], [2, 'pilots', []],
+    [0, 'detach'], [0, 'listen', 'tcp://127.0.0.1:*'], [0, 'recover', 0],
+    [1, 'pilots', [['p', b'']]], [2, 'pilots', []],
     [3, 'tasks', 'p', 'o', b'', [['a', b''], ['b', b'x']]], [4, 'command', 'p', b'c'], [5, 'bind', 'p', ['a']],
     [6, 'bind', 'p', []], [7, 'note', 'k', b'v']]
 
@@ -115,3 +117,17 @@ def test_what_cannot_be_read_says_so(info: bytes) -> None:
 def test_what_is_known_with_a_state_is_read() -> None:
     assert wire.unpack_info(codec.pack({'exit_code': 1})) == {'exit_code': 1}
     assert wire.unpack_info(None) is wire.unpack_info(b'') is None
+
+
+def test_what_is_known_can_stay_packed() -> None:
+    """It is a mapping like any other, also for those who pack it once more."""
+    info = {'exit_code': 1, 'stdout': 'text', 'slots': [1]}
+    packed = PackedInfo(codec.pack(info))
+    assert packed == info == dict(packed)
+    assert (packed['stdout'], packed.get('stderr'), len(packed), bool(packed)) == ('text', None, 3, True)
+    packed['slots'].append(2)
+    assert packed['slots'] == [1]
+    assert packed_info(packed) is packed.packed
+    assert packed_info(info) == codec.pack(packed) == packed.packed
+    assert packed_info(None) is packed_info({}) is None
+    assert 'cannot be read' in PackedInfo(b'\xc1')['exception']

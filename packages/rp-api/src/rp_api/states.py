@@ -143,11 +143,15 @@ class StateModel:
         `current` is None for an entity that has no state yet. Old news gives `(current, [])`. Raises `StateError` for
         an unknown state and for a final state that was told to become another one.
         """
+        new, passed = self.step(current, target)
+        return new, list(passed)
+
+    def step(self, current: str | None, target: str) -> tuple[str, tuple[str, ...]]:
+        """What `progress` gives, for those who have many entities: nothing is copied."""
         try:
-            new, passed = self._steps[current, target]
+            return self._steps[current, target]
         except (KeyError, TypeError):
             raise self._refusal(current, target) from None
-        return new, passed.copy()
 
     def collapse(self, states: Iterable[str | None]) -> str | None:
         """The one state that stands for several reports on one entity; None if there is no report.
@@ -168,13 +172,13 @@ class StateModel:
             for target in self.names:
                 self._check_step(current, target)
 
-    def _all_steps(self) -> dict[tuple[str | None, str], tuple[str, list[str]]]:
+    def _all_steps(self) -> dict[tuple[str | None, str], tuple[str, tuple[str, ...]]]:
         steps = {}
         for current in self.values:
             for target in self.names:
                 step = self._step(current, target)
                 if step is not None:
-                    steps[current, target] = step
+                    steps[current, target] = step[0], tuple(step[1])
         return steps
 
     def _step(self, current: str | None, target: str) -> tuple[str, list[str]] | None:
@@ -211,7 +215,7 @@ class StateModel:
         if step is None:
             self._require(self.is_final(current) and self.is_final(target) and current != target, f'{move} is missing')
             return
-        new, passed = step
+        new, passed = step[0], list(step[1])
         self._require(new == (passed[-1] if passed else current), f'{move} ends in {new} but announces {passed}')
         if new == current:
             old_news = self.values[target] < self.values[current] or target == current

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.constants import TASK_STATE
+from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
 from rp_api.values import from_plain
+from rp_client.common import NOTHING, Common
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -17,32 +19,25 @@ if TYPE_CHECKING:
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
 
-_RARE = ('slots', 'output_files', 'return_value', 'info', 'partition')
-
-
 class Task:
     """A submitted task; made by `TaskManager.submit_tasks`, never by the application.
 
-    A session may hold hundreds of thousands of these: what is looked at rarely is kept packed.
+    A session may hold hundreds of thousands of these, and of most of them only the state is ever looked at: what is
+    known beside it is kept as it came.
     """
 
-    __slots__ = ('__weakref__', '_attempts', '_description', '_exception', '_exception_detail', '_exit_code', '_pilot',
-                 '_rare', '_state', '_stderr', '_stdout', '_stored', '_tmgr', '_uid')
+    __slots__ = ('__weakref__', '_attempts', '_known', '_pilot', '_state', '_stored', '_tmgr', '_uid', 'common', 'own')
 
-    def __init__(self, tmgr: TaskManager, uid: str, description: bytes) -> None:
+    def __init__(self, tmgr: TaskManager, uid: str, common: Common, own: bytes = NOTHING) -> None:
         self._tmgr = tmgr
         self._uid = uid
-        self._description = description
+        self.common = common   # what the description has in common with others
+        self.own = own         # and what it has not, packed
         self._state = states.NEW
         self._pilot: Pilot | None = None
         self._attempts = 0
         self._stored = False
-        self._exit_code: int | None = None
-        self._stdout = ''
-        self._stderr = ''
-        self._exception: str | None = None
-        self._exception_detail: str | None = None
-        self._rare: bytes | None = None
+        self._known: bytes | None = None
         self._start()
 
     def _start(self) -> None:
@@ -104,27 +99,30 @@ class Task:
     @property
     def exit_code(self) -> int | None:
         """The exit code of the executable, -N if signal N ended it; None as long as there is none."""
-        return self._exit_code
+        code: int | None = self._get('exit_code')
+        return code
 
     @property
     def stdout(self) -> str:
         """The end of what the task wrote to standard output (1024 characters at most)."""
-        return self._stdout
+        return self._get('stdout') or ''
 
     @property
     def stderr(self) -> str:
         """The end of what the task wrote to standard error (1024 characters at most)."""
-        return self._stderr
+        return self._get('stderr') or ''
 
     @property
     def exception(self) -> str | None:
         """What went wrong, in one sentence; None if nothing did."""
-        return self._exception
+        sentence: str | None = self._get('exception')
+        return sentence
 
     @property
     def exception_detail(self) -> str | None:
         """More about what went wrong: an exit code, a file, the last lines of an output, a trace."""
-        return self._exception_detail
+        text: str | None = self._get('exception_detail')
+        return text
 
     @property
     def return_value(self) -> Any:
@@ -227,8 +225,8 @@ class Task:
 
     def sparse(self) -> dict[str, Any]:
         """What the description sets beyond the defaults, as plain data."""
-        found: dict[str, Any] = codec.unpack(self._description)
-        return found
+        found: dict[str, Any] = codec.unpack(self.common.packed)
+        return found if self.own == NOTHING else {**found, **codec.unpack(self.own)}
 
     @property
     def bound(self) -> Pilot | None:
@@ -258,17 +256,16 @@ class Task:
         self._state = states.TMGR_SCHEDULING_PENDING if kept else known.state
         self._learn(known.info or {})
 
-    def _get(self, name: str) -> Any:
-        return codec.unpack(self._rare).get(name) if self._rare else None
+    @property
+    def known(self) -> PackedInfo | None:
+        """All that became known about the task with its states."""
+        return PackedInfo(self._known) if self._known else None
 
-    def _learn(self, info: dict[str, Any]) -> None:
+    def _get(self, name: str) -> Any:
+        return PackedInfo(self._known).as_dict().get(name) if self._known else None
+
+    def _learn(self, info: Mapping[str, Any]) -> None:
         """Take over what became known about the task."""
-        self._exit_code = info.get('exit_code', self._exit_code)
-        self._stdout = info.get('stdout', self._stdout)
-        self._stderr = info.get('stderr', self._stderr)
-        self._exception = info.get('exception', self._exception)
-        self._exception_detail = info.get('exception_detail', self._exception_detail)
-        rare = {name: info[name] for name in _RARE if name in info}
-        if rare:
-            known = codec.unpack(self._rare) if self._rare else {}
-            self._rare = codec.pack(known | rare)
+        if self._known:
+            info = {**PackedInfo(self._known), **info}
+        self._known = packed_info(info)

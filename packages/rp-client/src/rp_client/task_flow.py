@@ -10,7 +10,7 @@ is bound later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """How many pilots a restartable task is given to at most."""
+
+FEW = 4
+"""Most messages that tasks are sent in which could go in one."""
 
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
@@ -111,12 +114,14 @@ class TaskFlow:
     def update(self, updates: Iterable[tuple[Task, Update]]) -> None:
         """Take over what agents have reported about tasks."""
         changes = self._tracker.apply([Change(task, state, info) for task, (_, state, info) in updates])
-        finished = []
-        for task, state, info in changes:
-            if state == states.TMGR_STAGING_OUTPUT_PENDING:
-                finished.append(Finished(task, (info or {}).get('target_state', states.DONE), info or {}))
+        finished = [Finished(task, (info or {}).get('target_state', states.DONE)) for task, state, info in changes
+                    if state == states.TMGR_STAGING_OUTPUT_PENDING]
         if finished:
             self._output.put(finished)
+        done = [task for task, state, _ in changes if state == states.DONE]
+        if done:   # the agent has seen that there is nothing to be done here
+            self._output.passed(done)
+            self._tracer.record_bulk('advance', [task.uid for task in done], states.DONE)
 
     def restore(self, task: Task, known: KnownTask) -> None:
         """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
@@ -124,8 +129,7 @@ class TaskFlow:
         if task.state in states.FINAL:
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
-            info = known.info or {}
-            self._finished_before.append(Finished(task, info.get('target_state', states.DONE), info))
+            self._finished_before.append(Finished(task, (known.info or {}).get('target_state', states.DONE)))
         elif task.bound is None:
             self._restored.append(task)
 
@@ -214,7 +218,7 @@ class TaskFlow:
         self._end(waiting, states.FAILED, {'exception': self._dead_end})
 
     def _advanced(self, tasks: Sequence[Task], state: str) -> None:
-        self._tracker.apply([Change(task, state) for task in tasks])
+        self._tracker.advance(tasks, state)
 
     def _keep(self, tasks: list[Task]) -> None:
         """Have the coordinator keep tasks that cannot go to a pilot yet."""
@@ -225,14 +229,15 @@ class TaskFlow:
 
     def _post(self, tasks: list[Task]) -> None:
         kept = self._outbox.get(None, {})
-        for task in tasks:
-            pilot = task.bound
+        for pilot, row in groupby(tasks, lambda task: task.bound):
             assert pilot is not None
+            mine = list(row)
             if pilot.state in states.FINAL:
-                self._left_by(pilot, [task])
-            else:
+                self._left_by(pilot, mine)
+                continue
+            self._outbox.setdefault(pilot, {}).update((task.uid, task) for task in mine)
+            for task in mine if kept else ():
                 kept.pop(task.uid, None)
-                self._outbox.setdefault(pilot, {})[task.uid] = task
         self._pump()
 
     def _pump(self) -> None:
@@ -253,10 +258,8 @@ class TaskFlow:
     def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
         """Send tasks for a pilot, or for none yet; of those that the coordinator has, only that they are bound."""
         connection = self._engine.connection
-        new = [Submission(task.uid, task.sparse()) for task in tasks if not task.stored]
+        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
         kept = [task.uid for task in tasks if task.stored]
-        if new:
-            connection.insert_tasks(pilot.uid if pilot else UNBOUND, new, self._owner)
         if kept and pilot:
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
@@ -267,6 +270,17 @@ class TaskFlow:
         if ended:   # meanwhile
             connection.update_tasks(ended)
 
+    def _insert(self, pilot: str, tasks: list[Task]) -> None:
+        """Send new tasks: those in a row that have something in common together, unless there are many such rows."""
+        rows = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
+        if len(rows) > FEW:
+            self._engine.connection.insert_tasks(
+                pilot, [Submission(task.uid, task.sparse()) for task in tasks], self._owner)
+            return
+        for row in rows:
+            self._engine.connection.insert_like(
+                pilot, row[0].common.packed, [(task.uid, task.own) for task in row], self._owner)
+
     def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)
 
@@ -274,8 +288,8 @@ class TaskFlow:
         real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
         self._trace_final(real)
         if real:   # of failures the hub may not know the reason yet: they may have happened here
-            self._engine.connection.update_tasks([Update(task.uid, state, info if state == states.FAILED else None)
-                                                  for task, state, info in real])
+            self._engine.connection.update_tasks(
+                [Update(task.uid, state, task.known if state == states.FAILED else None) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
@@ -299,7 +313,7 @@ def _reason(pilot: Pilot) -> str:
 
 
 def _restartable(task: Task) -> bool:
-    return task.attempts < ATTEMPTS and bool(task.sparse().get('restartable'))
+    return task.attempts < ATTEMPTS and task.common.restartable
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:

@@ -15,13 +15,14 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import RPC
 from rp_client.callbacks import Registry, arguments
+from rp_client.common import Common
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
-from rp_client.submission import pack, pack_plain, verified
+from rp_client.submission import Packing, pack_plain, plain, verified
 from rp_client.task import Task
 from rp_client.task_flow import TaskFlow
 from rp_client.tracker import Tracker
@@ -152,19 +153,20 @@ class TaskManager:
         `ValueError` for another mode than RAPTOR_WORKER, or without a master.
         """
         self._check_open()
-        tasks = []
+        tasks: list[Task] = []
         for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
             copy = verified(description, description.get('uid') or 'a worker')
             uid, = self._session.task_uids([copy.uid], copy.raptor_id, 4)
-            tasks.append(self._make(uid, copy))
+            sparse = plain(copy)
+            tasks.append(RaptorWorker(self, uid, Common(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
 
     def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         """Have a RAPTOR master asked to do something: a task of its own kind, which is final when it is given."""
         self._check_open()
         uid, = self._session.task_uids([None], f'{master}.rpc', 4)
-        plain = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
-        task = Task(self, uid, pack_plain(plain, uid))
+        sparse = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
+        task = Task(self, uid, Common(sparse, pack_plain(sparse, uid)))
         self._accept([task])
         task.wait()
         return task
@@ -270,7 +272,8 @@ class TaskManager:
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
         """Make a task again as the coordinator knows it."""
-        task = kind_of(known.description.get('mode'))(self, known.uid, codec.pack(known.description))
+        common = Common(known.description, codec.pack(known.description))
+        task = kind_of(common.mode)(self, known.uid, common)
         task.restore(known, pilot)
         self._tasks[task.uid] = task
         self._flow.restore(task, known)
@@ -292,8 +295,12 @@ class TaskManager:
     def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6) -> list[Task]:
         """Submit tasks; `kind` and `digits` are those of the uids of tasks that have none."""
         wanted = self._session.task_uids([description.get('uid') for description in descriptions], kind, digits)
-        return self._accept([self._make(uid, verified(description, uid))
-                             for uid, description in zip(wanted, descriptions, strict=True)])
+        packing = Packing()
+        tasks = []
+        for uid, description in zip(wanted, descriptions, strict=True):
+            common, own = packing.pack(description, uid)
+            tasks.append(kind_of(common.mode)(self, uid, common, own))
+        return self._accept(tasks)
 
     def _accept(self, tasks: list[Task]) -> list[Task]:
         self._session.claim_tasks(tasks)
@@ -323,9 +330,6 @@ class TaskManager:
                 for attached in pilots[:position]:
                     attached.detach_tmgr()
                 raise
-
-    def _make(self, uid: str, description: TaskDescription) -> Task:
-        return kind_of(description.mode)(self, uid, pack(description, uid))
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):

@@ -7,7 +7,7 @@ once, in order; what an update tells about an entity can be read before its new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
@@ -29,7 +29,7 @@ class Entity(Protocol):
     @property
     def state(self) -> str: ...
 
-    def _learn(self, info: dict[str, Any]) -> None: ...
+    def _learn(self, info: Mapping[str, Any]) -> None: ...
 
 
 class Change(NamedTuple):
@@ -37,7 +37,13 @@ class Change(NamedTuple):
 
     entity: Any
     state: str
-    info: dict[str, Any] | None = None
+    info: Mapping[str, Any] | None = None
+
+
+Announced = list[tuple[Any, Sequence[str]]]
+"""Entities, each with the states that it has passed through."""
+
+_ABRUPT = frozenset({states.FAILED, states.CANCELED})
 
 
 class Tracker:
@@ -50,7 +56,7 @@ class Tracker:
         self._registry = registry
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
-        self._kept: list[tuple[Any, Sequence[str]]] | None = None
+        self._kept: Announced | None = None
 
     def keep(self) -> None:
         """From now on, keep what callbacks have to be told, until `release`."""
@@ -69,39 +75,66 @@ class Tracker:
     def apply(self, changes: Iterable[Change]) -> list[Change]:
         """Move entities forward; gives the changes that were real, in order."""
         real = []
-        announced: list[tuple[Any, Sequence[str]]] = []
+        announced: Announced = []
+        reached: dict[str, list[str]] = {}
         with self.board.lock:
             for change in changes:
                 passed = self._move(change)
                 if passed:
+                    entity = change.entity
                     real.append(change)
-                    announced.append((change.entity, passed))
-            self.board.changed([change.entity for change in real])
+                    announced.append((entity, passed))
+                    reached.setdefault(entity._state, []).append(entity.uid)
+            for state, uids in reached.items():
+                self.board.changed(state, uids)
         if announced:
             self._announce(announced)
         return real
 
+    def advance(self, entities: Sequence[Any], state: str) -> None:
+        """Move entities forward to a state that comes without anything to know."""
+        announced: Announced = []
+        step, current, target = self._model.step, '', ''
+        passed: Sequence[str] = ()
+        with self.board.lock:
+            for entity in entities:
+                if entity._state != current:   # they are alike, as a rule
+                    try:
+                        target, passed = step(entity._state, state)
+                    except StateError as error:
+                        _log.info('update of %s refused: %s', entity.uid, error)
+                        continue
+                    current = entity._state
+                if passed:
+                    entity._state = target
+                    announced.append((entity, passed))
+            self.board.changed(state, [entity.uid for entity, _ in announced])
+        if announced:
+            self._announce(announced)
+
     def _move(self, change: Change) -> Sequence[str]:
         entity, state, info = change
-        passed: list[str] = []
+        passed: Sequence[str] = ()
         try:
-            reached = info.get('reached') if info else None
+            reached = info.get('reached') if info and state in _ABRUPT else None
             if reached:   # a failure is announced alone: the states that were really passed before come first
-                entity._state, passed = self._model.progress(entity.state, reached)
-            target, more = self._model.progress(entity.state, state)
+                entity._state, passed = self._model.step(entity._state, reached)
+            target, more = self._model.step(entity._state, state)
         except StateError as error:
             _log.info('update of %s refused: %s', entity.uid, error)
             return passed
-        if info and (more or entity.state == state):
+        if info and (more or entity._state == state):
             entity._learn(info)
         entity._state = target
         return [*passed, *more] if passed else more
 
-    def _announce(self, announced: list[tuple[Any, Sequence[str]]]) -> None:
+    def _announce(self, announced: Announced) -> None:
         if self._kept is not None:
             self._kept += announced
             return
         callbacks = self._registry.select(self._metric)
+        if not callbacks and not hasattr(announced[0][0], 'callbacks'):
+            return
         for callback, data, uid in callbacks:
             if self._bulk:
                 self._announce_bulk(callback, data, uid, announced)
@@ -116,8 +149,7 @@ class Tracker:
                 for state in passed:
                     self._dispatcher.call(callback, *arguments(entity, state, data=data))
 
-    def _announce_bulk(self, callback: Any, data: Any, uid: str | None,
-                       announced: list[tuple[Any, Sequence[str]]]) -> None:
+    def _announce_bulk(self, callback: Any, data: Any, uid: str | None, announced: Announced) -> None:
         entities = [entity for entity, _ in announced if uid in (None, entity.uid)]
         if entities:
             self._dispatcher.call(callback, *arguments(entities, data=data))

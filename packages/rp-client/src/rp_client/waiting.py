@@ -68,14 +68,14 @@ class Board:
             with self.lock:
                 self._waiters.remove(waiter)
 
-    def changed(self, entities: Collection[Stateful]) -> None:
-        """Tell the waiters about new states; the caller holds the lock."""
+    def changed(self, state: str, uids: Collection[str]) -> None:
+        """Tell the waiters that entities have reached a state; the caller holds the lock."""
+        value = self._model.value(state)
         for waiter in self._waiters:
-            for entity in entities:
-                if entity.uid in waiter.pending and self._model.value(entity.state) >= waiter.value:
-                    waiter.pending.discard(entity.uid)
-            if not waiter.pending:
-                waiter.done.set()
+            if value >= waiter.value:
+                waiter.pending.difference_update(uids)
+                if not waiter.pending:
+                    waiter.done.set()
 
     def broke(self, error: BaseException) -> None:
         """End all waits, now and later, with an error: nobody is left who could change a state."""

@@ -17,8 +17,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any, NamedTuple
+
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
 
 PROTOCOL = 2
 """Version of the messages between client, hub and agents; peers of another version are refused."""
@@ -34,11 +38,54 @@ LEASE = 60.0
 
 
 class Update(NamedTuple):
-    """A state that a pilot or task has reached, and what became known with it."""
+    """A state that a pilot or task has reached, and what became known with it (plain data, see also `PackedInfo`)."""
 
     uid: str
     state: str
-    info: dict[str, Any] | None = None
+    info: Mapping[str, Any] | None = None
+
+
+class PackedInfo(Mapping[str, Any]):
+    """What became known with a state, as it travels: most of it nobody ever looks at, so it is unpacked anew each time.
+
+    It is `packed` by `rp_api.mesh.codec`. What cannot be read says only that it cannot be.
+    """
+
+    __slots__ = ('packed',)
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it."""
+        try:
+            info = codec.unpack(self.packed)
+        except CoordinationError as error:
+            info = error
+        return info if isinstance(info, dict) else {
+            'exception': f'the agent has sent what cannot be read: {short(info)}'}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.as_dict()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.as_dict())
+
+    def __len__(self) -> int:
+        return len(self.as_dict())
+
+    def __bool__(self) -> bool:
+        return True   # what says nothing is not packed
+
+    def __repr__(self) -> str:
+        return repr(self.as_dict())
+
+
+def packed_info(info: Mapping[str, Any] | None) -> bytes | None:
+    """What is known as it travels, None if that is nothing."""
+    if not info:
+        return None
+    return info.packed if isinstance(info, PackedInfo) else codec.pack(info)
 
 
 class Submission(NamedTuple):
@@ -141,6 +188,15 @@ class ClientConnection(Connection):
     @abstractmethod
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
         """Hand at most `BULK` tasks to a pilot (`UNBOUND`: to none, they are only kept); `owner` is kept with them."""
+
+    def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
+        """The same for tasks (uid, description) whose descriptions have something in common; all that is packed.
+
+        Where both have an attribute, that of the task counts.
+        """
+        descriptions = codec.unpack_bulk(common, [description for _, description in tasks])
+        self.insert_tasks(pilot, [Submission(uid, description) for (uid, _), description in
+                                  zip(tasks, descriptions, strict=True)], owner)
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:

@@ -34,6 +34,15 @@ class Coordinator(ABC):
     def watch(self, loop: Loop) -> None:
         """From now on, start it again when it dies; an exception in the loop tells that this is in vain."""
 
+    @property
+    def reachable(self) -> bool:
+        """Whether agents on other hosts find it at the address in `agent_access`."""
+        return True
+
+    def listen(self, address: str, done: Callable[[str], object]) -> None:
+        """Become reachable at `tcp://<interface or address>:*`, in the loop; `done(error)` is called when it is."""
+        done('')
+
     def ending(self) -> None:
         """From now on, in the loop's thread: once the session is closed, it is not to be started again."""
         return   # many do nothing of their own accord

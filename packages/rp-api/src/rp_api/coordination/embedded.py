@@ -24,9 +24,11 @@ from rp_api.coordination.contract import (
     Connection,
     KnownPilot,
     KnownTask,
+    PackedInfo,
     Page,
     Submission,
     Update,
+    packed_info,
 )
 from rp_api.host import host_id, pidfd_open
 from rp_api.mesh import codec, keys
@@ -301,6 +303,7 @@ class HubClientConnection(_HubConnection, ClientConnection):
         super().__init__(loop, address, 'client', session)
         self._on_known: Callable[[Page], None] | None = None
         self._known_upto = 0
+        self._listen: tuple[str, list[Callable[[list[str], str], object]]] | None = None
 
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
         self._send('pilots', [(uid, codec.pack(record)) for uid, record in pilots.items()])
@@ -310,6 +313,10 @@ class HubClientConnection(_HubConnection, ClientConnection):
         for part in _parts([(task.uid, body) for task, body in zip(tasks, bodies, strict=True)]):
             self._send('tasks', pilot, owner, shared, part)
 
+    def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
+        for part in _parts(tasks):
+            self._send('tasks', pilot, owner, common, part)
+
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
         self._send('bind', pilot, list(uids))
 
@@ -318,6 +325,24 @@ class HubClientConnection(_HubConnection, ClientConnection):
 
     def note(self, key: str, value: Any) -> None:
         self._send('note', key, codec.pack(value))
+
+    def listen(self, address: str, done: Callable[[list[str], str], object]) -> None:
+        """Have the hub listen at this address, too; `done` gets all of its endpoints, or none and the reason.
+
+        A hub that listens to other hosts already stays as it is.
+        """
+        if self._listen is not None:
+            self._listen[1].append(done)
+            return
+        self._listen = address, [done]
+        if self._welcome:
+            self._post([0, 'listen', address])
+
+    def _on_listening(self, endpoints: list[str], error: str) -> None:
+        if self._listen is not None:
+            waiting, self._listen = self._listen[1], None
+            for done in waiting:
+                done(endpoints, error)
 
     def recover(self, on_page: Callable[[Page], None]) -> None:
         self._on_known = on_page
@@ -342,6 +367,8 @@ class HubClientConnection(_HubConnection, ClientConnection):
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
         super()._on_welcome(hub)
+        if self._welcome and self._listen is not None:
+            self._post([0, 'listen', self._listen[0]])
         if self._welcome and self._on_known is not None:
             self._ask_for_page()
 
@@ -377,7 +404,7 @@ class HubClientConnection(_HubConnection, ClientConnection):
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         if tasks:   # first: the end of a pilot must not hide results that came before it
-            self.on_tasks(_unpacked(tasks))
+            self.on_tasks(_taken(tasks))
         if others:
             self.on_pilots(_unpacked(others))
 
@@ -427,11 +454,16 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
-    return [(uid, state, codec.pack(info) if info else None) for uid, state, info in updates]
+    return [(uid, state, packed_info(info)) for uid, state, info in updates]
 
 
 def _unpacked(rows: Sequence[Any]) -> list[Update]:
     return [Update(uid, state, wire.unpack_info(info)) for uid, state, info in rows]
+
+
+def _taken(rows: Sequence[Any]) -> list[Update]:
+    """The same for tasks, of which there are many."""
+    return [Update(uid, state, PackedInfo(info) if info else None) for uid, state, info in rows]
 
 
 def _known_pilot(row: list[Any]) -> KnownPilot:

@@ -57,13 +57,15 @@ class Exchange:
     """Serves the peers of one session on a ROUTER socket; `roles` tells who comes with which public key."""
 
     def __init__(self, loop: Loop, socket: zmq.Socket[bytes], store: Store, roles: Mapping[str, str], *,
-                 lease: float, orphan_timeout: float, tracer: Tracer) -> None:
+                 lease: float, orphan_timeout: float, tracer: Tracer,
+                 listen: Callable[[str], list[str]]) -> None:
         self._loop = loop
         self._socket = socket
         self._store = store
         self._roles = roles
         self._lease = lease
         self._tracer = tracer
+        self._listen = listen
         self._peers = Peers(loop, lambda peer: self._lost(peer, died=True))
         self._watch = Watch(loop, store, self._peers, lease, orphan_timeout)
         self._acks: set[Peer] = set()
@@ -345,6 +347,13 @@ class Exchange:
     def _on_detach(self, peer: Peer) -> None:
         self._forget(peer)
         self._client_left(detached=True)
+
+    def _on_listen(self, peer: Peer, address: str) -> None:
+        try:
+            answer = [self._listen(address), '']
+        except (zmq.ZMQError, ValueError) as error:
+            answer = [[], f'the hub cannot listen at {address}: {error}']
+        self._send(peer.address, ['listening', *answer])
 
     def _on_recover(self, peer: Peer, after: int) -> None:
         if not after:

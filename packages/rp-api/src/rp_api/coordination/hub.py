@@ -70,8 +70,17 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         if store is None:
             ready(endpoints)
             store = _open_in_time(config)
+
+        def listen(address: str) -> list[str]:
+            if len(endpoints) == 1:
+                if not address.startswith('tcp://'):
+                    raise ValueError('only tcp:// is known')
+                endpoints.append(_bound(socket, address))
+            return endpoints
+
         exchange = Exchange(loop, socket, store, {public: role for role, public in config['peers'].items()},
-                            lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer)
+                            lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer,
+                            listen=listen)
         if not config.get('patient'):
             ready(endpoints)
         loop.run()

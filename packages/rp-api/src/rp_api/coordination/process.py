@@ -61,6 +61,7 @@ class HubProcess(Coordinator):
         self._pidfd: int | None = None
         self._pid = 0
         self._loop: Loop | None = None
+        self._connection: HubClientConnection | None = None
         self._timer: Timer | None = None
         self._restarts = 0
         self._started = 0.0
@@ -90,7 +91,24 @@ class HubProcess(Coordinator):
     def connect(self, loop: Loop) -> HubClientConnection:
         connection = HubClientConnection(loop, self.address, self._session)
         connection.on_welcome = self._met
+        self._connection = connection
         return connection
+
+    @property
+    def reachable(self) -> bool:
+        return len(self._config['endpoints']) > 1
+
+    def listen(self, address: str, done: Callable[[str], object]) -> None:
+        assert self._connection is not None
+        self._connection.listen(address, lambda endpoints, error: self._listening(endpoints, error, done))
+
+    def _listening(self, endpoints: list[str], error: str, done: Callable[[str], object]) -> None:
+        if endpoints:
+            self._config['endpoints'] = endpoints
+            self._read_config()
+            if self._open:   # else it is written when the session can be taken over
+                hub_file.save(self._directory, self._config)
+        done(error)
 
     def watch(self, loop: Loop) -> None:
         self._loop = loop

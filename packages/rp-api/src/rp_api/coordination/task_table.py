@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from rp_api import states
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.database import MANY_BYTES, Batch, Database, Row, batch
+from rp_api.mesh import codec
+from rp_api.standing import STANDING
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL);
@@ -149,10 +152,17 @@ class TaskTable:
         return rows, 0
 
     def unfinished(self) -> bool:
-        """Whether there is a task that a live pilot still has to work on."""
-        return self._db.query(
-            f'SELECT 1 FROM tasks JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} '
-            'AND pilots.value < ? LIMIT 1', (states.PILOT.value(states.DONE),)).fetchone() is not None
+        """Whether there is a task that a live pilot still has to work on, and that will end by itself."""
+        found = self._db.query(
+            'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
+            f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
+            (states.PILOT.value(states.DONE),))
+        return any(_mode(shared, own) not in STANDING for shared, own in found)
+
+
+def _mode(shared: bytes, own: bytes) -> Any:
+    """The mode of the task with this description, if it is not the default."""
+    return {**codec.unpack(shared), **codec.unpack(own)}.get('mode')
 
 
 def _values(updates: Sequence[Update]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
+from rp_api.coordination.contract import PackedInfo
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 
@@ -53,13 +54,7 @@ def unpack_info(data: bytes | None) -> dict[str, Any] | None:
 
     It comes from agents, and the hub passes it on as it is.
     """
-    if not data:
-        return None
-    try:
-        info = codec.unpack(data)
-    except CoordinationError as error:
-        info = error
-    return info if isinstance(info, dict) else {'exception': f'the agent has sent what cannot be read: {short(info)}'}
+    return PackedInfo(data).as_dict() if data else None
 
 
 def _fits(fits: Check, value: Any) -> bool:
@@ -99,7 +94,8 @@ _ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
     'agent': {**_BOTH, 'hold': (_is(bool),)},
     'client': {
         **_BOTH, 'pilots': (_NEW,), 'tasks': (_is(str), _is(str), _is(bytes), _NEW), 'bind': (_is(str), _are_texts),
-        'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': ()}}
+        'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': (),
+        'listen': (_is(str),)}}
 
 _HELLO: dict[str, Check] = {
     'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'agent': _is(str), 'instance': _is(str),

@@ -362,14 +362,17 @@ class TaskDescription(Description):
         needed = _NEEDED.get(mode)
         if needed and not self[needed]:
             raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
-        if mode in (c.TASK_FUNCTION, c.TASK_METHOD):
-            self._verify_call(mode)
+        self.verify_call()
 
-    def _verify_call(self, mode: str) -> None:
+    def verify_call(self) -> None:
+        """What the attributes have to do with each other if the task is a function or method."""
+        mode = self.mode
+        if mode not in (c.TASK_FUNCTION, c.TASK_METHOD):
+            return
         if self.named_env:
             raise DescriptionError(f'TaskDescription.named_env is {self.named_env!r}, but tasks of mode {mode!r} run '
                                    "in their worker's environment: leave it unset")
-        if self.args or self.kwargs:
+        if dict.get(self, ARGS) or dict.get(self, KWARGS):   # to read a default would be to set it
             from rp_api.functions import is_python_task
 
             if is_python_task(self.function):

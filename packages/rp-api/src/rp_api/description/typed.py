@@ -61,6 +61,9 @@ class Description(dict[str, Any]):
         cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None) -> None:
+        if type(from_dict) is dict:   # most are made from one
+            super().__init__(from_dict)
+            return
         super().__init__()
         if from_dict is None:
             return
@@ -106,6 +109,22 @@ class Description(dict[str, Any]):
         for name in unset:
             del self[name]
         self._verify()
+
+    def verify_alone(self, values: dict[str, Any]) -> bool:
+        """Verify some of the attributes, each by itself; False if that is not enough for one of them.
+
+        `values` has the attributes, which are cast there as well.
+        """
+        casts, checks = self._casts, self._checks
+        for name, value in values.items():
+            if value is None or name not in casts or name in self._aliases:
+                return False
+            cast = self._cast(name, value)
+            if cast is not value:
+                self[name] = values[name] = cast   # existing keys, so this is allowed while iterating
+            if name in checks:
+                self._check(name, cast)
+        return True
 
     def _verify(self) -> None:
         """What a sub-class has to say about its attributes as a whole; all values have their types."""

@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.connection import Listener, arrivals
+from rp_api.mesh.connection import Listener, arrivals, send_to
 from rp_api.mesh.flow import VERSION, Backlog, Inflow, Outflow, deal, decode, encode
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
@@ -187,7 +187,7 @@ class QueueBridge:
     def _send(self, peer: bytes, kind: str, *fields: Any) -> bool:
         """Whether the peer is connected, so that it will get the message unless the connection breaks."""
         try:
-            self._listener.socket.send_multipart([peer, encode(kind, *fields)], zmq.NOBLOCK)
+            send_to(self._listener.socket, peer, encode(kind, *fields))
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):   # gone, or it does not read
                 raise

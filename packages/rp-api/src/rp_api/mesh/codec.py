@@ -25,6 +25,8 @@ MAX_ENTRIES = 1 << 22
 _TEXT = 'surrogateescape'
 _EXACT = frozenset({str, int, bool, bytes, type(None)})  # equal values of one of these types have equal bytes
 _MISSING = object()
+_EMPTY = b'\x80'   # an empty dict
+_SIZE = {'buf_size': 1024} if msgpack.version >= (1, 1) else {}  # it grows; to reserve more costs more than to pack
 
 
 def pack(obj: Any) -> bytes:
@@ -67,7 +69,7 @@ def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
     common = _as_dict(unpack(shared))
     fixed = {key: value for key, value in common.items() if not isinstance(value, (list, dict))}
     if len(fixed) == len(common):
-        return [{**fixed, **_as_dict(unpack(body))} for body in bodies]
+        return [fixed.copy() if body == _EMPTY else {**fixed, **_as_dict(unpack(body))} for body in bodies]
     try:
         mutable = pack({key: value for key, value in common.items() if key not in fixed})
     except ValueError as error:   # in some releases of msgpack, what is nested too deeply to be packed can be unpacked
@@ -76,7 +78,7 @@ def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def _packer() -> msgpack.Packer:
-    return msgpack.Packer(default=_plain, unicode_errors=_TEXT)
+    return msgpack.Packer(default=_plain, unicode_errors=_TEXT, **_SIZE)
 
 
 def _plain(obj: Any) -> Any:

@@ -22,6 +22,7 @@ UNSEEN = 1024
 """Messages of a peer that are received ahead; more of them wait where they come from."""
 
 _BURST = 64
+_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)   # plain numbers are much faster
 _EVENT = struct.Struct('=HI')   # number and value of a socket event, as ZeroMQ's monitor frames have them
 _UNCLEAR = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _UNCLEAR
@@ -34,9 +35,20 @@ def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
         if socket.closed:
             return
         try:
-            yield socket.recv_multipart(zmq.NOBLOCK)
+            frame = socket.recv(_AT_ONCE, copy=False)
         except zmq.Again:
             return
+        frames = [frame.bytes]
+        while frame.more:
+            frame = socket.recv(_AT_ONCE, copy=False)
+            frames.append(frame.bytes)
+        yield frames
+
+
+def send_to(socket: zmq.Socket[Any], peer: bytes, data: bytes) -> None:
+    """Send a message to a peer of a ROUTER socket; zmq.ZMQError if it is not there, or has too many unread."""
+    socket.send(peer, _MORE)
+    socket.send(data, _AT_ONCE)
 
 
 def refuse_loudly(reason: str) -> None:
@@ -56,7 +68,7 @@ class Monitor:
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
         self._events.rcvhwm = 0   # with a limit ZeroMQ's thread would wait for this one, which may wait for it
         self._events.connect(address)
-        loop.add_socket(self._events, self._receive)
+        loop.add_socket(self._events, self._receive, alone=True)
 
     def close(self) -> None:
         """Hear of nothing more; to be called before the socket itself is closed."""

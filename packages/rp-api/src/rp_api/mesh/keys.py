@@ -147,7 +147,7 @@ class Gate:
         except zmq.ZMQError as error:
             self._socket.close()
             raise CoordinationError(f'the context has a gate already: {error}') from error
-        loop.add_socket(self._socket, self._receive)
+        loop.add_socket(self._socket, self._receive, alone=True)
 
     @property
     def refused(self) -> int:

@@ -21,6 +21,8 @@ import zmq
 _LONGEST = 3600.0
 """Seconds of the longest wait in one go; also what makes an endless deadline harmless."""
 
+_READABLE = int(zmq.POLLIN)   # a plain number, which is much faster
+
 _MANY = 1024
 """Timers from which on it is worth while to look for cancelled ones, which otherwise stay until they are due."""
 
@@ -54,7 +56,9 @@ class Loop:
         self._timers_made = 0
         self._tidy_at = _MANY
         self._fds: dict[int, Callable[[], object]] = {}
-        self._sockets: dict[Any, tuple[int, Callable[[], object]]] = {}   # with the descriptor that announces news
+        self._sockets: dict[zmq.Socket[Any], int] = {}   # with the descriptor that announces news
+        self._asked: dict[zmq.Socket[Any], Callable[[], object]] = {}   # those that may have news
+        self._alone: set[zmq.Socket[Any]] = set()   # those that only their callbacks use
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # so that nobody writes to the number of a closed descriptor; a signal handler may come in between
@@ -93,16 +97,24 @@ class Loop:
         if self._fds.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def add_socket(self, socket: zmq.Socket[Any], callback: Callable[[], object]) -> None:
-        """Call `callback()` whenever the ZeroMQ socket has a message to receive."""
+    def add_socket(self, socket: zmq.Socket[Any], callback: Callable[[], object], *, alone: bool = False) -> None:
+        """Call `callback()` whenever the ZeroMQ socket has a message to receive.
+
+        `alone` promises that nothing but the callback ever uses the socket, which then costs nothing as long as it
+        has no news.
+        """
         fd = int(socket.getsockopt(zmq.FD))
-        self.add_fd(fd, _look_at_the_sockets)
-        self._sockets[socket] = fd, callback
+        self.add_fd(fd, lambda: self._asked.setdefault(socket, callback))
+        self._sockets[socket] = fd
+        self._asked[socket] = callback
+        if alone:
+            self._alone.add(socket)
 
     def remove_socket(self, socket: zmq.Socket[Any]) -> None:
         """Stop watching the socket; unknown ones are ignored."""
-        fd, _ = self._sockets.pop(socket, (-1, None))
-        self.remove_fd(fd)
+        self.remove_fd(self._sockets.pop(socket, -1))
+        self._asked.pop(socket, None)
+        self._alone.discard(socket)
 
     def run(self) -> None:
         """Run callbacks until `stop()` is called, or return at once if it was called before."""
@@ -126,6 +138,8 @@ class Loop:
             return
         self._fds.clear()
         self._sockets.clear()
+        self._asked.clear()
+        self._alone.clear()
         self._timers.clear()
         self._ready.clear()
         with self._wakeup_lock:
@@ -177,8 +191,14 @@ class Loop:
     def _wait(self) -> None:
         """Wait for the next event, and run the callbacks of all that have come."""
         # a descriptor of ZeroMQ announces news once, also to those who only send: the socket itself has to be asked
-        readable = [(socket, callback) for socket, (_, callback) in self._sockets.items()
-                    if int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN]
+        readable, silent = [], []
+        for socket, callback in self._asked.items():
+            if int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+                readable.append((socket, callback))
+            elif socket in self._alone:
+                silent.append(socket)
+        for socket in silent:
+            del self._asked[socket]
         self._run_fds(0 if readable else self._timeout())
         for socket, callback in readable:
             if self._stopping:
@@ -193,7 +213,3 @@ class Loop:
                 callback()
                 if self._stopping:
                     return
-
-
-def _look_at_the_sockets() -> None:
-    """Nothing to do: the loop asks all sockets before it waits again."""

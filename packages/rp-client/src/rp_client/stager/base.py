@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rp_api.errors import PilotError
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_client.pilot import Pilot
@@ -21,14 +22,20 @@ def client_directives(directives: Iterable[Directive]) -> list[Directive]:
 
 
 def pilot_sandboxes(pilot: Pilot) -> Sandboxes:
-    """The directories that URLs refer to, with the pilot's sandbox in the place of a task's."""
+    """The directories that URLs refer to, with the pilot's sandbox in the place of a task's.
+
+    `PilotError` if the client does not see them.
+    """
     known = pilot.sandboxes
+    if not known.here:
+        raise PilotError(f'the sandbox of {pilot.uid} is on another host: the client can move no files between itself '
+                         'and that host, let tasks fetch them')
     return Sandboxes(client=known.client, resource=known.resource, session=known.session, pilot=known.pilot,
                      task=known.pilot)
 
 
 def task_sandboxes(task: Task) -> Sandboxes:
-    """The directories that the URLs of a bound task refer to."""
+    """The directories that the URLs of a bound task refer to; `PilotError` if the client does not see them."""
     assert task.bound is not None
     assert task.sandbox is not None
     return pilot_sandboxes(task.bound)._replace(task=task.sandbox)

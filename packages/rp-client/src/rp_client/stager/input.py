@@ -40,9 +40,8 @@ class TaskStagingInput(ClientComponent):
         self.advance(tasks, states.TMGR_STAGING_INPUT)
         ready, delayed = [], []
         for task in tasks:
-            directives = client_directives(task.sparse().get('input_staging', ()))
-            if directives:
-                self._start(task, directives)
+            if task.common.stages_input:
+                self._start(task, client_directives(task.sparse()['input_staging']))
                 delayed.append(task)
             else:
                 ready.append(task)
@@ -69,8 +68,8 @@ class TaskStagingInput(ClientComponent):
         """What may take long; gives what went wrong."""
         if task.uid not in self._busy:   # it was cancelled
             return None
-        sandboxes = task_sandboxes(task)
         try:
+            sandboxes = task_sandboxes(task)
             self.tracer.record('create_sandbox_start', task.uid)
             os.makedirs(sandboxes.task, exist_ok=True)
             self.tracer.record('create_sandbox_stop', task.uid)

@@ -17,11 +17,11 @@ from rp_profiling.tracer import Tracer
 
 
 class Finished(NamedTuple):
-    """A task, the final state that it goes to, and what is known about it."""
+    """A task, the final state that it goes to, and what became known here about that."""
 
     task: Task
     state: str
-    info: dict[str, Any]
+    info: dict[str, Any] | None = None
 
 
 class TaskStagingOutput(ClientComponent):
@@ -36,23 +36,32 @@ class TaskStagingOutput(ClientComponent):
         self.advance([finished.task for finished in tasks], states.TMGR_STAGING_OUTPUT)
         ready = []
         for finished in tasks:
+            if not finished.task.common.stages_output:
+                ready.append(finished)
+                continue
             sparse = finished.task.sparse()
-            directives = client_directives(sparse.get('output_staging', ()))
-            if directives and (finished.state == states.DONE or sparse.get('stage_on_error')):
-                self._start(finished, directives, cleanup=bool(sparse.get('cleanup')))
-            elif directives and sparse.get('cleanup'):
+            if finished.state == states.DONE or sparse.get('stage_on_error'):
+                self._start(finished, client_directives(sparse['output_staging']), cleanup=bool(sparse.get('cleanup')))
+            elif sparse.get('cleanup'):
                 self._start(finished, [], cleanup=True)
             else:
                 ready.append(finished)
         if ready:
             self.output(ready)
 
+    def passed(self, tasks: list[Task]) -> None:
+        """Take note of tasks that have come through without anything to be done."""
+        self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
+
     def _start(self, finished: Finished, directives: list[Directive], *, cleanup: bool) -> None:
         self._offload(lambda: self._stage(finished.task, directives, cleanup),
                        lambda error: self._staged(finished, error))
 
     def _stage(self, task: Task, directives: list[Directive], cleanup: bool) -> PilotError | OSError | None:
-        sandboxes = task_sandboxes(task)
+        try:
+            sandboxes = task_sandboxes(task)
+        except PilotError as error:
+            return error
         try:
             run(task.uid, directives, OUTWARDS, sandboxes, self.tracer, 'staging_out')
         except (PilotError, OSError) as error:
@@ -64,6 +73,6 @@ class TaskStagingOutput(ClientComponent):
 
     def _staged(self, finished: Finished, error: PilotError | OSError | None) -> None:
         if error is not None and finished.state == states.DONE:
-            finished = finished._replace(state=states.FAILED, info=finished.info | {
+            finished = Finished(finished.task, states.FAILED, {
                 'exception': str(error), 'exception_detail': 'output staging failed'})
         self.output([finished])

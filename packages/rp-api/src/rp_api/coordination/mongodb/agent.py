@@ -16,6 +16,7 @@ from rp_api.coordination.mongodb.server import Document
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.coordination.orphan import Orphanage
 from rp_api.mesh.loop import Loop
+from rp_api.standing import STANDING
 
 PARCELS = 4
 """Parcels that are looked at in one go."""
@@ -98,14 +99,23 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
     def _parcels(self) -> list[Document]:
         return list(self._collection.find({'type': 'parcel', 'pilot': self._pilot}).sort('number', 1).limit(PARCELS))
 
+    def _commands(self, **numbers: int) -> list[Document]:
+        return list(self._collection.find(
+            {'type': 'command', 'pilot': self._pilot,
+             'number': {f'${relation}': number for relation, number in numbers.items()}}).sort('number', 1).limit(BULK))
+
     def _take(self) -> bool:
         """Take tasks and commands in the order in which they were sent."""
         if self._claiming is not None:
             self._claim(self._claiming)
-        commands = list(self._collection.find(
-            {'type': 'command', 'pilot': self._pilot, 'number': {'$gt': self._cursor}}).sort('number', 1).limit(BULK))
+        commands = self._commands(gt=self._cursor)
         # after the commands: so all parcels are there that were sent before them
         parcels = [] if self._hold else self._parcels()
+        if parcels and len(commands) < BULK:   # and now those commands that were sent meanwhile, before the last parcel
+            newest = commands[-1]['number'] if commands else self._cursor
+            commands += self._commands(gt=newest, lt=parcels[-1]['number'])
+        if len(commands) >= BULK:   # there may be more of them
+            parcels = [parcel for parcel in parcels if parcel['number'] < commands[-1]['number']]
         found = False
         for document in sorted([*commands, *parcels], key=lambda document: document['number']):
             if document['type'] == 'command':
@@ -142,7 +152,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
     def _on_parcel(self, tasks: list[Document]) -> None:
         self._on_way -= 1
         descriptions = [documents.description_of(task) for task in tasks]
-        self._mine.update(description['uid'] for description in descriptions)
+        self._mine.update(description['uid'] for description in descriptions if description.get('mode') not in STANDING)
         if descriptions and not self._closed:
             self.on_tasks(descriptions)
         self._watcher.call()

@@ -132,7 +132,7 @@ def unpacked_updates(data: bytes) -> list[Update]:
     return [Update(*codec.unpack(row)) for row in codec.unpack(data)]
 
 
-def _fitting(update: Update) -> tuple[str, str, dict[str, Any] | None]:
+def _fitting(update: Update) -> tuple[str, str, Mapping[str, Any] | None]:
     """The update; what is too large in it is replaced by a sentence that says so."""
     uid, state, info = update
     if info is None or len(codec.pack(info)) <= LARGEST:
