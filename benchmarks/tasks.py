@@ -102,7 +102,8 @@ def agent(work: str, count: int, cores: int) -> Result:
               'registry_address': 'ipc:///nowhere', 'coordination': {}, 'profile': True, 'agent': {},
               'platform': {'agent_spawner': 'POPEN'}}
     allocation = fork.allocate(Request(0, cores, 0), config['platform'])
-    pipeline = Pipeline({**config, 'cpus': allocation.cpus}, loop, allocation, helpers.run, left, sys.exit)
+    config |= {'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}
+    pipeline = Pipeline(config, loop, allocation, helpers.run, left, sys.exit)
     tasks = [AgentTask(uid, {'executable': '/bin/true', 'uid': uid}, 'pilot.0000', f'{work}/{uid}')
              for uid in map('task.{:06}'.format, range(count))]
 

@@ -161,7 +161,7 @@ class Pipeline:
 
     def _make_scheduler(self, allocation: Allocation) -> Scheduler:
         uid = f'{layout.SCHEDULING}.0000'
-        return self._adopt(Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._leave,
+        return self._adopt(Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._unplaced,
                                      self._loop.call_later))
 
     def _make(self, instance: Instance) -> Worker:
@@ -177,6 +177,9 @@ class Pipeline:
         outputs = self._crews[layout.STAGING_OUTPUT]
         self._to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._scheduler.output = _entrance(self._executors)
+        self._only_executor = cast('AnyExecutor | None', _only(self._executors))
+        if self._only_executor:   # else nobody knows which one a task will go to
+            self._only_executor.expect(self._scheduler.upcoming)
         for stager in self._inputs.members:
             stager.output = self._staged
         for executor in self._executors.members:
@@ -217,6 +220,12 @@ class Pipeline:
             self._with_raptor().put(theirs)
         if tasks:
             self._scheduler.put(tasks)
+
+    def _unplaced(self, tasks: list[AgentTask]) -> None:
+        """The scheduler has given up tasks, which the executor may have prepared for."""
+        if self._only_executor:
+            self._only_executor.cancel([task.uid for task in tasks])
+        self._leave(tasks)
 
     def _executed(self, tasks: list[AgentTask]) -> None:
         self._scheduler.release(tasks)
@@ -261,9 +270,14 @@ class Pipeline:
 
 def _entrance(crew: Crew[Any]) -> Callable[[list[AgentTask]], None]:
     """Where tasks go in: straight to the only member, if that cannot get lost."""
+    return (_only(crew) or crew).put
+
+
+def _only(crew: Crew[Any]) -> Member | None:
+    """The only member, if there is no other one and it cannot get lost."""
     members: Iterable[Member] = crew.members
     only = [member for member in members if not isinstance(member, Remote)]
-    return only[0].put if len(only) == 1 == len(crew.members) else crew.put
+    return only[0] if len(only) == 1 == len(crew.members) else None
 
 
 def _end(tasks: Sequence[AgentTask], reason: str) -> None:

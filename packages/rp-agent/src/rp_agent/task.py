@@ -7,9 +7,11 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.coordination.contract import PackedInfo
 from rp_api.description.task import TaskDescription
 
-_DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
+DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
+"""The values of attributes that a description does not set."""
 
 
 class Description(dict[str, Any]):
@@ -20,20 +22,19 @@ class Description(dict[str, Any]):
 
     __slots__ = ()
 
-    def __missing__(self, name: str) -> Any:
-        return _DEFAULTS[name]
+    __missing__ = DEFAULTS.__getitem__   # no function of its own: it is called many times for each task
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute, set or not; `default` for what is not an attribute."""
-        return self[name] if name in self or name in _DEFAULTS else default
+        return self[name] if name in self or name in DEFAULTS else default
 
 
 class AgentTask:
     """One task in the agent; components hand it on and fill it in."""
 
     __slots__ = ('_slots', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
-                 'output_files', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state', 'stderr',
-                 'stdout', 'target_state', 'ticket', 'uid')
+                 'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
+                 'stderr', 'stdout', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
         self.uid = uid
@@ -52,6 +53,8 @@ class AgentTask:
         self.stdout: Any = ''
         self.stderr: Any = ''
         self.return_value: Any = None
+        self.packed: bytes | None = None
+        """All of the result, of a task that a RAPTOR master has run, as the application is told."""
         self.exception: str | None = None
         self.exception_detail: str | None = None
         self.target_state: str | None = None
@@ -98,6 +101,8 @@ class AgentTask:
                  'exception': self.exception, 'exception_detail': self.exception_detail,
                  'slots': self.slots, 'output_files': self.output_files}
         result = {key: value for key, value in found.items() if value not in (None, '', [])}
+        if self.packed is not None:
+            result |= PackedInfo(self.packed)
         if self.return_value is not None:
             result['return_value'] = self.return_value
         return result

@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.executor.outcome import exit_code_of_task
@@ -48,6 +48,9 @@ class BaseExecutor(Component, ABC):
         self._flushing = False
         self._stopping: Ending | None = None
         self._on_empty: Callable[[], Any] | None = None
+
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
+        """`expected(count)` tells at most so many tasks that will probably be put next; nothing has to come of it."""
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""

@@ -8,6 +8,8 @@ Rules of this file:
   of all tasks that ended in one turn of the loop, and keeps its slots until then.
 - A failure of a task is data on the task and touches nothing else.
 - Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
+- Plain tasks (see `plain`) are started by compiled code, and those that are expected next have been created before
+  (see `ahead`). Their events are recorded when they are started, so as those of all others.
 """
 
 from __future__ import annotations
@@ -15,19 +17,21 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from rp_agent.executor.ahead import Ahead
 from rp_agent.executor.base import Ending
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.outcome import exit_code_of_task, explain, last_words
+from rp_agent.executor.plain import PlainTasks
 from rp_agent.executor.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.reaper import Reaper
 from rp_agent.executor.run import Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
-from rp_agent.task import AgentTask
+from rp_agent.task import DEFAULTS, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.mesh.loop import Loop, Timer
@@ -40,6 +44,10 @@ SHORTAGE_LIMIT = 60.0
 """Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
 
 _RETRY_AFTER = 1.0
+
+# of a plain task, from its sandbox to its program
+_STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
+            'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start')
 
 
 class Executor(Component):
@@ -60,8 +68,18 @@ class Executor(Component):
         self._stopping: Ending | None = None
         self._on_empty: Callable[[], Any] | None = None
         self._starter = Starter(self._reaper.launched, self._environment.programs)
+        self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
+                                 self._environment.search_path, context.profiling, self._starter.null)
+        self._ahead = Ahead(loop, self._plain)
         self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
         self._retry: Timer | None = None
+
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
+        """Prepare the tasks that `expected(count)` tells: at most so many that will probably be put next.
+
+        Those that are not put any more have to be cancelled.
+        """
+        self._ahead.expected = expected
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""
@@ -73,7 +91,8 @@ class Executor(Component):
                 ready.append(task)
         self.advance(ready, states.AGENT_EXECUTING)
         idle = not self._queued
-        self._queued.update((task.uid, task) for task in ready)
+        for task in ready:
+            self._queued[task.uid] = task
         if idle:
             self._start_some()
 
@@ -82,6 +101,7 @@ class Executor(Component):
         running = self._reaper.running
         runs = []
         for uid in uids:
+            self._ahead.discard(uid)
             if uid in self._queued:
                 self._short_since.pop(uid, None)
                 self._end_unstarted(self._queued.pop(uid))
@@ -94,6 +114,7 @@ class Executor(Component):
         self._stopping = Ending(RuntimeError(reason))
         self._on_empty = on_empty
         self._short_since.clear()
+        self._ahead.close()
         while self._queued:
             self._end_unstarted(self._queued.popitem(last=False)[1])
         self._end(list(self._reaper.running.values()), self._stopping)
@@ -101,6 +122,7 @@ class Executor(Component):
 
     def close(self) -> None:
         """Free what the component holds; to be called when no task is left."""
+        self._ahead.close()
         self._starter.close()
         self._reaper.close()
         super().close()
@@ -113,6 +135,7 @@ class Executor(Component):
         assert not done or self._flushing, f'nobody will hand on {done}'
         assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
         assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
+        assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & set(places)}'
         self._reaper.check()
 
     def _start_some(self) -> None:
@@ -126,11 +149,15 @@ class Executor(Component):
                 return
         if self._queued:
             self._loop.call_soon(self._start_some)
+        else:
+            self._ahead.refill()
 
     def _start(self, task: AgentTask) -> bool:
         """Start a task; False if that has to wait because something is short."""
         uid = task.uid
         again = bool(self._short_since) and uid in self._short_since
+        if not again and self._start_plain(task):
+            return True
         try:
             self._prepare(task, again)
         except Shortage as shortage:
@@ -139,6 +166,17 @@ class Executor(Component):
             self._refuse(task, error)
         if again:
             del self._short_since[uid]
+        return True
+
+    def _start_plain(self, task: AgentTask) -> bool:
+        """Start a plain task; False for others, and where something is in the way."""
+        cpus = self._environment.binding(task.cores(0))
+        run = self._ahead.start(task, cpus) or self._plain.start(task, cpus)
+        if run is None:
+            return False
+        self.tracer.record_many(task.uid, _STARTED)
+        self._reaper.watch(run)
+        self._limit_time(run)
         return True
 
     def _prepare(self, task: AgentTask, again: bool) -> None:
@@ -165,6 +203,7 @@ class Executor(Component):
 
     def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
         """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
+        self._ahead.clear()   # which may be what is missing
         now = time.monotonic()
         since = self._short_since.setdefault(task.uid, now)
         if not self._reaper.running and now - since >= SHORTAGE_LIMIT:

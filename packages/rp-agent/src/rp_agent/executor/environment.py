@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from rp_agent.executor.launchloop import Block, Variables, cpu_mask
+from rp_agent.executor.launch import Block, Variables, cpu_mask
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
@@ -27,7 +27,8 @@ class PilotContext:
 
     `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
     event helpers; `base_env` is the environment that the user's tasks start from. `cpus` are the numbers that the
-    operating system gives to the cores of a node; empty if tasks are not to be bound to their cores.
+    operating system gives to the cores of a node; empty if tasks are not to be bound to their cores. `gpu_ids` are the
+    names of its GPUs for the variables that make GPUs visible; empty if these are just their indices.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class PilotContext:
     profiling: bool
     base_env: dict[str, str]
     cpus: tuple[int, ...] = ()
+    gpu_ids: tuple[str, ...] = ()
 
     def variables(self) -> dict[str, str]:
         """The variables that tell a task about its pilot."""
@@ -73,7 +75,7 @@ class TaskEnvironment:
         self.base.update(context.variables())
         self.search_path = self.base.get('PATH', os.defpath)
         self.programs = Programs(find)
-        self._shared = Variables(self.base)
+        self.shared = Variables(self.base)
         self._masks: dict[tuple[int, ...], bytes] = {}
 
     def of_task(self, task: AgentTask) -> dict[str, str]:
@@ -104,20 +106,24 @@ class TaskEnvironment:
         if visible is not None and task.slots is not None and rank < len(task.slots):
             gpus: list[dict[str, Any]] = task.slots[rank]['gpus']
             if gpus:
-                variables[visible] = ','.join(str(gpu['index']) for gpu in gpus)
+                variables[visible] = ','.join(self._gpu_id(gpu['index']) for gpu in gpus)
         return variables
+
+    def _gpu_id(self, index: int) -> str:
+        known = self.context.gpu_ids
+        return known[index] if index < len(known) else str(index)
 
     def block(self, own: dict[str, str]) -> Block:
         """The whole environment: what all tasks share, and `own`, which takes precedence."""
-        return self._shared.block(own)
+        return self.shared.block(own)
 
     def binding(self, cores: tuple[int, ...]) -> bytes | None:
         """The mask of the CPUs that these cores of the node are; None if a process is not to be bound."""
-        cpus = self.context.cpus
-        if not cpus or not cores or max(cores) >= len(cpus):
-            return None
         mask = self._masks.get(cores)
         if mask is None:
+            cpus = self.context.cpus
+            if not cpus or not cores or max(cores) >= len(cpus):
+                return None
             mask = self._masks[cores] = cpu_mask(cpus[core] for core in cores)
         return mask
 

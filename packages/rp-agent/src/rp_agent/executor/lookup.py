@@ -22,9 +22,13 @@ class Programs:
         self._known: dict[tuple[str, str], str] = {}
         self._absolute: dict[str, bool] = {}
 
+    def known(self, name: str, search_path: str) -> str | None:
+        """Where the program was when it was looked for, if that is the same for all sandboxes."""
+        return self._known.get((name, search_path))
+
     def find(self, name: str, search_path: str, sandbox: str) -> str:
         """The path of the program, which may be gone since it was found; else as `find_program`."""
-        path = self._known.get((name, search_path))
+        path = self.known(name, search_path)
         if path is not None:
             return path
         path = self._find(name, search_path, sandbox)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from rp_agent.executor import script
 from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.expand import expand
-from rp_agent.executor.launchloop import Block
+from rp_agent.executor.launch import Block
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 

@@ -141,10 +141,11 @@ class Reaper:
 
     def _adopt(self) -> None:
         """Note the processes that have lost their parents, and which tasks they belong to."""
-        for pid in [pid for pid in _daemons if pid not in self.launched]:
-            del _daemons[pid]
-        for pid in [pid for pid, uid in _daemons.items() if uid is None]:
-            _daemons[pid] = processes.variable(pid, 'RP_TASK_ID')
+        if _daemons:
+            for pid in [pid for pid in _daemons if pid not in self.launched]:
+                del _daemons[pid]
+            for pid in [pid for pid, uid in _daemons.items() if uid is None]:
+                _daemons[pid] = processes.variable(pid, 'RP_TASK_ID')
         for pid in self.launched.adopt():
             # one that is about to execute a program has no environment
             _daemons[pid] = processes.variable(pid, 'RP_TASK_ID') or None
@@ -161,6 +162,8 @@ class Reaper:
             self._finish(run)
 
     def _look_again(self, run: Run) -> None:
+        if self.running.get(run.task.uid) is not run:   # it was given up meanwhile
+            return
         run.leftovers = False
         self._adopt()
         self._settle(run)

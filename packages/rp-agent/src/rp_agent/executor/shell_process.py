@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from rp_agent.executor import shell_program
-from rp_agent.executor.launchloop import spawn
+from rp_agent.executor.launch import spawn
 from rp_agent.executor.plan import SHELL
 from rp_api.errors import PlatformError
 from rp_api.mesh.loop import Loop

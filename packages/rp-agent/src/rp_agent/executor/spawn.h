@@ -8,6 +8,10 @@
  * `rp_spawn_start` does not wait for the child: the request, what it points to, and the stack must stay as they are until
  * the child has ended, or for as long as one cannot know that it has executed the program. `rp_spawn_run` waits
  * (CLONE_VFORK), and tells at once whether the program runs.
+ *
+ * With its gate closed, a request that was started stops in front of its program, with all but its affinity set, until
+ * `rp_spawn_open`: so the creation of a process can be done before its time. Where RP_SPAWN_WAITS is not 0, that is
+ * impossible, as the parent waits for the child.
  */
 #ifndef RP_SPAWN_H
 #define RP_SPAWN_H
@@ -17,6 +21,7 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -25,6 +30,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef CLONE_PIDFD
@@ -61,6 +67,7 @@ struct rp_spawn {
     const char *cpus;     /* a mask of CPUs as the kernel takes it, or NULL to inherit */
     size_t cpus_size;
     unsigned long long memory;  /* bytes that each process may use for data, 0 for no limit */
+    int gate;             /* while this is 1, the child waits with the program, and its affinity */
     /* results */
     int pid;
     int pidfd;
@@ -68,7 +75,7 @@ struct rp_spawn {
     int step;             /* enum rp_spawn_step: what failed */
     /* filled in for the child */
     int parent;
-    unsigned last_fd;
+    uint64_t signals;     /* that are not the default */
 };
 
 /* A system call without the C library: the result, or a negative errno. */
@@ -143,18 +150,42 @@ static long rp_spawn_descriptors(const struct rp_spawn *s)
     }
     if (rp_call(SYS_close_range, s->nfds, ~0U, 0, 0, 0) != 0) {
         /* Linux before 5.9 */
-        for (unsigned fd = (unsigned)s->nfds; fd < s->last_fd; fd++)
-            rp_call(SYS_close, fd, 0, 0, 0, 0);
+        uint64_t limit[2] = {0};
+
+        if (rp_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)limit, 0) < 0 || limit[0] > 65536)
+            limit[0] = 65536;
+        for (uint64_t fd = (uint64_t)s->nfds; fd < limit[0]; fd++)
+            rp_call(SYS_close, (long)fd, 0, 0, 0, 0);
     }
     return 0;
 }
 
-static void rp_spawn_default_signals(void)
+/* The signals that this process handles or ignores, bit 0 for signal 1. To ask for all of them costs as much as all else
+ * that a child does, so what was found holds for a second, unless it is to be `fresh`. */
+static uint64_t rp_spawn_signals(int fresh)
 {
-    uint64_t action[8] = {0};  /* as the kernel knows it, which is the same everywhere if all of it is zero */
+    static uint64_t found;
+    static time_t until = -1;
+    uint64_t action[8] = {0};  /* as the kernel knows it; the handler comes first, and the default is zero everywhere */
+    struct timespec now = {0};
 
-    for (int number = 1; number < NSIG; number++)
-        rp_call(SYS_rt_sigaction, number, (long)action, 0, 8, 0);  /* refused where it is always the default */
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (fresh || now.tv_sec > until) {
+        until = now.tv_sec;
+        found = 0;
+        for (int number = 1; number <= 64; number++)
+            if (rp_call(SYS_rt_sigaction, number, 0, (long)action, 8, 0) == 0 && action[0] != 0)
+                found |= (uint64_t)1 << (number - 1);
+    }
+    return found;
+}
+
+static void rp_spawn_default_signals(uint64_t signals)
+{
+    uint64_t action[8] = {0};
+
+    for (; signals != 0; signals &= signals - 1)
+        rp_call(SYS_rt_sigaction, __builtin_ctzll(signals) + 1, (long)action, 0, 8, 0);
 }
 
 /* Limits what is private and writable, not the address space: programs reserve much more of that than they use. */
@@ -197,7 +228,7 @@ static int rp_spawn_child(void *request)
     uint64_t none = 0;
     long got;
 
-    rp_spawn_default_signals();
+    rp_spawn_default_signals(s->signals);
     if ((got = rp_call(SYS_setsid, 0, 0, 0, 0, 0)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_SESSION, got);
     if ((got = rp_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)) < 0)
@@ -208,6 +239,8 @@ static int rp_spawn_child(void *request)
         return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS, got);
     if ((got = rp_call(SYS_chdir, (long)s->cwd, 0, 0, 0, 0)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_DIRECTORY, got);
+    while (__atomic_load_n(&s->gate, __ATOMIC_ACQUIRE) != 0)
+        rp_call(SYS_futex, (long)&s->gate, FUTEX_WAIT_PRIVATE, 1, 0, 0);
     if (s->cpus != NULL
         && (got = rp_call(SYS_sched_setaffinity, 0, (long)s->cpus_size, (long)s->cpus, 0, 0)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_AFFINITY, got);
@@ -215,15 +248,6 @@ static int rp_spawn_child(void *request)
         return rp_spawn_fail(s, RP_SPAWN_MEMORY, got);
     rp_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, 8, 0);
     return rp_spawn_fail(s, RP_SPAWN_EXECUTE, rp_spawn_execute(s));
-}
-
-static unsigned rp_spawn_last_fd(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > 65536)
-        return 65536;
-    return (unsigned)limit.rlim_cur;
 }
 
 /* Create the child, on a stack of RP_SPAWN_STACK bytes; with CLONE_VFORK in `flags`, return when it needs neither the
@@ -237,7 +261,7 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
     s->error = 0;
     s->step = RP_SPAWN_CLONE;
     s->parent = getpid();
-    s->last_fd = rp_spawn_last_fd();
+    s->signals = rp_spawn_signals(flags & CLONE_VFORK);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     s->pid = clone(rp_spawn_child, stack + RP_SPAWN_STACK, CLONE_VM | CLONE_PIDFD | SIGCHLD | flags, s, &s->pidfd);
@@ -263,13 +287,23 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
 }
 
 /* Start the request without waiting for it: see above what has to be kept. */
-static int rp_spawn_start(struct rp_spawn *s, char *stack)
+static inline int rp_spawn_start(struct rp_spawn *s, char *stack)
 {
     return rp_spawn_clone(s, stack, RP_SPAWN_WAITS);
 }
 
+/* Let a child go on that was started with a closed gate; its affinity can be set until then. */
+static inline void rp_spawn_open(struct rp_spawn *s)
+{
+    /* so that it wakes up where it belongs; if that fails, it finds out itself, and says so */
+    if (s->cpus != NULL && sched_setaffinity(s->pid, s->cpus_size, (const cpu_set_t *)s->cpus) == 0)
+        s->cpus = NULL;
+    __atomic_store_n(&s->gate, 0, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &s->gate, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 /* Run the request: 0 and pid, pidfd, or -1 and error, step. Nothing is left behind by a failure. */
-static int rp_spawn_run(struct rp_spawn *s)
+static inline int rp_spawn_run(struct rp_spawn *s)
 {
     char stack[RP_SPAWN_STACK] __attribute__((aligned(16)));
 

@@ -1,7 +1,7 @@
 """Which executor a platform asks for: its `agent_spawner`, found through the entry points `rp_agent.executors`.
 
-An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `cancel`, `stop`, `check`
-and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
+An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `expect`, `cancel`, `stop`,
+`check` and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
 
     POPEN       processes started by the agent itself, without a shell; the default
     SHELL       processes started by one persistent /bin/sh
@@ -11,7 +11,7 @@ and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rp_agent.executor.environment import PilotContext
@@ -36,6 +36,7 @@ class AnyExecutor(Protocol):
     advanced: Callable[..., None]
 
     def put(self, tasks: list[AgentTask]) -> None: ...
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None: ...
     def cancel(self, uids: Iterable[str]) -> None: ...
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None: ...
     def check(self) -> None: ...

@@ -62,7 +62,8 @@ class Starter:
     def __init__(self, launched: LaunchLoop, programs: Programs) -> None:
         self._launched = launched
         self._programs = programs
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        """The descriptor of the standard input of all tasks."""
 
     def start(self, task: AgentTask, plan: LaunchPlan) -> Run:
         """Start all processes of the plan."""
@@ -71,7 +72,7 @@ class Starter:
         try:
             stdout, stderr = _open_outputs(plan, opened, _named(task))
             passed = self._open_pipes(plan, opened, run)
-            stdio = self._null, stdout, stderr
+            stdio = self.null, stdout, stderr
             cwd = os.fsencode(task.sandbox)
             for rank, process in enumerate(plan.processes):
                 self._start(run, rank, process, cwd, stdio, passed)
@@ -85,9 +86,9 @@ class Starter:
 
     def close(self) -> None:
         """Start nothing any more."""
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
+        if self.null >= 0:
+            os.close(self.null)
+            self.null = -1
 
     def refusal(self, run: Run, rank: int, error: OSError) -> LaunchRefused:
         """Why the program of a rank was never executed."""
@@ -124,7 +125,7 @@ class Starter:
         """The descriptors that the scripts know as START and SYNC; none if the plan uses neither."""
         if not plan.signals_start and not plan.sync:
             return ()
-        start_fd = sync_fd = self._null
+        start_fd = sync_fd = self.null
         try:
             if plan.signals_start:
                 run.start_fd, start_fd = os.pipe()

@@ -55,6 +55,10 @@ class Scheduler(Component):
         """Number of tasks that wait for other tasks, not for room; those that wait for room together count as one."""
         return len(self._waiting) - len(self._pool)
 
+    def upcoming(self, count: int) -> list[AgentTask]:
+        """At most so many of the tasks that will probably be placed next."""
+        return [item for item in self._pool.upcoming(count) if type(item) is AgentTask]
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to place."""
         self.advance(tasks, states.AGENT_SCHEDULING)
@@ -79,7 +83,9 @@ class Scheduler(Component):
         if len(ours) < len(done):
             self._release_given(done)
         self.tracer.record_bulk('unschedule_stop', uids)
-        self._enter(self._policy.left(ours), self._clock())
+        left = self._policy.left(ours)
+        if left:
+            self._enter(left, self._clock())
         self._place()
 
     def cancel(self, uids: Iterable[str]) -> None:
@@ -174,7 +180,7 @@ class Scheduler(Component):
     def _try(self, now: float) -> list[AgentTask]:
         """The tasks of the items that leave the pool, because they are placed or because they never can be."""
         items = []
-        offered = self._reservation.offer()
+        offered = self._reservation.offer() if self._reservation.item is not None else None
         if offered is not None:
             items.append(self._pool.remove(offered[0].ticket))
         self._policy.set_aside = self._reservation.positions

@@ -53,11 +53,13 @@ cdef class WaitPool(WaitQueues):
     cdef int32_t _hopeful_capacity
     cdef int32_t _looks
     cdef int64_t _calls
+    cdef int32_t _last                  # the group that an item was placed of last; may have left
     cdef bint _placing
 
     def __cinit__(self, SlotMap slots not None):
         self._slots = slots
         self._nodes = <int32_t>len(slots)
+        self._last = NONE
 
     def __dealloc__(self):
         free(self._hopeful)
@@ -96,6 +98,22 @@ cdef class WaitPool(WaitQueues):
         finally:
             self._placing = False
         return placed
+
+    def upcoming(self, int32_t count):
+        """The first items, at most so many, of the group that an item was placed of last: it will be its turn again."""
+        cdef list found = []
+        cdef int32_t queue = NONE, ticket
+        if self._last != NONE:
+            queue = self.groups[self._last].highest   # none, if all of it has left
+        while queue != NONE:
+            ticket = self.queues[queue].first
+            while ticket != NONE:
+                if len(found) == count:
+                    return found
+                found.append(self.items[ticket])
+                ticket = self.entries[ticket].next
+            queue = self.queues[queue].lower
+        return found
 
     def starving(self, double now, double patience):
         """Iterator over the first items of those stuck groups that have waited for `patience`, in their order.
@@ -299,6 +317,7 @@ cdef class WaitPool(WaitQueues):
             return 0
         if fitted:
             self.groups[group].moved = now
+            self._last = group
             placed.append(item)
             self.take(ticket)
             return 0

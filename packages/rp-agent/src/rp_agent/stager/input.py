@@ -37,11 +37,12 @@ class StagerInput(Component):
         self.advance(tasks, states.AGENT_STAGING_INPUT)
         ready = []
         for task in tasks:
-            if task.description['input_staging']:
+            description = task.description
+            if dict.get(description, 'input_staging'):   # most set nothing
                 self._busy[task.uid] = task
                 self._offload(partial(self._stage, task), partial(self._staged, task))
                 continue
-            if task.description['sandbox']:   # others may use that directory, too
+            if dict.get(description, 'sandbox'):   # others may use that directory, too
                 task.extra['before'] = set(names(task))
             ready.append(task)
         self._pass_on(ready)

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from rp_agent.stager.base import names, stage
+from rp_agent.stager.base import stage
+from rp_agent.stager.look import look
+from rp_agent.stager.missing import Missing
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -22,6 +24,8 @@ OUTPUTS_KNOWN = 'outputs_known'
 TAIL = 1024
 """Characters of standard output and error that travel to the application."""
 
+_READ = ('staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop')
+
 
 class StagerOutput(Component):
     """Reads the end of the tasks' outputs, and carries out the agent's output staging directives.
@@ -34,21 +38,26 @@ class StagerOutput(Component):
         super().__init__(uid, tracer)
         self._sandboxes = sandboxes
         self._offload = offload
+        self._missing = Missing()
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks that have run."""
         self.advance(tasks, states.AGENT_STAGING_OUTPUT)
         ready = []
+        missing = self._missing.of([task.sandbox for task in tasks if task.packed is not None])
         for task in tasks:
             if self._wants_work(task):
                 self._offload(partial(self._finish, task), self._finished)
-            else:
+                continue
+            if task.sandbox not in missing:
                 self._collect(task)
-                ready.append(task)
+            ready.append(task)
         self._pass_on(ready)
 
     def _wants_work(self, task: AgentTask) -> bool:
-        return bool(task.description['output_staging'] or task.description['cleanup'])
+        description = task.description
+        return (('output_staging' in description or 'cleanup' in description)   # most tasks have neither
+                and bool(description['output_staging'] or description['cleanup']))
 
     def _finished(self, task: AgentTask) -> None:
         self._pass_on([task])
@@ -67,15 +76,24 @@ class StagerOutput(Component):
         return task
 
     def _collect(self, task: AgentTask) -> None:
-        uid = task.uid
+        out, err, names = look(task.sandbox, task.uid)
         if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # it has run
-            description = task.description
-            self.tracer.record('staging_stdout_start', uid)
-            task.stdout = tail(_path(task, description['stdout'] or f'{uid}.out'))
-            self.tracer.record_many(uid, ('staging_stdout_stop', 'staging_stderr_start'))
-            task.stderr = tail(_path(task, description['stderr'] or f'{uid}.err'))
-            self.tracer.record('staging_stderr_stop', uid)
-        task.output_files = _new_files(task)
+            self._read_outputs(task, out, err)
+        if names:
+            task.output_files = _new_files(task, names)
+
+    def _read_outputs(self, task: AgentTask, out: int, err: int) -> None:
+        """Read the ends of the outputs; `out` and `err` are the sizes of the files that have the usual names."""
+        uid = task.uid
+        stdout, stderr = task.description['stdout'], task.description['stderr']
+        if not (stdout or stderr or out > 0 or err > 0):
+            self.tracer.record_many(uid, _READ)
+            return
+        self.tracer.record('staging_stdout_start', uid)
+        task.stdout = tail(_path(task, stdout or f'{uid}.out'))
+        self.tracer.record_many(uid, ('staging_stdout_stop', 'staging_stderr_start'))
+        task.stderr = tail(_path(task, stderr or f'{uid}.err'))
+        self.tracer.record('staging_stderr_stop', uid)
 
     def _pass_on(self, tasks: list[AgentTask]) -> None:
         if tasks:
@@ -87,12 +105,8 @@ def _path(task: AgentTask, name: str) -> str:
     return name if name.startswith('/') else f'{task.sandbox}/{name}'
 
 
-def _new_files(task: AgentTask) -> list[str]:
-    """Names of what the task left in its sandbox, besides its standard files and what was staged there before."""
-    own = f'{task.uid}.'
-    found = [name for name in names(task) if not name.startswith(own)]
-    if not found:
-        return found
+def _new_files(task: AgentTask, found: list[str]) -> list[str]:
+    """The names of what the task left, besides its standard files and what was staged there before."""
     known = task.extra.get('before', set()) | _standard_files(task)
     return sorted(name for name in found if name not in known)
 

@@ -1,0 +1,78 @@
+"""A look at what a task has left, in as few system calls as that takes: it is had at every task, most leave nothing."""
+
+import os
+
+from libc.stdint cimport uint64_t
+from libc.string cimport strcmp, strncmp
+from posix.fcntl cimport O_RDONLY, open
+from posix.stat cimport struct_stat
+from posix.unistd cimport close
+
+
+cdef extern from "<fcntl.h>" nogil:
+    enum:
+        O_CLOEXEC
+        O_DIRECTORY
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    int fstatat(int directory, const char *name, struct_stat *result, int flags)
+
+
+cdef extern from "<sys/syscall.h>" nogil:
+    enum:
+        SYS_getdents64
+
+
+cdef extern from "<unistd.h>" nogil:
+    long syscall(long number, ...)
+
+
+cdef enum:
+    RECORD = 16     # where the length of an entry stands, as the kernel writes it
+    NAME = 19       # where its name begins
+
+
+def look(str sandbox not None, str uid not None):
+    """Sizes of the files `uid`.out and `uid`.err in a directory, and the names of all that do not begin with `uid`.
+
+    A dot belongs to that beginning. A size is -1 where there is no such file, or it cannot be asked for; there are no
+    names if the directory cannot be read.
+    """
+    cdef bytes path = os.fsencode(sandbox), stem = os.fsencode(uid), own = stem + b'.out'
+    cdef list others = []
+    cdef int directory = -1
+    if b'\0' not in path:
+        directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if directory < 0:
+        return -1, -1, others
+    try:
+        out = _size(directory, own)
+        err = _size(directory, stem + b'.err')
+        _others(directory, own, len(stem) + 1, others)
+    finally:
+        close(directory)
+    return out, err, others
+
+
+cdef long long _size(int directory, const char *name) noexcept:
+    cdef struct_stat found
+    return found.st_size if fstatat(directory, name, &found, 0) == 0 else -1
+
+
+cdef int _others(int directory, const char *own, Py_ssize_t size, list others) except -1:
+    """Add the names that do not begin with the first `size` characters of `own`."""
+    cdef uint64_t aligned[512]
+    cdef char *entries = <char *>aligned
+    cdef const char *name
+    cdef long got, at
+    while True:
+        got = syscall(SYS_getdents64, directory, entries, sizeof(aligned))
+        if got <= 0:
+            return 0
+        at = 0
+        while at < got:
+            name = entries + at + NAME
+            at += (<unsigned short *>(entries + at + RECORD))[0]
+            if strncmp(name, own, size) != 0 and strcmp(name, b'.') != 0 and strcmp(name, b'..') != 0:
+                others.append(os.fsdecode(<bytes>name))
