@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any
 
 Domain = tuple[tuple[int, ...], tuple[int, ...]]
@@ -16,11 +18,16 @@ class Request:
     nodes: int
     cores: int
     gpus: int
+    backup_nodes: int = 0
+    """Nodes that the batch system was asked for besides, to take the place of unhealthy ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The nodes of a pilot, all alike; cores are hardware threads where the platform counts several on a core."""
+    """The nodes of a pilot; cores are hardware threads where the platform counts several on a core.
+
+    Nodes are alike, but for those that `smaller` names.
+    """
 
     names: tuple[str, ...]
     cores_per_node: int
@@ -39,12 +46,32 @@ class Allocation:
     threads_per_core: int = 1
     cpus: tuple[int, ...] = ()
     """The numbers that the operating system gives to the cores of a node; empty if tasks must not be bound to them."""
+    gpu_ids: tuple[str, ...] = ()
+    """What a visible-devices variable calls the GPUs of a node; empty if it calls them by their index."""
+    smaller: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Positions of nodes that have less than the others, and how many cores and GPUs tasks may use on them."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else the resource manager has found out, for launch methods and the application."""
+
+    def devices(self, index: int) -> tuple[int, int]:
+        """How many cores and GPUs of a node tasks may use."""
+        return self.smaller.get(index, (self.cores_per_node, self.gpus_per_node))
+
+    @property
+    def cores(self) -> int:
+        """How many cores tasks may use on all nodes together."""
+        return sum(self.devices(index)[0] for index in range(len(self.names)))
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs tasks may use on all nodes together."""
+        return sum(self.devices(index)[1] for index in range(len(self.names)))
 
     def node(self, index: int) -> dict[str, Any]:
         """One of the nodes as plain data, everything free but what is blocked."""
+        cores, gpus = self.devices(index)
         return {'index': index, 'name': self.names[index],
-                'cores': _devices(self.cores_per_node, self.blocked_cores),
-                'gpus': _devices(self.gpus_per_node, self.blocked_gpus),
+                'cores': _devices(cores, self.blocked_cores), 'gpus': _devices(gpus, self.blocked_gpus),
                 'lfs': self.lfs_per_node, 'mem': self.mem_per_node}
 
     def node_list(self) -> list[dict[str, Any]]:
@@ -53,7 +80,8 @@ class Allocation:
 
     def __str__(self) -> str:
         """For messages: how many nodes there are, and what each of them has."""
-        return (f'{len(self.names)} node(s), each with {self.cores_per_node} cores, {self.gpus_per_node} GPUs, '
+        most = 'at most ' if self.smaller else ''
+        return (f'{len(self.names)} node(s), each with {most}{self.cores_per_node} cores, {self.gpus_per_node} GPUs, '
                 f'{self.mem_per_node} MB mem and {self.lfs_per_node} MB lfs')
 
     def details(self) -> dict[str, Any]:
@@ -61,10 +89,17 @@ class Allocation:
         return {'node_list': self.node_list(), 'cores_per_node': self.cores_per_node,
                 'gpus_per_node': self.gpus_per_node, 'mem_per_node': self.mem_per_node,
                 'lfs_per_node': self.lfs_per_node, 'threads_per_core': self.threads_per_core,
-                'requested_nodes': len(self.names), 'cores': self.cores_per_node * len(self.names),
-                'gpus': self.gpus_per_node * len(self.names)}
+                'requested_nodes': len(self.names), 'cores': self.cores, 'gpus': self.gpus, **self.facts}
 
 
 def _devices(usable: int, blocked: tuple[int, ...]) -> list[dict[str, Any]]:
+    """The devices of a node: so many usable ones, and the blocked ones among them."""
+    blocked = below(usable, blocked)
     return [{'index': index, 'occupation': None if index in blocked else 0.0}
             for index in range(usable + len(blocked))]
+
+
+def below(usable: int, blocked: tuple[int, ...]) -> tuple[int, ...]:
+    """The blocked ones among the devices of a node that has so many usable ones, and no more than it needs for them."""
+    last = next(islice((index for index in count() if index not in blocked), usable - 1, None)) if usable else -1
+    return tuple(index for index in blocked if index < last)

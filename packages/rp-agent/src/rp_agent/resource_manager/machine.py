@@ -26,13 +26,21 @@ def usable_memory(root: Path = Path('/')) -> int:
 
 def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
     """The number of NVIDIA or AMD GPUs; where a visible-devices variable is set, what it names counts."""
+    visible = visible_gpus(environ)
+    if visible is not None:
+        return len(visible)
+    nvidia = [path for path in listdir(root / 'dev') if re.fullmatch(r'nvidia\d+', path)]
+    return len(nvidia) or _amd_gpus(root)
+
+
+def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The GPUs that a visible-devices variable names; None if none is set."""
     for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
         if name in environ:
             devices = (device.strip() for device in environ[name].split(','))
             # an entry that is no device hides all that come after it
-            return len(list(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), devices)))
-    nvidia = [path for path in _listdir(root / 'dev') if re.fullmatch(r'nvidia\d+', path)]
-    return len(nvidia) or _amd_gpus(root)
+            return tuple(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), devices))
+    return None
 
 
 def cpu_quota(root: Path) -> float | None:
@@ -55,7 +63,7 @@ def _values(root: Path, names: tuple[str, ...]) -> list[str]:
     Version 2 has one hierarchy; version 1 has one for each controller, whose name is the first part of the file name.
     """
     found = []
-    for line in _read(root / 'proc/self/cgroup').splitlines():
+    for line in read(root / 'proc/self/cgroup').splitlines():
         _, controllers, path = line.split(':', 2)
         for name in names:
             controller, _, file = name.rpartition('/')
@@ -65,24 +73,26 @@ def _values(root: Path, names: tuple[str, ...]) -> list[str]:
             own = top / path.strip('/')
             for directory in [*reversed(own.parents), own]:
                 if directory == top or top in directory.parents:
-                    found.append(_read(directory / file))
+                    found.append(read(directory / file))
     return [text.strip() for text in found if text.strip()]
 
 
 def _amd_gpus(root: Path) -> int:
     nodes = root / 'sys/class/kfd/kfd/topology/nodes'
-    return sum(bool(re.search(r'^simd_count [1-9]', _read(nodes / name / 'properties'), re.MULTILINE))
-               for name in _listdir(nodes))
+    return sum(bool(re.search(r'^simd_count [1-9]', read(nodes / name / 'properties'), re.MULTILINE))
+               for name in listdir(nodes))
 
 
-def _listdir(path: Path) -> list[str]:
+def listdir(path: Path) -> list[str]:
+    """The names in a directory; empty if it cannot be read."""
     try:
         return os.listdir(path)
     except OSError:
         return []
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """The text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding='ascii', errors='replace')
     except OSError:

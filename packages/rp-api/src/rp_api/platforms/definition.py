@@ -1,12 +1,13 @@
 """The schema of a platform definition: every field that a configuration file may have, its type and default.
 
 The fields are those of the resource configurations of RADICAL-Pilot 1.103. A number of 0 cores, GPUs or MB
-means that the resource manager finds out on the machine.
+means that the resource manager finds out on the machine. `UNITS` says what numbers mean; `review` looks for
+values that are possible, but cannot be meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from rp_api.errors import DescriptionError, unknown_attribute
@@ -27,6 +28,24 @@ from rp_api.record import (
 VIRTENV_MODES = ('local', 'none', 'private', 'create', 'update', 'use', 'recreate')
 PYTHON_DISTS = ('default', 'anaconda')
 
+UNITS = {'mem_per_node': 'MB', 'lfs_size_per_node': 'MB', 'hb_delay': 's', 'hb_timeout': 's', 'hb_frequency': 's',
+         'cores_per_node': 'cores', 'gpus_per_node': 'GPUs'}
+"""The units of fields that have one. A MB is 1024 * 1024 bytes."""
+
+ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    'smt': ('a number of hardware threads for each core, at least 1', lambda value: _is_positive(value)),
+    'options': ('a list of constraints for the batch system', lambda value: _is_list(value, _is_text)),
+    'blocked_cores': ('a list of indices', lambda value: _is_list(value, _is_count)),
+    'blocked_gpus': ('a list of indices', lambda value: _is_list(value, _is_count)),
+    'exclusive': ('true or false', lambda value: type(value) is bool),
+    'oversubscribe': ('true or false', lambda value: type(value) is bool),
+    'n_partitions': ('a number of partitions, at least 1', lambda value: _is_positive(value)),
+    'torus': ('a list of extents, each at least 1', lambda value: _is_list(value, _is_positive)),
+    'iface': ('the name of a network interface', lambda value: _is_text(value)),
+    'gpu': ('the model of the GPUs', lambda value: _is_text(value)),
+}
+"""What `system_architecture` may hold, and what each of its values must be. Other keys are kept as they are."""
+
 # names of earlier versions, which are still found in users' files
 _RENAMED = {
     'lrms': 'resource_manager',
@@ -42,6 +61,22 @@ def _text_or_dict(value: Any) -> str | dict[str, Any]:
     if isinstance(value, str | Mapping):
         return value if isinstance(value, str) else dict(value)
     raise CastError('a name or a dict')
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_count(value) and value > 0
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _is_list(value: Any, is_valid: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(is_valid, value))
 
 
 class AccessSchema(Record):
@@ -183,6 +218,10 @@ class ResourceConfig(Record):
         if self.default_schema:
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()
+        for name, (meaning, is_valid) in ARCHITECTURE.items():
+            value = self.system_architecture.get(name)
+            if value is not None and not is_valid(value):
+                raise DescriptionError(f'system_architecture.{name} must be {meaning}, not {value!r}')
 
     def _verify_choice(self, name: str, allowed: tuple[str, ...]) -> None:
         if self[name] not in allowed:

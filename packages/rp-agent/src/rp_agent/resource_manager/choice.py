@@ -1,0 +1,64 @@
+"""Which of the nodes that a job has its pilot uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rp_agent.resource_manager.base import Request
+from rp_agent.resource_manager.granted import Node
+from rp_api.errors import ResourceError
+
+Devices = Callable[[Node], tuple[int, int]]
+"""How many cores and GPUs of a node tasks may use."""
+
+_SHOWN = 5
+
+
+def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: Devices, job: str,
+           sick: Mapping[str, str]) -> list[Node]:
+    """As many healthy nodes as the pilot needs, the one that the agent runs on first, the others in their order.
+
+    `ResourceError` if they are too few. `sick` are the names of those that must not be used, with reasons.
+    """
+    healthy = [node for node in nodes if node.name not in sick]
+    ordered = sorted(healthy, key=lambda node: node is not own)
+    if request.nodes:
+        if request.nodes > len(ordered):
+            raise _too_few('nodes', request.nodes, len(ordered), job, sick)
+        return ordered[:request.nodes]
+    cores = gpus = taken = 0
+    for node in ordered:
+        if taken and cores >= request.cores and gpus >= request.gpus:
+            break
+        more = devices(node)
+        cores, gpus, taken = cores + more[0], gpus + more[1], taken + 1
+    if cores < request.cores:
+        raise _too_few('cores', request.cores, cores, job, sick)
+    if gpus < request.gpus:
+        raise _too_few('gpus', request.gpus, gpus, job, sick)
+    return ordered[:taken]
+
+
+def refuse_others(chosen: Sequence[Node], own: Node | None, host: str) -> None:
+    """`ResourceError` if the pilot has to use nodes that the agent does not run on."""
+    if all(node is own for node in chosen):
+        return
+    names = some([node.name for node in chosen])
+    if own is None:
+        raise ResourceError(f'the agent runs on {host}, which is none of the nodes of its pilot ({names}), and it '
+                            'cannot start tasks on other hosts yet')
+    raise ResourceError(f'the pilot spans several hosts ({names}), and its agent, on {own.name}, cannot start tasks on '
+                        'other hosts yet: ask for one node')
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, for messages."""
+    left = len(names) - _SHOWN
+    return ', '.join(names[:_SHOWN]) + (f' and {left} more' if left > 0 else '')
+
+
+def _too_few(what: str, wanted: int, there: int, job: str, sick: Mapping[str, str]) -> ResourceError:
+    sentence = f'{what}={wanted} of the pilot description is more than the {there} that {job} has'
+    if sick:
+        sentence += f'; out of order are {some([f"{name} ({reason})" for name, reason in sick.items()])}'
+    return ResourceError(sentence)

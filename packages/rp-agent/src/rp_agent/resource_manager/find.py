@@ -1,0 +1,65 @@
+"""Which resource manager a platform asks for: the name `resource_manager` of its definition.
+
+Those of this distribution are in the table; others can be added as entry points `rp_agent.resource_managers`. A
+resource manager is a class that is made without arguments and has `allocate(request, platform, system)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from rp_agent.resource_manager.base import Allocation, Request
+from rp_agent.resource_manager.system import System
+from rp_api.errors import PlatformError
+
+GROUP = 'rp_agent.resource_managers'
+FORK = 'FORK'
+"""The resource manager of a platform that names none."""
+
+HERE = (FORK, 'DEBUG', 'YARN')
+"""Those that give the agent's own machine, without a job of a batch system."""
+
+_OWN = {   # without a look at all that is installed, which takes longer than most of an agent's start
+    'CCM': 'ccm:Ccm',
+    'COBALT': 'cobalt:Cobalt',
+    'DEBUG': 'debug:Debug',
+    'FORK': 'fork:Fork',
+    'LOADL': 'loadleveler:LoadLeveler',
+    'LOADLEVELER': 'loadleveler:LoadLeveler',
+    'LSF': 'lsf:Lsf',
+    'PBSPRO': 'pbspro:PbsPro',
+    'SGE': 'sge:Sge',
+    'SLURM': 'slurm:Slurm',
+    'TORQUE': 'torque:Torque',
+    'YARN': 'yarn:Yarn',
+}
+
+
+class ResourceManager(Protocol):
+    """Finds out what a pilot gets."""
+
+    def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
+        """What the pilot gets; `ResourceError` if it is less than it asks for, `PlatformError` if it is not known."""
+
+
+def allocate(request: Request, platform: Mapping[str, Any], system: System | None = None) -> Allocation:
+    """What a pilot gets on this platform, by its resource manager."""
+    return find(platform.get('resource_manager') or FORK).allocate(request, platform, system or System())
+
+
+def find(name: str) -> ResourceManager:
+    """The resource manager of that name; `PlatformError`, with all names, if there is none."""
+    own = _OWN.get(name)
+    if own is not None:
+        module, _, attribute = own.partition(':')
+        found = importlib.import_module(f'rp_agent.resource_manager.{module}')
+        return cast('ResourceManager', getattr(found, attribute)())
+    from importlib.metadata import entry_points
+
+    installed = entry_points(group=GROUP)
+    if name not in installed.names:
+        known = ', '.join(sorted({*_OWN, *installed.names}))
+        raise PlatformError(f'resource_manager {name!r} of the platform is unknown, installed are {known}')
+    return cast('ResourceManager', installed[name].load()())

@@ -1,0 +1,82 @@
+"""What tasks may use of granted nodes: the batch system's word, the platform definition's, and the machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rp_agent.resource_manager import architecture, binding, machine
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager.granted import Node
+from rp_api.errors import PlatformError
+
+
+class Part(NamedTuple):
+    """What tasks may use of one kind of device on a node, and which are blocked besides."""
+
+    usable: int
+    blocked: tuple[int, ...]
+
+
+class Shape:
+    """Nodes of a platform. Cores are hardware threads, `smt` of them on each core of the platform definition.
+
+    `counts_threads` says whether the batch system does so, too.
+    """
+
+    def __init__(self, platform: Mapping[str, Any], environ: Mapping[str, str], counts_threads: bool) -> None:
+        self._platform = platform
+        self._environ = environ
+        self._threads = architecture.threads_per_core(platform, environ)
+        self._factor = 1 if counts_threads else self._threads
+        self._blocked_cores = architecture.blocked(platform, 'blocked_cores')
+        self._blocked_gpus = architecture.blocked(platform, 'blocked_gpus')
+        self._cores: int = (platform.get('cores_per_node') or 0) * self._threads
+        self._gpus: int = platform.get('gpus_per_node') or 0
+
+    def devices(self, node: Node) -> tuple[int, int]:
+        """How many cores and GPUs of a node tasks may use; `PlatformError` if it has no core left."""
+        cores = self._cores_of(node).usable
+        if not cores:
+            raise PlatformError(f'system_architecture.blocked_cores leaves no core of {node.name}')
+        return cores, self._gpus_of(node).usable
+
+    def allocation(self, nodes: Sequence[Node], here: bool) -> Allocation:
+        """The nodes with what tasks may use of them; `here` if that is on the agent's own host."""
+        devices = [self.devices(node) for node in nodes]
+        cores, blocked_cores = max(map(self._cores_of, nodes))
+        gpus, blocked_gpus = max(map(self._gpus_of, nodes))
+        all_cores, all_gpus = cores + len(blocked_cores), gpus + len(blocked_gpus)
+        cpus, near = binding.of_this_host(all_cores, all_gpus, blocked_cores, self._threads) if here else ((), ())
+        return Allocation(
+            names=tuple(node.name for node in nodes), cores_per_node=cores, gpus_per_node=gpus,
+            mem_per_node=self._memory(nodes), lfs_per_node=self._platform.get('lfs_size_per_node') or 0,
+            blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
+            domains=architecture.domains(self._platform, all_cores, all_gpus) or near,
+            threads_per_core=self._threads, cpus=cpus,
+            gpu_ids=binding.gpu_ids(self._environ, all_gpus) if here else (),
+            smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)})
+
+    def _cores_of(self, node: Node) -> Part:
+        if not node.cores:
+            return _part(self._cores or machine.usable_cores(), None, self._blocked_cores)
+        return _part(self._cores, node.cores * self._factor, self._blocked_cores)
+
+    def _gpus_of(self, node: Node) -> Part:
+        if node.gpus is None:
+            return _part(self._gpus or machine.usable_gpus(self._environ), None, self._blocked_gpus)
+        return _part(self._gpus, node.gpus, self._blocked_gpus)
+
+    def _memory(self, nodes: Sequence[Node]) -> int:
+        """The smallest of all nodes, and no more than the definition says; that of this machine if nobody says."""
+        known = [self._platform.get('mem_per_node') or 0, *(node.mem for node in nodes)]
+        return min(filter(None, known), default=0) or machine.usable_memory()
+
+
+def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> Part:
+    """The whole node without what is blocked, or, if it has been granted less, just that: nothing is blocked there."""
+    there = defined or granted or 0
+    whole = architecture.usable(there, blocked)
+    if granted is not None and granted < whole:
+        return Part(granted, ())
+    return Part(whole, tuple(index for index in blocked if index < there))

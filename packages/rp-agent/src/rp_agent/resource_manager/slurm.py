@@ -1,0 +1,78 @@
+"""The resource manager SLURM: everything stands in the environment of the job.
+
+A heterogeneous job has its variables once for each of its groups, with `_HET_GROUP_<number>` at their end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rp_agent.resource_manager.batch import BatchSystem
+from rp_agent.resource_manager.granted import Node, indices, merged, number, repeated
+from rp_agent.resource_manager.hostlist import expand
+from rp_agent.resource_manager.system import System
+from rp_api.errors import PlatformError
+
+_GPUS_HERE = ('SLURM_JOB_GPUS', 'SLURM_STEP_GPUS', 'GPU_DEVICE_ORDINAL')
+"""Variables that list the GPUs that the job has on the node of its batch script."""
+
+
+class Slurm(BatchSystem):
+    """SLURM."""
+
+    NAME: ClassVar[str] = 'SLURM'
+    JOB: ClassVar[str] = 'SLURM_JOB_ID'
+
+    def nodes(self, system: System) -> list[Node]:
+        environ = system.environ
+        groups = environ.get('SLURM_HET_SIZE')
+        if not groups:
+            return of_group(environ)
+        return merged(node for group in range(number(groups, 'SLURM_HET_SIZE'))
+                      for node in of_group(environ, f'_HET_GROUP_{group}'))
+
+    def own(self, nodes: Sequence[Node], system: System) -> Node | None:
+        name = system.environ.get('SLURMD_NODENAME')   # several nodes may be one host
+        return next((node for node in nodes if node.name == name), None) or super().own(nodes, system)
+
+
+def of_group(environ: Mapping[str, str], group: str = '') -> list[Node]:
+    """The nodes of a job, or of one group of a heterogeneous job."""
+    def get(*names: str) -> str:
+        return next(filter(None, (environ.get(name + group) for name in names)), '')
+
+    def amount(name: str) -> int:
+        return number(get(name), name + group) if get(name) else 0
+
+    names = expand(get('SLURM_JOB_NODELIST', 'SLURM_NODELIST'))
+    if not names:
+        raise PlatformError(f'the environment variable SLURM_JOB_NODELIST{group} is not set')
+    gpus = amount('SLURM_GPUS_ON_NODE') or _listed(get(*_GPUS_HERE)) or by_model(get('SLURM_GPUS_PER_NODE'))
+    return [Node(name, cores, gpus or None, amount('SLURM_MEM_PER_NODE') or cores * amount('SLURM_MEM_PER_CPU')
+                 or gpus * amount('SLURM_MEM_PER_GPU'))
+            for name, cores in zip(names, _cores(get('SLURM_JOB_CPUS_PER_NODE'), amount('SLURM_CPUS_ON_NODE'),
+                                                 len(names)), strict=True)]
+
+
+def by_model(text: str) -> int:
+    """The number of GPUs in a request such as `4`, `a100:4` or `a100:2,h100:1`, whatever their models."""
+    parts = [re.fullmatch(r'(?:[^:,()]+:)*(\d+)', part.strip()) for part in text.split(',') if part.strip()]
+    if not all(parts):
+        raise PlatformError(f'SLURM_GPUS_PER_NODE is {text!r}, which is not understood')
+    return sum(int(part[1]) for part in parts if part)
+
+
+def _listed(text: str) -> int:
+    return len(indices(text))
+
+
+def _cores(each: str, here: int, nodes: int) -> list[int]:
+    """The number of CPUs on each node; 0 where it is not known."""
+    if not each:
+        return [here] * nodes
+    counts = repeated(each, 'SLURM_JOB_CPUS_PER_NODE')
+    if len(counts) != nodes:
+        raise PlatformError(f'SLURM_JOB_CPUS_PER_NODE is {each!r}, which is not for {nodes} node(s)')
+    return counts

@@ -1,0 +1,80 @@
+"""How the processors and GPUs of this machine lie, as the kernel describes it in /sys and /proc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from rp_agent.resource_manager.machine import listdir, read
+
+_CPUS = 'sys/devices/system/cpu'
+_NODES = 'sys/devices/system/node'
+_PCI = 'sys/bus/pci/devices'
+_NVIDIA = 'proc/driver/nvidia/gpus'
+_AMD = 'sys/class/kfd/kfd/topology/nodes'
+
+
+def numa_nodes(root: Path = Path('/')) -> dict[int, list[int]]:
+    """The CPUs of each NUMA node that has any; empty if the kernel does not say."""
+    found = {number: cpu_list(read(root / _NODES / f'node{number}' / 'cpulist'))
+             for number in _numbers(root / _NODES, 'node')}
+    return {number: cpus for number, cpus in found.items() if cpus}
+
+
+def threads_of_cores(cpus: Iterable[int], threads: int, root: Path = Path('/')) -> list[int]:
+    """Of these CPUs the first `threads` of each core, sorted; all of them if the kernel does not say."""
+    left: dict[tuple[int, ...], int] = {}
+    chosen = []
+    for cpu in sorted(cpus):
+        core = tuple(cpu_list(read(root / _CPUS / f'cpu{cpu}' / 'topology/thread_siblings_list'))) or (cpu,)
+        left[core] = left.get(core, threads) - 1
+        if left[core] >= 0:
+            chosen.append(cpu)
+    return chosen
+
+
+def gpu_numa_nodes(root: Path = Path('/')) -> list[int]:
+    """The NUMA node of each NVIDIA or AMD GPU, in the order of their numbers; -1 where the kernel does not say."""
+    return [_numa_of(root, address) for address in _nvidia(root) or _amd(root)]
+
+
+def cpu_list(text: str) -> list[int]:
+    """The numbers of a list such as `0-3,8,10-11`."""
+    found: list[int] = []
+    for part in filter(None, text.strip().split(',')):
+        first, _, last = part.partition('-')
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _nvidia(root: Path) -> list[str]:
+    """The PCI addresses of NVIDIA's GPUs, by the number of their device file."""
+    found = {}
+    for address in listdir(root / _NVIDIA):
+        minor = re.search(r'^Device Minor:\s*(\d+)', read(root / _NVIDIA / address / 'information'), re.MULTILINE)
+        if minor:
+            found[int(minor[1])] = address
+    return [found[minor] for minor in sorted(found)]
+
+
+def _amd(root: Path) -> list[str]:
+    """The PCI addresses of AMD's GPUs, in the order of the driver, which lists processors, too, without SIMD units."""
+    found = []
+    for number in _numbers(root / _AMD, ''):
+        properties = dict(line.split(maxsplit=1) for line in read(root / _AMD / str(number) / 'properties').splitlines()
+                          if len(line.split()) == 2)
+        if int(properties.get('simd_count', 0)):
+            place = int(properties.get('location_id', 0))
+            found.append(f'{int(properties.get("domain", 0)):04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}')
+    return found
+
+
+def _numa_of(root: Path, address: str) -> int:
+    text = read(root / _PCI / address.lower() / 'numa_node').strip()
+    return int(text) if text.lstrip('-').isdecimal() else -1
+
+
+def _numbers(directory: Path, prefix: str) -> list[int]:
+    return sorted(int(match[1]) for match in (re.fullmatch(prefix + r'(\d+)', name) for name in listdir(directory))
+                  if match)

@@ -1,0 +1,34 @@
+"""The resource manager TORQUE: the node file has one line for each core, the GPU file one for each GPU."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rp_agent.resource_manager.batch import BatchSystem, variable
+from rp_agent.resource_manager.granted import Node, count_lines, number
+from rp_agent.resource_manager.system import System
+
+
+class Torque(BatchSystem):
+    """Torque."""
+
+    NAME: ClassVar[str] = 'TORQUE'
+    JOB: ClassVar[str] = 'PBS_JOBID'
+
+    def nodes(self, system: System) -> list[Node]:
+        found = count_lines(system.read(variable(system, 'PBS_NODEFILE')))
+        each = next(filter(None, map(system.environ.get, ('PBS_NUM_PPN', 'SAGA_PPN'))), '0')
+        if all(node.cores == 1 for node in found):   # some sites have one line for each node
+            found = [Node(node.name, max(1, number(each, 'PBS_NUM_PPN'))) for node in found]
+        path = system.environ.get('PBS_GPUFILE')
+        gpus = of_gpu_file(system.read(path)) if path else {}
+        return [Node(node.name, node.cores, gpus.get(node.name, 0) if gpus else None) for node in found]
+
+
+def of_gpu_file(text: str) -> dict[str, int]:
+    """The number of GPUs on each node: lines are names of nodes, with `-gpu<number>` at their end."""
+    counts: dict[str, int] = {}
+    for line in text.split():
+        name = line.rpartition('-gpu')[0]
+        counts[name] = counts.get(name, 0) + 1
+    return counts

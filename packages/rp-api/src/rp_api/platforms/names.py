@@ -1,0 +1,24 @@
+"""The names that platform definitions use, as far as this project knows them. Other distributions may bring more."""
+
+from __future__ import annotations
+
+RESOURCE_MANAGERS = frozenset((
+    'CCM', 'COBALT', 'DEBUG', 'FORK', 'LOADL', 'LOADLEVELER', 'LSF', 'PBSPRO', 'SGE', 'SLURM', 'TORQUE', 'YARN'))
+
+LAUNCH_METHODS = frozenset((
+    'APRUN', 'CCMRUN', 'DPLACE', 'DRAGON', 'FLUX', 'FORK', 'IBRUN', 'JSRUN', 'JSRUN_ERF', 'MPIEXEC', 'MPIEXEC_MPT',
+    'MPIRUN', 'MPIRUN_CCMRUN', 'MPIRUN_DPLACE', 'MPIRUN_MPT', 'MPIRUN_RSH', 'ORTE', 'POE', 'PRTE', 'RSH', 'RUNJOB',
+    'SPARK', 'SRUN', 'SSH', 'YARN'))
+
+_BATCH_SYSTEMS = ('cobalt', 'condor', 'loadl', 'lsf', 'pbs', 'pbspro', 'sge', 'slurm', 'torque')
+
+JOB_SCHEMES = frozenset((
+    'fork', 'local', 'ssh', 'gsissh',
+    *(f'{system}{hop}' for system in _BATCH_SYSTEMS for hop in ('', '+ssh', '+gsissh'))))
+"""What URLs of job managers begin with."""
+
+FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))
+"""What URLs of file systems begin with."""
+
+HOP_SCHEMES = frozenset(('fork', 'local', 'ssh', 'gsissh'))
+"""What URLs for interactive commands begin with."""

@@ -1,0 +1,110 @@
+"""`rp platforms`: which platforms there are, what is known of them, and whether that is true."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rp_api.platforms import ResourceConfig
+
+_WIDTH = 32
+"""Of the column with the names of values."""
+
+
+def platforms(arguments: list[str]) -> int:
+    """List, show and check the platforms that pilots can run on."""
+    options = _parser().parse_args(arguments)
+    run = {'list': _list, 'show': _show, 'check': _check}[options.command]
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='rp platforms', description=platforms.__doc__)
+    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+    listing = commands.add_parser('list', help='list the platforms')
+    listing.add_argument('pattern', nargs='?', default='*', metavar='PATTERN', help='only those, for example ornl.*')
+    listing.add_argument('--json', action='store_true', help='all definitions, as JSON')
+    for name, text in (('show', 'say what is known of a platform'),
+                       ('check', 'see on the platform whether its definition is true; no job is submitted')):
+        command = commands.add_parser(name, help=text)
+        command.add_argument('label', metavar='LABEL', help='the platform, for example ornl.frontier')
+        command.add_argument('--schema', help="how to reach it (default: the platform's own choice)")
+        if name == 'show':
+            command.add_argument('--json', action='store_true', help='the definition, as in a file of yours')
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    from rp_api.platforms import get_resource_configs
+
+    found = {f'{site}.{name}': config for site, configs in get_resource_configs().items()
+             for name, config in configs.items() if fnmatch.fnmatchcase(f'{site}.{name}', options.pattern)}
+    if options.json:
+        print(json.dumps({label: found[label].as_dict() for label in sorted(found)}, indent=1))
+        return 0
+    if not found:
+        print(f'rp platforms: no label is like {options.pattern!r}', file=sys.stderr)
+        return 1
+    width = max(map(len, found))
+    for label in sorted(found):
+        print(f'{label:{width}}  {_node(found[label]):34}  {found[label].description}')
+    return 0
+
+
+def _node(config: ResourceConfig) -> str:
+    """A node in a few words."""
+    cores = f'{config.cores_per_node} cores' if config.cores_per_node else '? cores'
+    gpus = f', {config.gpus_per_node} GPUs' if config.gpus_per_node else ''
+    return f'{config.resource_manager:8} {cores}{gpus}'
+
+
+def _show(options: argparse.Namespace) -> int:
+    from rp_api.platforms import get_platform
+
+    config = get_platform(options.label, options.schema)
+    values = {name: value for name, value in config.as_dict().items() if value not in ('', [], {}, None)}
+    if options.json:
+        print(json.dumps({options.label.partition('.')[2]: values}, indent=4))
+        return 0
+    for name, value in values.items():
+        for line in _lines(name, value):
+            print(line)
+    return 0
+
+
+def _lines(name: str, value: Any, indent: str = '') -> Iterator[str]:
+    """A value with its unit, those of a dict below it; what is empty is left out."""
+    if not isinstance(value, Mapping):
+        yield f'{indent}{name:{_WIDTH - len(indent)}}{_text(name, value)}'
+    elif value:
+        yield f'{indent}{name}'
+        for key, each in value.items():
+            if each not in ('', [], {}):
+                yield from _lines(key, each, indent + '    ')
+
+
+def _text(name: str, value: Any) -> str:
+    """A 0 of what can be discovered says so."""
+    from rp_api.platforms.definition import UNITS
+
+    if name in UNITS and value == 0:
+        return 'what the machine or the batch system says'
+    if name in UNITS:
+        return f'{value} {UNITS[name]}'
+    return ', '.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from rp_api.platforms import get_platform
+    from rp_client.platform_check.check import BAD, check
+
+    bad = False
+    for finding in check(get_platform(options.label, options.schema)):
+        bad = bad or finding.verdict == BAD
+        print(f'{finding.verdict:6}{finding.name:12}{finding.words}', flush=True)
+    return int(bad)

@@ -1,0 +1,1 @@
+"""Testing a platform definition on the spot: what of it is true where the platform is, without a job."""

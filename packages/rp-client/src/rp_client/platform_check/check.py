@@ -1,0 +1,50 @@
+"""The findings about a platform: of its definition, and of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.review import review
+from rp_client.bootstrap.prepare import Client
+from rp_client.platform_check.probe import MARK, script
+from rp_client.platform_check.reach import run, way
+
+OK, NOTE, BAD = 'ok', 'note', 'bad'
+
+
+class Finding(NamedTuple):
+    """A thing that was looked at: `ok`, `note` (worth knowing) or `bad` (pilots will fail)."""
+
+    verdict: str
+    name: str
+    words: str
+
+
+def check(config: ResourceConfig) -> Iterator[Finding]:
+    """What is found, one after the other; nothing is left on the platform, and no job is submitted."""
+    questions = review(config)
+    yield from (Finding(NOTE, 'definition', sentence) for sentence in questions)
+    if not questions:
+        yield Finding(OK, 'definition', 'no questions')
+    try:
+        path = way(config)
+        output = run(path, script(config, path.batch_system, Client.here()))
+    except PlatformError as error:
+        yield Finding(BAD, 'reach', str(error))
+        return
+    yield Finding(OK, 'reach', path.host)
+    yield from findings(output)
+
+
+def findings(output: str) -> Iterator[Finding]:
+    """The findings in what the script has printed; a broken off one is a finding, too."""
+    lines = [line.split(' ', 3) for line in output.splitlines() if line.startswith(f'{MARK} ')]
+    for line in lines:
+        if len(line) == 4:
+            yield Finding(*line[1:])
+    if [MARK, 'end'] not in lines:
+        last = lines[-1][2] if lines and len(lines[-1]) > 2 else 'the beginning'
+        yield Finding(BAD, 'shell', f'the shell on the platform ended early, after {last}')

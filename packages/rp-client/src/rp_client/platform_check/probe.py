@@ -1,0 +1,176 @@
+"""The shell script that looks at a platform: it writes a line for each thing that it finds, and changes nothing.
+
+A line is `RP-CHECK <verdict> <name> <words>`; whatever login shells and modules print besides has another form. The
+last line is `RP-CHECK end`: without it, something has ended the shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from shlex import quote
+
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.bootstrap.prepare import Client
+from rp_client.bootstrap.settings import MADE, needs_tree
+from rp_client.platform_check.batch import BATCH_SYSTEMS, LAUNCHERS, queue_commands
+
+MARK = 'RP-CHECK'
+
+_LOG = '"$rp_log"'
+
+PYTHONS = ('python3', 'python3.13', 'python3.12', 'python3.11', 'python3.10', 'python')
+
+_LEAST = '3.10'
+
+_IS_NEW = 'import sys; print(sys.version.split()[0]); sys.exit(sys.version_info < (3, 10))'
+
+_HAS_AGENT = '-c \'from importlib.metadata import version; print(version("rp-agent"))\' > "$rp_log" 2>&1'
+
+_BEGIN = f'''
+rp_say() {{ printf '{MARK} %s %s %s\\n' "$1" "$2" "$(printf '%s' "$3" | tr '\\n\\r\\t' '   ')"; }}
+rp_log=$(mktemp) || exit 1
+trap 'rm -f "$rp_log"' EXIT
+rp_say ok host "$(uname -n)"
+'''
+
+# the last directory of the path that is there already
+_WRITABLE = '''while test -n "$rp_dir" && ! test -e "$rp_dir"; do rp_dir=${rp_dir%/*}; done
+    rp_dir=${rp_dir:-/}
+    if test -d "$rp_dir" && test -w "$rp_dir"
+    then rp_say ok workdir "$rp_dir, $(df -Pk "$rp_dir" | awk 'NR == 2 {print int($4 / 1024)}') MB free"
+    else rp_say bad workdir "$rp_dir cannot be written to"; fi'''
+
+# as login shells do
+_FIND_MODULE = '''for rp_file in /etc/profile /etc/profile.d/modules.sh /etc/profile.d/lmod.sh; do
+    if ! command -v module > /dev/null 2>&1 && test -r "$rp_file"; then . "$rp_file" > /dev/null 2>&1; fi
+done'''
+
+# some versions of module say what is wrong, and end with 0
+_NO_COMPLAINT = '''! grep -q -E 'ERROR|Unable to locate|following module\\(s\\) are unknown' "$rp_log"'''
+
+
+def script(config: ResourceConfig, batch_system: str, client: Client) -> str:
+    """The script for a platform, whose jobs go to that batch system (empty: none)."""
+    return '\n'.join([_BEGIN, *_batch(config, batch_system), *_workdir(config), *_commands(config),
+                      *_python(config, client), *_launchers(config), f'echo {MARK} end', ''])
+
+
+def _batch(config: ResourceConfig, system: str) -> Iterator[str]:
+    if not system:
+        return
+    submit = BATCH_SYSTEMS[system].submit
+    yield _either(f'command -v {submit} > "$rp_log" 2>&1', 'batch', '$(cat "$rp_log")',
+                  f'there is no {submit}: {system} is not installed here, or not on PATH')
+    # what the first one says is shown: others are tried where it is fine, but has nothing of that name
+    commands = queue_commands(system, config.default_queue) if config.default_queue else []
+    if commands:
+        found = ' || '.join(f'test -n "$({command} 2> {"/dev/null" if number else _LOG})"'
+                            for number, command in enumerate(commands))
+        name = _inside(config.default_queue)
+        yield _either(found, 'queue', f'{name} is there',
+                      f'default_queue {name} is not there$(sed -n "s/^/: /; 1p" "$rp_log")')
+
+
+def _workdir(config: ResourceConfig) -> Iterator[str]:
+    base = config.default_remote_workdir
+    if '%(' in base:
+        yield _say('note', 'workdir', f'{_inside(base)} depends on the pilot description')
+    elif base:
+        yield f'rp_dir={_with_variables(base)}'
+        wrong = _say('bad', 'workdir', f'default_remote_workdir {_inside(base)} is no absolute path here: $rp_dir')
+        yield f'case $rp_dir in /*) {_WRITABLE};; *) {wrong};; esac'
+
+
+def _commands(config: ResourceConfig) -> Iterator[str]:
+    lines = [*config.pre_bootstrap_0, *config.pre_bootstrap_1]
+    if any(map(_is_module, lines)):
+        yield _FIND_MODULE
+    for line in lines:
+        done = f'eval {quote(line)} > "$rp_log" 2>&1'
+        words = _inside(line)
+        yield _either(f'{done} && {_NO_COMPLAINT}' if _is_module(line) else done, 'command', words,
+                      f'{words} failed: $(tail -n 3 "$rp_log")')
+
+
+def _is_module(line: str) -> bool:
+    return line.split()[:1] in (['module'], ['ml'])
+
+
+def _python(config: ResourceConfig, client: Client) -> Iterator[str]:
+    """The Python that stage 0 of the bootstrapper would take, and whether it has an agent, if it has to have one."""
+    mode = config.virtenv_mode
+    virtenv = {'local': client.prefix, 'none': ''}.get(mode, config.virtenv)
+    if mode in MADE:
+        yield _find_python(config, client)
+        if virtenv and '%(' not in virtenv:
+            yield _made(mode, virtenv)
+        return
+    if virtenv:
+        yield f'rp_python={_with_variables(virtenv)}/bin/python'
+        yield _either('test -x "$rp_python"', 'python', '$rp_python', '$rp_python is not there')
+    else:
+        yield _find_python(config, client)
+    if not needs_tree(config):
+        path = quote(client.environ.get('PYTHONPATH', '')) if mode == 'local' else ''
+        yield _either(f'PYTHONPATH={path} "$rp_python" {_HAS_AGENT}', 'agent', 'rp-agent $(cat "$rp_log")',
+                      'the agent cannot be used: $(tail -n 1 "$rp_log")')
+
+
+def _find_python(config: ResourceConfig, client: Client) -> str:
+    """The one that the platform names, or the first that is new enough."""
+    own = [client.executable] if config.virtenv_mode == 'local' else []
+    names = [config.python_interpreter] if config.python_interpreter else [*own, *PYTHONS]
+    words = ' '.join(map(_with_variables, names))
+    return (f'rp_python=; for rp_name in {words}; do\n'
+            f'if test -z "$rp_python" && "$rp_name" -c {quote(_IS_NEW)} > "$rp_log" 2>&1\n'
+            'then rp_python=$rp_name; rp_version=$(cat "$rp_log"); fi; done\n'
+            + _either('test -n "$rp_python"', 'python', '$rp_python is Python $rp_version',
+                      f'{_inside(names[0])} is no Python {_LEAST} or later: $(tail -n 1 "$rp_log")'))
+
+
+def _made(mode: str, virtenv: str) -> str:
+    """What is to be said of a virtual environment that pilots make."""
+    where, words = _with_variables(virtenv), _inside(virtenv)
+    note = _say('note', 'virtenv', f'{words} will be made by the first pilot')
+    if mode == 'private':
+        return f'if test -e {where}; then {_say("bad", "virtenv", f"{words} is there already")}; else {note}; fi'
+    found = _either(f'{where}/bin/python {_HAS_AGENT}', 'virtenv', f'{words} has rp-agent $(cat "$rp_log")',
+                    f'{words} is there, without rp-agent: $(tail -n 1 "$rp_log")')
+    return f'if test -e {where}; then {found}; else {note}; fi'
+
+
+def _launchers(config: ResourceConfig) -> Iterator[str]:
+    """Only if none of the launch methods can be used, that is bad: some are just on compute nodes."""
+    yield 'rp_found=no'
+    for name in config.launch_methods['order']:
+        programs = LAUNCHERS.get(name)
+        if programs is None:
+            yield f'rp_found=yes; {_say("ok" if name == "FORK" else "note", "launch", f"{name} needs no program")}'
+            continue
+        yield (f'if rp_path=$(for rp_name in {" ".join(programs)}; do command -v "$rp_name" && break; done) && '
+               f'test -n "$rp_path"; then rp_found=yes; {_say("ok", "launch", f"{name}: $rp_path")}\n'
+               f'else {_say("note", "launch", f"{name}: there is no {programs[0]} here")}; fi')
+    yield f'test "$rp_found" = yes || {_say("bad", "launch", "none of the launch methods can be used here")}'
+
+
+def _either(condition: str, name: str, good: str, bad: str) -> str:
+    """Shell code that says one or the other."""
+    return f'if {condition}; then {_say("ok", name, good)}; else {_say("bad", name, bad)}; fi'
+
+
+def _say(verdict: str, name: str, words: str) -> str:
+    """`words` stand in double quotes: the shell expands what they have of variables and commands."""
+    return f'rp_say {verdict} {name} "{words}"'
+
+
+def _inside(text: str) -> str:
+    """The text as it is, for use within double quotes."""
+    return re.sub(r'([\\"$`])', r'\\\1', text)
+
+
+def _with_variables(text: str) -> str:
+    """The text as a shell word, in which only `$NAME`, `${NAME}` and a `~/` in front are expanded."""
+    text = f'$HOME{text[1:]}' if text.startswith('~/') else text
+    parts = re.split(r'(\$\w+|\$\{\w+\})', text)
+    return '"' + ''.join(part if index % 2 else _inside(part) for index, part in enumerate(parts)) + '"'
