@@ -1,0 +1,87 @@
+"""Stage 1: Python on the first node of the job. Makes what agents need, starts the agent, and waits for its end.
+
+One pilot has one partition, and so one agent, `agent_0`; this is where more of them are to be set up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from rp_agent.bootstrap import checks, environment, stage_2
+from rp_agent.bootstrap.child import Child
+from rp_agent.bootstrap.failure import BootstrapError, report
+from rp_api.processes import die_with_parent
+
+AGENT = 'agent_0'
+
+CONFIG_ERROR, PREPARATION_ERROR = 20, 21
+
+
+def main() -> int:
+    """Run the agent of the pilot whose sandbox this is, until it ends; the exit code."""
+    stage_0 = os.getppid()
+    die_with_parent(stage_0)
+    try:
+        with Child() as child:
+            config = _prepare(stage_0)
+            child.start(['/bin/sh', stage_2.FILE, AGENT], AGENT)
+            _record('bootstrap_0_ok', config)
+            return child.wait()
+    except BootstrapError as error:
+        report(1, error)
+        return error.code
+    except OSError as error:
+        report(1, BootstrapError(PREPARATION_ERROR, f'the pilot cannot be prepared on {os.uname().nodename}: {error}'))
+        return PREPARATION_ERROR
+
+
+def _prepare(stage_0: int) -> dict[str, Any]:
+    """Write what the agent needs, and see whether it can work here; the agent's configuration."""
+    config = _read_config()
+    config['environment'] = environment.without_virtualenv(environment.of_process(stage_0))
+    tunnel = os.environ.get('RP_TUNNEL')
+    if tunnel:
+        config['coordination']['endpoint'] = f'ipc://{tunnel}'
+    _write_config(config)
+    checks.clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
+    checks.hub_answers(config['coordination'])
+    stage_2.write(os.getcwd(), os.environ, config['platform']['pre_bootstrap_1'])
+    return config
+
+
+def _read_config() -> dict[str, Any]:
+    path = os.path.abspath(f'{AGENT}.cfg')
+    try:
+        with open(path, encoding='utf-8') as file:
+            config = json.load(file)
+        if not isinstance(config, dict):
+            raise ValueError('it holds no object')
+        _ = config['coordination']['backend'], config['pilot'], config['profile'], config['platform']['pre_bootstrap_1']
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BootstrapError(CONFIG_ERROR, f'{path}, which the client writes, cannot be used: {error!r}') from error
+    return config
+
+
+def _write_config(config: dict[str, Any]) -> None:
+    path = f'{AGENT}.cfg'
+    fd = os.open(f'{path}.new', os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, 'w', encoding='utf-8') as file:
+        json.dump(config, file, indent=1)
+    os.replace(f'{path}.new', path)
+
+
+def _record(event: str, config: Mapping[str, Any]) -> None:
+    """Record an event where stage 0 does; a trace that cannot be written does no harm."""
+    if config['profile']:
+        with suppress(OSError), open('bootstrap_0.prof', 'a', encoding='utf-8') as file:
+            file.write(f'{time.time():.7f},{event},bootstrap_0,MainThread,{config["pilot"]},,\n')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""What has to be in a pilot's sandbox, and what has to be run there, so that its agent comes to life.
+
+    bootstrap = prepare(config, platform, Client.here())
+    # bring bootstrap.files to the sandbox, run bootstrap.command there; when the job has ended:
+    failure = read_failure(content of bootstrap_0.failed)
+"""
+
+from __future__ import annotations
+
+from rp_client.bootstrap.failure import FAILED, Failure, read_failure
+from rp_client.bootstrap.prepare import Bootstrap, Client, prepare
+
+__all__ = ['FAILED', 'Bootstrap', 'Client', 'Failure', 'prepare', 'read_failure']

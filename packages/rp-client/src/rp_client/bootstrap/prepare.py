@@ -1,0 +1,95 @@
+"""The files and the command of a pilot's job, made of what is known about pilot, platform and client.
+
+Nothing is read for that but the files that are sent as they are: programs of this package, and the client's bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.bootstrap import settings
+from rp_client.bootstrap.bundles import bundle_directory, find_bundle
+
+STAGE_0 = 'bootstrap_0.sh'
+MAKER = 'bootstrap_0.py'
+SETTINGS = 'pilot.sh'
+CONFIG = 'agent_0.cfg'
+
+_PARTS = ('begin', 'report', 'waiting', 'sandbox', 'tunnel', 'commands', 'python', 'start')
+
+
+class Bootstrap(NamedTuple):
+    """What starts an agent.
+
+    `files` go to the pilot's sandbox, readable for their owner only. `command` is then run there, with `environment`
+    added to that of the job, and its output in `bootstrap_0.out` and `bootstrap_0.err` of that directory.
+    """
+
+    files: dict[str, bytes]
+    command: list[str]
+    environment: dict[str, str]
+
+
+class Client(NamedTuple):
+    """What matters of the application's own surroundings.
+
+    `prefix` is the virtual environment (or the conda environment) that it runs in, empty if it runs in none;
+    `executable` is its interpreter; `bundles` is where its bundles are; `now` is the time.
+    """
+
+    environ: Mapping[str, str]
+    prefix: str
+    executable: str
+    bundles: Path
+    now: float
+
+    @classmethod
+    def here(cls) -> Client:
+        """The client that this process is."""
+        virtual = sys.prefix != sys.base_prefix or os.path.exists(os.path.join(sys.prefix, 'conda-meta'))
+        return cls(dict(os.environ), sys.prefix if virtual else '', sys.executable, bundle_directory(),
+                   time.time())
+
+
+def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client) -> Bootstrap:
+    """What starts the agent with this configuration (what `agent_0.cfg` is to hold) on a platform.
+
+    Raises PlatformError for settings of the platform that cannot work.
+    """
+    sandbox: str = config['pilot_sandbox']
+    text = settings.shell_text(config, platform, client.environ, client.prefix, client.executable)
+    files = {
+        STAGE_0: stage_0(),
+        SETTINGS: text.encode(errors='surrogateescape'),
+        CONFIG: json.dumps({**config, 'submitted': client.now}, indent=1).encode()}
+    if settings.needs_program(platform):
+        files[MAKER] = _read('virtenv.py')
+    if platform.rp_version == 'local':
+        files[settings.BUNDLE] = _bundle(client.bundles, config['resource'])
+    return Bootstrap(files, ['/bin/sh', f'{sandbox}/{STAGE_0}'], {'RP_PILOT_SANDBOX': sandbox})
+
+
+def _bundle(directory: Path, label: str) -> bytes:
+    try:
+        return find_bundle(directory, label).read_bytes()
+    except OSError as error:
+        raise PlatformError(f"rp_version of {label} is 'local', but the bundle cannot be read: {error}") from error
+
+
+@cache
+def stage_0() -> bytes:
+    """The script of stage 0, which is kept in parts."""
+    return b'\n'.join(_read(f'stage_0/{part}.sh') for part in _PARTS)
+
+
+def _read(name: str) -> bytes:
+    return (Path(__file__).parent / name).read_bytes()

@@ -1,0 +1,147 @@
+"""The text of `pilot.sh`: what stage 0 is told, as shell assignments.
+
+Values are quoted such that a shell takes them for what they are. Only in paths, variables of the machine's own
+environment are filled in there: `$SCRATCH/ve`, `${HOME}/ve`, `~/ve`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any
+
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_client import __version__
+
+PATIENCE = 600
+"""Seconds that the commands of `pre_bootstrap_0` may take together."""
+
+BUNDLE = 'bootstrap_0.tar'
+"""The file in the sandbox that holds the wheels of the client's bundle."""
+
+MADE = ('private', 'create', 'update', 'recreate')
+"""Modes in which a virtual environment is made if there is none."""
+
+_VARIABLE = re.compile(r'\$(?:(\w+)|\{(\w+)\})')
+_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
+_VERSION = re.compile(r'@v?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)?)')
+_HUB = re.compile(r'tcp://(\[[0-9a-fA-F:]+\]|[^:/]+):([0-9]+)')
+
+_SECRET = ('RADICAL_PILOT_DBURL',)
+"""Variables that may hold passwords."""
+
+
+def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Mapping[str, str], prefix: str,
+               executable: str) -> str:
+    """The assignments, in lines; the last one tells that none is missing."""
+    like_client = platform.virtenv_mode == 'local'
+    values = {
+        'rp_pilot': quote(config['pilot']),
+        'rp_session': quote(config['session']),
+        'rp_profile': 'yes' if config['profile'] else '',
+        'rp_mode': platform.virtenv_mode,
+        'rp_virtenv': quote(prefix) if like_client else expandable(_virtenv(config, platform)),
+        'rp_dist': platform.python_dist,
+        'rp_interpreter': expandable(platform.python_interpreter),
+        'rp_client_python': quote(executable) if like_client else '',
+        'rp_client_path': quote(environ.get('PYTHONPATH', '')) if like_client else '',
+        'rp_requirements': quote(' '.join(requirements(platform))),
+        'rp_bundle': BUNDLE if platform.rp_version == 'local' else '',
+        'rp_tree': quote(f'{config["session_sandbox"]}/rp_install') if needs_tree(platform) else '',
+        **_tunnel(config, platform),
+        'rp_patience': str(PATIENCE),
+        'rp_pre_count': str(len(platform.pre_bootstrap_0)),
+        **{f'rp_pre_{number}': quote(line) for number, line in enumerate(platform.pre_bootstrap_0, 1)},
+    }
+    assignments = [f'{name}={value}' for name, value in values.items()]
+    return '\n'.join([*_needs(platform.virtenv, platform.python_interpreter), *assignments, *_exports(environ),
+                      'rp_complete=yes', ''])
+
+
+def requirements(platform: ResourceConfig) -> list[str]:
+    """What is installed on the platform, if anything is; PlatformError for a version that cannot be."""
+    version = platform.rp_version
+    if version == 'local':
+        return ['rp-agent']   # and what else is in the bundle
+    exact = _VERSION.fullmatch(version)
+    if exact:
+        wanted = f'=={exact[1]}'
+    elif version == 'installed':   # an environment that is made has nothing installed: it gets what the client is
+        wanted = f'=={__version__}'
+    elif version == 'release':
+        wanted = f'>={_major()},<{_major() + 1}'
+    else:
+        raise PlatformError(f"rp_version of {platform.label or 'the platform'} is {version!r}, allowed are "
+                            "'installed', 'local' (the client's bundle, see `rp bundle`), 'release', and '@<version>'")
+    return [f'rp-agent{wanted}', f'rp-raptor{wanted}']
+
+
+def needs_tree(platform: ResourceConfig) -> bool:
+    """Whether the agent is installed beside a virtual environment that is only used."""
+    return platform.rp_version != 'installed' and platform.virtenv_mode not in MADE
+
+
+def needs_program(platform: ResourceConfig) -> bool:
+    """Whether stage 0 has something to make or install."""
+    return platform.virtenv_mode in MADE or needs_tree(platform)
+
+
+def expandable(path: str) -> str:
+    """The shell's word for a path in which variables are filled in, and nothing else."""
+    if path == '~' or path.startswith('~/'):
+        path = f'$HOME{path[1:]}'
+    words, end = [], 0
+    for match in _VARIABLE.finditer(path):
+        words += [path[end:match.start()] and quote(path[end:match.start()]), f'"${{{match[1] or match[2]}}}"']
+        end = match.end()
+    return ''.join([*words, path[end:] and quote(path[end:])])
+
+
+def _needs(*paths: str) -> list[str]:
+    """Have stage 0 see that the variables in these paths are set."""
+    return [f'rp_need {name} "${{{name}:-}}" {quote(path)}' for path in paths
+            for name in (match[1] or match[2] for match in _VARIABLE.finditer(path))]
+
+
+def _virtenv(config: Mapping[str, Any], platform: ResourceConfig) -> str:
+    """The path of the virtual environment; empty in mode none."""
+    mode = platform.virtenv_mode
+    if mode == 'none':
+        return ''
+    if mode == 'use' and not platform.virtenv:
+        raise PlatformError(f'virtenv_mode of {platform.label or "the platform"} is use, but virtenv, which names the '
+                            'environment, is not set')
+    if mode == 'private' and not platform.virtenv:
+        return f'{config["pilot_sandbox"]}/virtenv'
+    return platform.virtenv or f'{config["resource_sandbox"]}/ve.{config["resource"]}.{__version__}'
+
+
+def _tunnel(config: Mapping[str, Any], platform: ResourceConfig) -> dict[str, str]:
+    """How the coordinator is reached through ssh, if it has to be."""
+    through = platform.forward_tunnel_endpoint
+    if not through:
+        return {'rp_tunnel': ''}
+    if through == 'BIND_ADDRESS':
+        raise PlatformError("forward_tunnel_endpoint 'BIND_ADDRESS' is not supported: name a host that ssh reaches "
+                            'from the nodes, and that reaches the client')
+    endpoint = str(config['coordination'].get('endpoint', ''))
+    target = _HUB.fullmatch(endpoint)
+    if target is None:
+        raise PlatformError(f'forward_tunnel_endpoint is {through!r}, but a tunnel can only lead to a hub at '
+                            f"tcp://<host>:<port>, not to {endpoint or 'a database'}: open the session with "
+                            "cfg={'hub': {'listen': 'tcp://<interface>'}}")
+    host, _, port = through.partition(':')
+    return {'rp_tunnel': quote(host), 'rp_tunnel_port': quote(port) if port else '',
+            'rp_tunnel_to': quote(f'{target[1]}:{target[2]}')}
+
+
+def _exports(environ: Mapping[str, str]) -> list[str]:
+    """The settings of the client for all parts of the system."""
+    return [f'export {name}={quote(value)}' for name, value in sorted(environ.items())
+            if name.startswith('RADICAL_') and name not in _SECRET and _NAME.fullmatch(name)]
+
+
+def _major() -> int:
+    return int(__version__.partition('.')[0])

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Stage 0 of a pilot: prepares shell and Python on the first node of the job, starts stage 1 and waits for its end.
+#
+# The client puts this file into the pilot's sandbox, beside pilot.sh (what it is told, shell assignments) and
+# agent_0.cfg (for the agent). The job runs `/bin/sh <sandbox>/bootstrap_0.sh`. POSIX sh: it runs in dash, bash, ksh.
+#
+# - What goes wrong is told in one sentence: on standard error, and with the last lines of the file that says more in
+#   bootstrap_0.failed (JSON), which the launcher reads when the job has ended.
+# - Names that begin with rp_ are ours; the platform's own commands run in this shell.
+# - The parts of this file are in rp_client/bootstrap/stage_0.
+# - The environment that the job came with stays readable in /proc/$$/environ: that is where stage 1 finds it.
+
+# A file that is cut off ends here, and without this it would look like a success.
+trap 'rp_sentence="bootstrap_0.sh is cut off: was the disk full, or over quota?"
+    echo "$rp_sentence" >&2
+    echo "{\"stage\": 0, \"exit_code\": 19, \"sentence\": \"$rp_sentence\", \"file\": \"\", \"tail\": \"\"}" \
+        > "${0%/*}/bootstrap_0.failed"
+    exit 19' EXIT
+
+# exit codes; those of stage 1 begin at 20
+rp_exit_sandbox=10
+rp_exit_settings=11
+rp_exit_python=12
+rp_exit_commands=13
+rp_exit_tunnel=14
+rp_exit_virtenv=15
+rp_exit_patience=16
+rp_exit_agent=17
+rp_exit_unforeseen=18
+
+rp_doing='starting'
+rp_file=
+rp_ended=
+rp_child=
+rp_told=
+rp_guard=
+rp_pilot=
+rp_profile=
+rp_tunnel_dir=
+rp_sandbox=.

@@ -1,0 +1,36 @@
+# Sandbox and settings.
+
+rp_enter_sandbox() {
+    rp_sandbox=${RP_PILOT_SANDBOX:-}
+    case $0 in */*) rp_sandbox=${0%/*} ;; esac
+    if ! cd "${rp_sandbox:-.}" 2> /dev/null; then
+        echo "bootstrap_0.sh: the sandbox $rp_sandbox cannot be entered" >&4
+        rp_ended=yes
+        exit "$rp_exit_sandbox"
+    fi
+    rp_sandbox=$(pwd)
+    rm -f bootstrap_0.failed 2> /dev/null
+    rp_words=$( (date > bootstrap_0.probe && rm bootstrap_0.probe) 2>&1)
+    test -z "$rp_words" ||
+        rp_fail "$rp_exit_sandbox" "the sandbox $rp_sandbox cannot be written on $(uname -n): ${rp_words##*: }"
+}
+
+rp_read_settings() {
+    rp_complete=
+    test -r pilot.sh || rp_fail "$rp_exit_settings" "$rp_sandbox/pilot.sh, which the client writes, is not there"
+    rp_file=pilot.sh
+    rp_doing="reading $rp_sandbox/pilot.sh"
+    . ./pilot.sh
+    test -n "$rp_complete" ||
+        rp_fail "$rp_exit_settings" "$rp_sandbox/pilot.sh is cut off: was the disk full, or over quota?"
+    test -s agent_0.cfg ||
+        rp_fail "$rp_exit_settings" "$rp_sandbox/agent_0.cfg, which the client writes, is not there or empty"
+    rp_file=
+}
+
+# rp_need NAME VALUE PATH: called by pilot.sh for the variables in paths
+rp_need() {
+    test -n "$2" ||
+        rp_fail "$rp_exit_settings" "the path $3 in the platform's definition has the variable $1, which is not set on \
+$(uname -n)"
+}

@@ -1,0 +1,47 @@
+# Stage 1, and the order of it all.
+
+rp_stage_1='
+import os, sys
+sys.path[:] = [os.path.abspath(path) for path in sys.path if path]
+try:
+    from rp_agent.bootstrap.stage_1 import main
+except ImportError as error:
+    sys.stderr.write("%s: %s\n" % (sys.executable, error))
+    sys.exit(99)
+sys.exit(main())
+'
+
+rp_run_stage_1() {
+    rp_doing='running the agent'
+    export RP_PILOT_SANDBOX="$rp_sandbox"
+    rp_run "$rp_python" -c "$rp_stage_1"
+    if test "$rp_code" -eq 99; then
+        rp_words=$("$rp_python" -c "$rp_stage_1" 2>&1 | tail -n 1)
+        rp_fail "$rp_exit_agent" "rp-agent cannot be imported in the Python of the pilot: ${rp_words#*: }; install it \
+there: $rp_python -m pip install rp-agent"
+    fi
+    if test "$rp_code" -ne 0 && ! test -s bootstrap_0.failed && test -d "$rp_sandbox"; then
+        rp_fail "$rp_code" "stage 1 ended with exit code $rp_code" bootstrap_0.err
+    fi
+    rp_ended=yes
+}
+
+rp_main() {
+    exec 4>&2 < /dev/null
+    trap rp_at_exit EXIT
+    trap 'rp_on_signal TERM 15' TERM
+    trap 'rp_on_signal INT 2' INT
+    trap 'rp_on_signal HUP 1' HUP
+    rp_enter_sandbox
+    rp_read_settings
+    test -z "$rp_profile" || rp_begin_profile
+    rp_event bootstrap_0_start
+    rp_forget_python
+    rp_run_commands
+    rp_make_tunnel
+    rp_prepare_python
+    rp_run_stage_1
+    exit "$rp_code"
+}
+
+rp_main
