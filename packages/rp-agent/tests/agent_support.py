@@ -85,6 +85,13 @@ class Application:
         uids = list(uids)
         self.until(lambda: all(uid in self.tasks and self.tasks[uid].state == state for uid in uids), state)
 
+    def until_left(self, uids: Iterable[str]) -> None:
+        """Wait until these tasks have left the agent."""
+        uids = list(uids)
+        left = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+        self.until(lambda: all(uid in self.tasks and states.TASK.value(self.tasks[uid].state) >= left for uid in uids),
+                   'the results')
+
     def kill_hub(self) -> None:
         """The hub dies, and stays dead."""
         os.kill(self.hub.pid, signal.SIGKILL)

@@ -45,7 +45,7 @@ class Agent:
                   'client_sandbox': str(base), 'resource_sandbox': str(base), 'session_sandbox': str(base),
                   'pilot_sandbox': str(base), 'agent_uid': 'agent_0',
                   'registry_address': 'ipc:///nowhere', 'coordination': {'secret': 'not for everybody'},
-                  'cpus': (), 'profile': profile, 'agent': settings or {},
+                  'cpus': (), 'gpu_ids': (), 'profile': profile, 'agent': settings or {},
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
         self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',), cores, 0, 0, 0), self.helpers.run,
                                  self._left, self._broken)

@@ -38,6 +38,7 @@ class Outside:
     """Notes what the component does; time passes when the test says so."""
 
     def __init__(self) -> None:
+        self.environment: dict[str, str] = {}
         self.sent: list[tuple[Any, ...]] = []
         self.refused: list[str] = []
         self.later: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
@@ -57,6 +58,9 @@ class Outside:
     def send(self, master: bytes, *message: Any) -> None:
         assert master, 'sent to nobody'
         self.sent.append((master, *message))
+
+    def forget(self, master: bytes) -> None:
+        """Nothing is kept."""
 
     def refuse(self, why: object) -> None:
         self.refused.append(str(why))

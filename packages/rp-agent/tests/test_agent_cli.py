@@ -170,6 +170,9 @@ def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeyp
         def fail(self) -> None:
             raise CoordinationError('no')
 
+        def told_to_end(self) -> None:
+            """Not called."""
+
         def close(self) -> None:
             closed.append('agent')
 

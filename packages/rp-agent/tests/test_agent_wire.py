@@ -12,7 +12,7 @@ from rp_agent.wire import apply, changes, from_wire, to_wire
 from rp_api import states
 from rp_api.mesh.codec import pack_bulk, unpack_bulk
 
-STAYS = {'placement', 'request', 'ticket', 'cancelled'}
+STAYS = {'placement', 'request', 'ticket', 'cancelled', 'packed'}
 """What is Agent_0's alone; a cancel is told by itself."""
 
 

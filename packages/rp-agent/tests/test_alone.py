@@ -63,14 +63,14 @@ class Agent:
         loop: Any = clock
         self.tasks = 3
         self.given_up = 0
-        self.alone = Alone(loop, timeout, lambda: self.tasks, self._give_up)
+        self.alone = Alone(loop, timeout, lambda: self.tasks > 0, self._give_up)
 
     def _give_up(self) -> None:
         self.given_up += 1
 
     def end_tasks(self) -> None:
         self.tasks = 0
-        self.alone.idle()
+        self.alone.left()
 
 
 def test_an_agent_with_tasks_never_gives_up(clock: Clock) -> None:

@@ -288,6 +288,12 @@ class Launched:
         return process
 
 
+def replace_launcher(harness: Harness, monkeypatch: pytest.MonkeyPatch, launched: Launched) -> None:
+    """Have all tasks started by `launched`, also those that compiled code would start otherwise."""
+    monkeypatch.setattr(harness.executor._starter, '_launched', launched)
+    monkeypatch.setattr(harness.executor, '_start_plain', lambda task: False)
+
+
 def test_no_process_can_be_created(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second rank can never be started: the first one ends, and in the end the task fails with the reason."""
     def one_only(count: int, _: list[bytes]) -> None:
@@ -296,7 +302,7 @@ def test_no_process_can_be_created(harness: Harness, monkeypatch: pytest.MonkeyP
 
     launched = Launched(harness, one_only)
     monkeypatch.setattr(component, 'SHORTAGE_LIMIT', 0)
-    monkeypatch.setattr(harness.executor._starter, '_launched', launched)
+    replace_launcher(harness, monkeypatch, launched)
     task = harness.run_one(executable='sleep', arguments=['1000'], ranks=2, use_mpi=False)
     assert task.target_state == states.FAILED
     assert task.exception_detail == ('cannot create a process: Resource temporarily unavailable '
@@ -315,7 +321,7 @@ def test_a_shortage_passes(running: int, harness: Harness, monkeypatch: pytest.M
             raise OSError(24, 'cannot create a process: Too many open files')
 
     monkeypatch.setattr(component, '_RETRY_AFTER', 0.05)
-    monkeypatch.setattr(harness.executor._starter, '_launched', Launched(harness, sometimes))
+    replace_launcher(harness, monkeypatch, Launched(harness, sometimes))
     tasks = [harness.task(f'task.{number}', executable='/bin/sleep', arguments=[f'0.{number}']) for number in range(4)]
     harness.run(*tasks)
     assert {task.target_state for task in tasks} == {states.DONE}
@@ -327,7 +333,7 @@ def test_cancel_of_a_task_that_waits_for_a_shortage_to_pass(harness: Harness, mo
     def never(*_: Any) -> None:
         raise OSError(11, 'cannot create a process: Resource temporarily unavailable')
 
-    monkeypatch.setattr(harness.executor._starter, '_launched', Launched(harness, never))
+    replace_launcher(harness, monkeypatch, Launched(harness, never))
     harness.loop.call_later(0.01, lambda: harness.executor.cancel(['task.000000']))
     assert harness.run_one().target_state == states.CANCELED
 
@@ -595,6 +601,18 @@ def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=30, check=False,
                          env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
     assert ran.stdout == 'no child DONE\n', ran.stderr
+
+
+def test_leftovers_of_a_run_that_was_given_up_are_not_looked_for(harness: Harness) -> None:
+    """On a busy machine both may be due at the same time."""
+    task = harness.task()
+    harness.executor.put([task])
+    (run,) = harness.executor._reaper.running.values()
+    harness.wanted = 1
+    harness.wait()
+    harness.executor._reaper._look_again(run)
+    harness.executor.check()
+    assert harness.out == [task]
 
 
 def test_events_of_a_plain_task(make: Callable[..., Harness], tmp_path: Path) -> None:

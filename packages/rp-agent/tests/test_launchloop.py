@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.executor.launchloop import LaunchLoop, Process, Variables, cpu_mask, spawn
+from rp_agent.executor.launch import Variables, cpu_mask, spawn
+from rp_agent.executor.launchloop import LaunchLoop, Process
 from rp_api import processes
 
 ENV = [b'PATH=/usr/bin:/bin']

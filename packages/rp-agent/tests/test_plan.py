@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,15 @@ def test_each_rank_sees_the_gpus_of_its_slot(gpu_type: str, name: str) -> None:
     launch_plan = planned(task, **{name: 'all'})
     assert [env_of(launch_plan, rank)[name] for rank in (0, 1)] == ['0,1', '4,7']
     assert [env_of(launch_plan, rank)['RP_RANK'] for rank in (0, 1)] == ['0', '1']
+
+
+def test_gpus_are_called_as_the_batch_system_calls_them() -> None:
+    """A job that has got the last two GPUs of a node, others have the first ones."""
+    task = a_task(ranks=2, use_mpi=False, gpus_per_rank=1.0, gpu_type='CUDA')
+    task.slots = [a_slot(0), a_slot(1)]
+    environment = TaskEnvironment(replace(a_context(), gpu_ids=('2', 'GPU-8f2e')), find)
+    launch_plan = plan(task, environment)
+    assert [env_of(launch_plan, rank)['CUDA_VISIBLE_DEVICES'] for rank in (0, 1)] == ['2', 'GPU-8f2e']
 
 
 def test_threads() -> None:

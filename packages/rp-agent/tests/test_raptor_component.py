@@ -9,6 +9,7 @@ from rp_agent.raptor import roster
 from rp_agent.raptor.master import STALLED
 from rp_api import constants as c
 from rp_api import states
+from rp_api.mesh import codec
 from rp_api.raptor_link import BULK, RPC
 
 LOST = f'raptor.0 has ended before it ran the task: {HOW}'
@@ -131,6 +132,19 @@ def test_what_was_not_executed_leaves_at_once(agent: Outside) -> None:
     agent.say('raptor.0', 'results', [[uid, {'target_state': states.CANCELED}] for uid in ('task.0', 'task.1')])
     assert agent.ended() == {'task.0': (states.CANCELED, None)}
     assert [task.uid for task in agent.staged] == ['task.1']
+
+
+def test_results_that_are_packed_are_passed_on(agent: Outside) -> None:
+    """Nobody opens them here; where others have a say in a result, it is the same as if it had come open."""
+    agent.start(credit=1)
+    agent.put(a_task('task.0'))
+    packed = codec.pack({'exit_code': 0, 'return_value': 3})
+    agent.say('raptor.0', 'results', [['task.0', packed]])
+    task, = agent.staged
+    assert (task.packed, task.target_state, task.exit_code) == (packed, states.DONE, 0)
+    assert task.result() == {'exit_code': 0, 'return_value': 3}
+    task.output_files = ['a']
+    assert task.result() == {'exit_code': 0, 'return_value': 3, 'output_files': ['a']}
 
 
 @pytest.mark.parametrize(('result', 'expected'), [

@@ -62,7 +62,7 @@ class ScriptedMaster:
     def _receive(self) -> None:
         assert self.connection is not None
         for frames in arrivals(self.connection.socket):
-            operation, arguments = from_agent(frames[0])
+            operation, arguments = from_agent(frames[-1])
             self.got.append((operation, arguments))
             self.on(operation, arguments)
 
@@ -197,7 +197,8 @@ def test_program_is_found_beside_the_agent(agent: Agent, monkeypatch: pytest.Mon
     monkeypatch.setattr(parts, 'missing', lambda dist: None)
     description = Description({'executable': 'radical-pilot-raptor-worker', 'arguments': ['f', 'C', 'raptor.0'],
                                'named_env': 'rp'})
-    find_program(description)
+    find_program(description, {'SEEN': 'by the agent'})
     assert description['executable'] == sys.executable
     assert description['arguments'] == ['-m', 'rp_raptor.cli', 'worker', 'f', 'C', 'raptor.0']
     assert description['named_env'] == ''
+    assert description['environment'] == {'SEEN': 'by the agent'}

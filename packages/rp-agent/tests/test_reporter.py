@@ -10,11 +10,12 @@ import pytest
 
 from rp_agent import reporter as module
 from rp_agent.backlog import Backlog
-from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, Reporter
+from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, Reporter
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination import spill
-from rp_api.coordination.contract import AgentConnection, Update
+from rp_api.coordination.contract import AgentConnection, Update, packed_info
+from rp_api.mesh import codec
 
 
 class Clock:
@@ -142,16 +143,41 @@ def test_only_the_last_state_of_a_task_is_sent(reporter: Reporter, clock: Clock,
 
 
 @pytest.mark.parametrize(('number', 'delay'), [(0, 0), (1, 0), (100, 100 * DELAY_PER_TASK),
-                                               (100_000, MAX_DELAY)])
+                                               (100_000, MAX_STATE_DELAY)])
 def test_reports_wait_longer_when_there_are_many_tasks(
         reporter: Reporter, clock: Clock, number: int, delay: float) -> None:
     reporter.tasks = number
     reporter.changed(tasks('a'), states.AGENT_EXECUTING)
     assert clock.timers[0][0] == pytest.approx(delay)
+    reporter.finished(finished('b'))
+    assert clock.timers[1][0] == pytest.approx(min(delay, MAX_DELAY))
 
 
-def test_a_task_for_the_client_takes_its_result_along(reporter: Reporter, clock: Clock, wire: Wire) -> None:
-    task, = tasks('a')
+def test_results_do_not_wait_for_states_when_there_are_many_tasks(
+        reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    """Most tasks have gone on by the time when their state would be told."""
+    reporter.tasks = 100_000
+    reporter.changed(tasks('a', 'b'), states.AGENT_EXECUTING)
+    reporter.finished(finished('a'))
+    (states_due, results_due) = (callback for _, callback in clock.timers)
+    results_due()
+    assert wire.uids() == ['a']
+    states_due()
+    assert wire.sent[1:] == [[Update('b', states.AGENT_EXECUTING)]]
+
+
+def test_what_somebody_waits_for_is_told_soon(reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    reporter.tasks = 100_000
+    reporter.changed(tasks('a'), states.AGENT_EXECUTING, {'raptor': {}})
+    assert clock.timers[0][0] == pytest.approx(MAX_DELAY)
+    clock.timers.pop(0)[1]()
+    assert wire.sent == [[Update('a', states.AGENT_EXECUTING, {'raptor': {}})]]
+
+
+@pytest.mark.parametrize('staging', [[], [{'action': 'Transfer'}]])
+def test_a_task_takes_its_result_along(reporter: Reporter, clock: Clock, wire: Wire, staging: list[Any]) -> None:
+    """One that the client has to stage output of is not done before."""
+    task = AgentTask('a', {'output_staging': staging}, 'pilot.0000', '/')
     task.exit_code = 0
     task.stdout = 'hello'
     task.target_state = states.DONE
@@ -159,8 +185,21 @@ def test_a_task_for_the_client_takes_its_result_along(reporter: Reporter, clock:
     reporter.changed([task], states.TMGR_STAGING_OUTPUT_PENDING)
     reporter.finished([task])
     clock.pass_time()
-    assert wire.sent == [[Update('a', states.TMGR_STAGING_OUTPUT_PENDING,
-                                 {'exit_code': 0, 'stdout': 'hello', 'target_state': states.DONE})]]
+    info = {'exit_code': 0, 'stdout': 'hello'}
+    assert wire.sent == [[Update('a', states.TMGR_STAGING_OUTPUT_PENDING, info | {'target_state': states.DONE})
+                          if staging else Update('a', states.DONE, info)]]
+
+
+def test_a_packed_result_stays_packed(reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    """Unless there is something to add."""
+    closed, opened = finished('a', 'b')
+    closed.packed = opened.packed = codec.pack({'exit_code': 0})
+    opened.output_files = ['file']
+    reporter.finished([closed, opened])
+    clock.pass_time()
+    (first, second), = wire.sent
+    assert packed_info(first.info) is closed.packed
+    assert second == Update('b', states.DONE, {'exit_code': 0, 'stdout': 'a line', 'output_files': ['file']})
 
 
 def test_a_task_that_ended_early_says_how_far_it_got(reporter: Reporter, clock: Clock, wire: Wire) -> None:
@@ -228,8 +267,7 @@ def test_results_go_to_disk_when_they_are_too_many(clock: Clock, wire: Wire, pat
     wire.has_room = True
     wire.on_room()
     assert wire.uids() == ['a', 'b', 'c', 'd', 'e', 'x', 'f']
-    assert wire.sent[0][0] == Update('a', states.TMGR_STAGING_OUTPUT_PENDING,
-                                     {'stdout': 'a line', 'target_state': states.DONE})
+    assert wire.sent[0][0] == Update('a', states.DONE, {'stdout': 'a line'})
     assert path.exists()
     wire.settle()
     assert not path.exists()

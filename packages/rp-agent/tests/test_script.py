@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from executor_support import a_task, sh
 
-from rp_agent.executor.launchloop import spawn
+from rp_agent.executor.launch import spawn
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.script import exec_script, launch_script
 

@@ -19,7 +19,7 @@ from executor_support import sh
 from spawner_support import SpawnerHarness, text
 
 from rp_agent.executor import shell, shell_process, shell_program
-from rp_agent.executor.launchloop import cpu_mask
+from rp_agent.executor.launch import cpu_mask
 from rp_agent.executor.shell import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import processes, states

@@ -445,3 +445,31 @@ def test_those_refused_without_a_try_can_starve() -> None:
     assert machine.place() == [small]
     assert machine.tried == [small]
     assert list(machine.pool.starving(10.0, 10.0)) == [large]
+
+
+# -- forecast
+
+def test_upcoming_are_the_first_of_the_group_that_was_placed_last(pool: WaitPool[str]) -> None:
+    fill(pool, ('a', 0, 's'), ('b', 0, 's'), ('c', 0, 't'), ('d', 0, 's'), ('e', 5, 's'), ('f', 0, 's'))
+    assert pool.upcoming(9) == [], 'nothing was placed yet'
+    assert pool.place(lambda item: item == 'e', 0.0) == ['e']
+    assert pool.upcoming(9) == ['a', 'b', 'd', 'f']
+    assert pool.upcoming(2) == ['a', 'b']
+    assert pool.upcoming(0) == []
+    fill(pool, ('g', 1, 's'))
+    assert pool.upcoming(2) == ['g', 'a']
+    pool.wake()
+    assert pool.place(lambda item: item == 'c', 0.0) == ['c']
+    assert pool.upcoming(9) == [], 'nothing is left of that group'
+
+
+def test_a_forecast_survives_that_its_group_leaves(pool: WaitPool[str]) -> None:
+    tickets = fill(pool, ('a', 0, 's'), ('b', 0, 's'))
+    pool.place(lambda item: item == 'a', 0.0)
+    assert pool.upcoming(1) == ['b']
+    pool.remove(tickets['b'])
+    assert pool.upcoming(1) == []
+    for number in range(200):   # more than there was room for
+        pool.add(number, f'key {number}', 0, 0.0)   # type: ignore[arg-type]
+    assert len(pool.upcoming(9)) <= 1
+    pool.check()

@@ -12,6 +12,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
 from rp_api.staging import expand
+from rp_client.common import Common
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
 from rp_client.task import Task
@@ -198,5 +199,13 @@ def a_task(uid: str = 'task.000000', manager: Any = None, **description: Any) ->
     for name in ('input_staging', 'output_staging'):
         if name in description:
             description[name] = expand(description[name])
-    sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
-    return Task(manager or Manager(), uid, codec.pack(sparse))
+    return Task(manager or Manager(), uid, common(TaskDescription({'executable': '/bin/true'} | description).sparse()))
+
+
+def common(sparse: Mapping[str, Any]) -> Common:
+    """What tasks with this description have in common, which is one object."""
+    packed = codec.pack(sparse)
+    return _commons.setdefault(packed, Common(sparse, packed))
+
+
+_commons: dict[bytes, Common] = {}

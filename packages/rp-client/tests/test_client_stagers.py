@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Site:
         """A task that has left its agent."""
         task = self.task(uid, **description)
         self.sandbox(task).mkdir()
-        return Finished(task, state, {'exit_code': 0})
+        return Finished(task, state)
 
     def sandbox(self, task: Task) -> Path:
         assert task.sandbox is not None
@@ -167,6 +168,28 @@ def test_sandbox_that_cannot_be_made(site: Site) -> None:
     assert str(site.sandbox(task)) in site.failed[0][2]['exception']
 
 
+ELSEWHERE = 'the sandbox of pilot.0000 is on another host: the client can move no files'
+
+
+def test_input_for_another_host(site: Site) -> None:
+    """Nothing is made here in its place."""
+    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False)
+    (site.client / 'a').touch()
+    task = site.task(input_staging='a')
+    stage_in(site, task)
+    assert site.failed[0][2]['exception'].startswith(ELSEWHERE)
+    assert not site.sandbox(task).exists()
+
+
+def test_output_of_another_host(site: Site) -> None:
+    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False)
+    finished = site.ended(output_staging='a', cleanup=True)
+    (ended,) = stage_out(site, finished)
+    assert ended.state == states.FAILED
+    assert ended.info['exception'].startswith(ELSEWHERE)
+    assert site.sandbox(finished.task).exists()
+
+
 def test_cancelled_before_its_files_are_moved(site: Site) -> None:
     """Nothing is moved then."""
     (site.client / 'a').touch()
@@ -257,8 +280,7 @@ def test_result_that_is_not_there(site: Site) -> None:
     assert (changed.task, changed.state) == (finished.task, states.FAILED)
     assert f'{site.sandbox(finished.task)}/r: No such file or directory' in changed.info['exception']
     assert changed.info['exception_detail'] == 'output staging failed'
-    assert changed.info['exit_code'] == 0
-    assert 'exception' not in finished.info
+    assert finished.info is None
 
 
 @pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])

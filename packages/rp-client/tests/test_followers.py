@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from client_support import Events, Manager, a_pilot
+from client_support import Events, Manager, a_pilot, common
 
 from rp_api import constants as c
 from rp_api import states
-from rp_api.mesh import codec
 from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
@@ -44,11 +43,11 @@ def scheduling() -> Scheduling:
 
 
 def a_task(uid: str, raptor_id: str = 'raptor.0', **values: Any) -> Task:
-    return Task(Manager(), uid, codec.pack({'mode': c.TASK_EVAL, 'raptor_id': raptor_id} | values))   # type: ignore[arg-type]
+    return Task(Manager(), uid, common({'mode': c.TASK_EVAL, 'raptor_id': raptor_id} | values))   # type: ignore[arg-type]
 
 
 def a_master(uid: str = 'raptor.0', pilot: str = '') -> RaptorMaster:
-    return RaptorMaster(Manager(), uid, codec.pack(   # type: ignore[arg-type]
+    return RaptorMaster(Manager(), uid, common(   # type: ignore[arg-type]
         {'mode': c.RAPTOR_MASTER, **({'pilot': pilot} if pilot else {})}))
 
 
@@ -99,7 +98,8 @@ def test_tasks_of_a_master_that_never_had_a_pilot(scheduling: Scheduling, raptor
     master = a_master()
     scheduling.put(master, a_task('task.0', raptor_id), a_task('other', 'raptor.1'))
     assert scheduling.component.orphans() == []
-    master._state, master._exception = states.CANCELED, 'why'
+    master._state = states.CANCELED
+    master._learn({'exception': 'why'})
     (task, sentence), = scheduling.component.orphans()
     assert (task.uid, sentence) == ('task.0', 'raptor.0 has ended before it ran the task: why')
     assert [task.uid for task in scheduling.component.waiting()] == ['raptor.0', 'other']

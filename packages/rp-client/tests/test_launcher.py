@@ -10,19 +10,21 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_support import Events, Later, a_pilot
 
 from rp_api import states
+from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.processes import read_process, reap_left
 from rp_client.launcher import local
-from rp_client.launcher.base import End, Launcher, Start
+from rp_client.launcher.base import Context, End, Launcher, Reports, Start
 from rp_client.launcher.component import Launch, PilotLaunching
 from rp_client.launcher.local import LocalLauncher
 from rp_client.pilot import Pilot
@@ -45,6 +47,10 @@ def main():
 '''
 
 
+def a_start(uid: str, sandbox: Path, config: dict[str, Any]) -> Start:
+    return Start(uid, sandbox, config, ResourceConfig({'resource_manager': 'FORK'}), PilotDescription())
+
+
 class Site:
     """A launcher on a loop, whose agents do what a test wants."""
 
@@ -52,8 +58,11 @@ class Site:
         self.base = base
         self.loop = Loop()
         self.ends: list[End] = []
+        self.launched: list[str] = []
+        self.refused: list[tuple[str, str]] = []
         self.wanted = 0
-        self.launcher = LocalLauncher(self.loop, {'RP_SESSION_ID': SESSION}, self._ended)
+        reports = Reports(lambda uid, handle: self.launched.append(uid), self._refused, pytest.fail, self._ended)
+        self.launcher = LocalLauncher(Context(self.loop, base, {'RP_SESSION_ID': SESSION}, reports))
         self._thread: threading.Thread | None = None
 
     def sandbox(self, uid: str = 'pilot.0000') -> Path:
@@ -66,8 +75,11 @@ class Site:
         sandbox = self.sandbox(uid)
         os.mkfifo(sandbox / 'ready')
         self.wanted += 1
-        self.launcher.launch(Start(uid, sandbox, {'code': code}))
+        self.launcher.launch([a_start(uid, sandbox, {'code': code})])
         return sandbox
+
+    def _refused(self, uid: str, reason: str) -> None:
+        self.refused.append((uid, reason))
 
     def end(self) -> End:
         """How the one agent ended."""
@@ -185,8 +197,9 @@ def test_configuration_is_private(site: Site) -> None:
 
 def test_configuration_is_not_written_elsewhere(site: Site, tmp_path: Path) -> None:
     (site.sandbox() / 'agent_0.cfg').symlink_to(tmp_path / 'elsewhere')
-    with pytest.raises(OSError, match=r'agent_0\.cfg'):
-        site.launch('pass')
+    site.launch('pass')
+    ((_, reason),) = site.refused
+    assert 'agent_0.cfg' in reason
     assert not (tmp_path / 'elsewhere').exists()
 
 
@@ -227,8 +240,11 @@ def test_python_path_may_be_relative(site: Site, monkeypatch: pytest.MonkeyPatch
 
 
 def test_sandbox_that_is_not_there(site: Site) -> None:
-    with pytest.raises(FileNotFoundError, match='nowhere'):
-        site.launcher.launch(Start('pilot.0000', site.base / 'nowhere', {}))
+    site.launcher.launch([a_start('pilot.0000', site.base / 'nowhere', {})])
+    ((uid, reason),) = site.refused
+    assert uid == 'pilot.0000'
+    assert 'nowhere' in reason
+    assert site.launched == []
 
 
 def test_agent_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +252,8 @@ def test_agent_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
         raise PilotError(f'{part} is not installed')
 
     monkeypatch.setattr(local.parts, 'require', require)
-    with pytest.raises(PilotError, match='rp-agent is not installed'):
-        site.launch('pass')
+    site.launch('pass')
+    assert site.refused == [('pilot.0000', 'rp-agent is not installed')]
 
 
 def test_agent_that_cannot_be_watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,8 +265,9 @@ def test_agent_that_cannot_be_watched(site: Site, monkeypatch: pytest.MonkeyPatc
         raise OSError(24, 'Too many open files')
 
     monkeypatch.setattr(local, 'pidfd_open', pidfd_open)
-    with pytest.raises(OSError, match='Too many open files'):
-        site.launch(BLOCK)
+    site.launch(BLOCK)
+    ((_, reason),) = site.refused
+    assert 'Too many open files' in reason
     assert [read_process(pid) for pid in pids] == [None]
 
 
@@ -327,21 +344,21 @@ def stranger(site: Site) -> Iterator[Stranger]:
 def test_adopted_agent_is_watched(site: Site, stranger: Stranger) -> None:
     site.wanted = 1
     (stranger.sandbox / 'agent_0.err').write_text('complained')
-    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox, {})
     stranger.end()
     assert site.end() == End('pilot.0000', None, '', 'complained')
 
 
 def test_adopted_agent_is_killed(site: Site, stranger: Stranger) -> None:
     site.wanted = 1
-    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox, {})
     site.launcher.kill('pilot.0000')
     site.wait()
     assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_adopted_agent_is_ended_at_the_end(site: Site, stranger: Stranger) -> None:
-    assert site.launcher.adopt('pilot.0000', stranger.sandbox)
+    assert site.launcher.adopt('pilot.0000', stranger.sandbox, {})
     site.launcher.close(0)
     assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
 
@@ -349,8 +366,8 @@ def test_adopted_agent_is_ended_at_the_end(site: Site, stranger: Stranger) -> No
 def test_only_the_agent_of_the_pilot_is_adopted(site: Site, stranger: Stranger) -> None:
     other = Stranger(site, 'pilot.0001', 'vim')
     try:
-        assert not site.launcher.adopt('pilot.0001', other.sandbox)
-        assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'))
+        assert not site.launcher.adopt('pilot.0001', other.sandbox, {})
+        assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'), {})
     finally:
         other.end()
     site.launcher.close(PATIENCE)
@@ -416,19 +433,31 @@ def test_what_others_run_is_not_touched(site: Site, pilot: str, code: int) -> No
 # the component that uses a launcher
 
 class Starts(Launcher):
-    """A launcher that only remembers."""
+    """A launcher that only remembers; `far` ones find variables filled in elsewhere."""
 
-    def __init__(self) -> None:
-        super().__init__(lambda end: None)
-        self.starts: list[Start] = []
-        self.error: Exception | None = None
+    def __init__(self, *, near: bool = True) -> None:
+        self.near = near   # type: ignore[misc]
+        self.bulks: list[list[Start]] = []
+        self.located: list[tuple[str, Callable[[str, str], object]]] = []
 
-    def launch(self, start: Start) -> None:
-        if self.error:
-            raise self.error
-        self.starts.append(start)
+    @property
+    def starts(self) -> list[Start]:
+        return [start for bulk in self.bulks for start in bulk]
 
-    def adopt(self, uid: str, sandbox: Path) -> bool:
+    @staticmethod
+    def takes(url: str) -> bool:
+        raise NotImplementedError
+
+    def sees_sandboxes(self, platform: ResourceConfig) -> bool:   # type: ignore[override]
+        return self.near
+
+    def locate(self, platform: ResourceConfig, path: str, done: Callable[[str, str], object]) -> None:
+        self.located.append((path, done))
+
+    def launch(self, starts: Sequence[Start]) -> None:
+        self.bulks.append(list(starts))
+
+    def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
         raise NotImplementedError
 
     def clear(self, uid: str) -> None:
@@ -444,23 +473,43 @@ class Starts(Launcher):
         raise NotImplementedError
 
 
+class One:
+    """Takes the place of the launchers: all pilots have the same one."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def assign(self, uid: str, platform: ResourceConfig) -> Launcher:
+        return self._launcher
+
+    def of(self, uid: str) -> Launcher:
+        return self._launcher
+
+
 class Launching:
     """The component, and what comes of it."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *, near: bool = True) -> None:
         self.base = base
-        self.launcher = Starts()
+        self.launcher = Starts(near=near)
+        self.reached: list[Callable[[str], object]] = []
         self.later = Later()
         self.events = Events()
         self.failed: list[tuple[str, str, str]] = []
         self.states: list[tuple[str, list[str]]] = []
-        self.component = PilotLaunching('0000', self.events, self.launcher, {'session': 'session', 'profile': True},
-                                        self.later, self._fail)
+        self.component = PilotLaunching(
+            '0000', self.events, One(self.launcher), self._common,   # type: ignore[arg-type]
+            self.later, lambda platform, done: self.reached.append(done), self._fail)
         self.component.advanced = self._advanced
 
     def put(self, *pilots: Pilot) -> None:
         platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})
         self.component.put([Launch(pilot, platform, {'components': {}}) for pilot in pilots])
+
+    @staticmethod
+    def _common() -> dict[str, Any]:
+        return {'session': 'session', 'profile': True, 'registry_address': 'ipc:///hub',
+                'coordination': {'endpoint': 'tcp://10.0.0.1:4242'}}
 
     def _fail(self, pilot: Pilot, sentence: str, where: str) -> None:
         self.failed.append((pilot.uid, sentence, where))
@@ -480,23 +529,83 @@ def launching(tmp_path: Path) -> Launching:
 def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     first = a_pilot('pilot.1', tmp_path, cores=3, runtime=5, output_staging=['x'], cleanup=True)
     launching.put(first, a_pilot('pilot.2', tmp_path))
-    assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1', 'pilot.2']),
-                                (states.PMGR_ACTIVE_PENDING, ['pilot.1']), (states.PMGR_ACTIVE_PENDING, ['pilot.2'])]
+    assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1', 'pilot.2'])]
+    assert len(launching.launcher.bulks) == 1
     start = launching.launcher.starts[0]
     assert (start.uid, start.sandbox) == ('pilot.1', Path(first.sandboxes.pilot))
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
-    wanted = {'session': 'session', 'profile': True, 'pilot': 'pilot.1', 'resource': 'local.localhost', 'runtime': 5,
+    wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.localhost', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
               'agent_uid': 'agent_0', 'agent': {'components': {}}, 'reconfig_src': None,
               'client_sandbox': f'{tmp_path}/client', 'resource_sandbox': f'{tmp_path}/resource',
               'session_sandbox': f'{tmp_path}/resource/session',
               'pilot_sandbox': f'{tmp_path}/resource/session/pilot.1'}
     platform = start.config['platform']
-    assert start.config == wanted | {'platform': platform}
+    assert start.config == launching._common() | wanted | {'platform': platform}
     assert platform['cores_per_node'] == 7
     assert json.loads(json.dumps(start.config)) == start.config
+    assert launching.events.about('pilot.1') == ['submission_start']
+    assert launching.component.launched('pilot.1') is first
+    assert launching.states[1:] == [(states.PMGR_ACTIVE_PENDING, ['pilot.1'])]
     assert launching.events.about('pilot.1') == ['submission_start', 'submission_stop']
     assert launching.failed == []
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Launching:
+    """For agents on other hosts."""
+    return Launching(tmp_path, near=False)
+
+
+def test_far_pilots_wait_for_the_network(far: Launching, tmp_path: Path) -> None:
+    far.put(a_pilot('pilot.1', tmp_path), a_pilot('pilot.2', tmp_path))
+    assert (far.launcher.located, far.launcher.starts) == ([], [])
+    (reached,) = far.reached   # once for all
+    reached('')
+    first, second = far.launcher.located
+    assert first[0] == f'{tmp_path}/resource'
+    first[1]('/scratch/me/resource', '')
+    assert far.launcher.starts == []
+    second[1]('/scratch/you/resource', '')
+    assert [[str(start.sandbox) for start in bulk] for bulk in far.launcher.bulks] == [
+        ['/scratch/me/resource/session/pilot.1', '/scratch/you/resource/session/pilot.2']]
+    config = far.launcher.starts[0].config
+    assert config['resource_sandbox'] == '/scratch/me/resource'
+    assert config['registry_address'] == 'tcp://10.0.0.1:4242'
+    assert not (tmp_path / 'resource').exists()
+
+
+def test_no_network(far: Launching, tmp_path: Path) -> None:
+    far.put(a_pilot('pilot.1', tmp_path))
+    far.reached[0]('the hub cannot listen at tcp://x:*: No such device')
+    assert [sentence for _, sentence, _ in far.failed] == [
+        'pilot.1 could not be launched: the hub cannot listen at tcp://x:*: No such device']
+    assert far.launcher.located == []
+
+
+def test_variable_that_is_not_set_there(far: Launching, tmp_path: Path) -> None:
+    """It costs the pilot that uses it, not the others."""
+    far.put(a_pilot('pilot.1', tmp_path), a_pilot('pilot.2', tmp_path))
+    far.reached[0]('')
+    (_, first), (_, second) = far.launcher.located
+    first('', 'SCRATCH: unbound variable')
+    second('/there', '')
+    assert [start.uid for start in far.launcher.starts] == ['pilot.2']
+    ((uid, sentence, _),) = far.failed
+    assert uid == 'pilot.1'
+    assert sentence.endswith('is no path on the platform: SCRATCH: unbound variable')
+
+
+def test_job_of_a_cancelled_pilot(far: Launching, tmp_path: Path) -> None:
+    pilot = a_pilot('pilot.1', tmp_path)
+    far.put(pilot)
+    far.reached[0]('')
+    far.launcher.located[0][1]('/there', '')
+    pilot._state = states.CANCELED
+    assert far.component.launched('pilot.1') is None
+    far.component.refused('pilot.1', 'too late')
+    assert far.failed == []
+    assert pilot.state == states.CANCELED
 
 
 def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
@@ -508,8 +617,7 @@ def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
     launching.later.work()
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2', 'pilot.1']
     assert Path(pilot.sandboxes.pilot, 'b').read_text() == 'data'
-    assert launching.events.about('pilot.1') == ['staging_in_start', 'staging_in_stop', 'submission_start',
-                                                 'submission_stop']
+    assert launching.events.about('pilot.1') == ['staging_in_start', 'staging_in_stop', 'submission_start']
 
 
 def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
@@ -530,11 +638,10 @@ def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:
     assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1'])]
 
 
-@pytest.mark.parametrize('error', [OSError(28, 'No space left on device'), PilotError('rp-agent is not installed')])
-def test_agent_cannot_be_started(launching: Launching, tmp_path: Path, error: Exception) -> None:
-    launching.launcher.error = error
+def test_agent_cannot_be_started(launching: Launching, tmp_path: Path) -> None:
     launching.put(a_pilot('pilot.1', tmp_path))
-    assert launching.failed[0][1] == f'pilot.1 could not be launched: {error}'
+    launching.component.refused('pilot.1', 'No space left on device')
+    assert launching.failed[0][1] == 'pilot.1 could not be launched: No space left on device'
     assert launching.events.about('pilot.1') == ['submission_start']
 
 

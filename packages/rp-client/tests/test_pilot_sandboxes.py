@@ -24,6 +24,27 @@ def test_layout() -> None:
         '/scratch/radical.pilot.sandbox/session/pilot.0000')
 
 
+def elsewhere(workdir: str = '', **description: Any) -> PilotSandboxes:
+    return pilot_sandboxes('/client', 'session', 'pilot.0000', PilotDescription(description),
+                           ResourceConfig({'default_remote_workdir': workdir}), here=False)
+
+
+def test_variables_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are left to it; those of the description are the client's."""
+    monkeypatch.setenv('PLACE', '/mine')
+    assert elsewhere('$PLACE/x').pilot == '$PLACE/x/radical.pilot.sandbox/session/pilot.0000'
+    assert elsewhere().resource == '$PWD/radical.pilot.sandbox'
+    assert elsewhere('$PLACE', sandbox='$PLACE/y').resource == '/mine/y/radical.pilot.sandbox'
+    assert not elsewhere().here
+    assert sandboxes().here
+
+
+def test_moved() -> None:
+    found = elsewhere('$PLACE/x').moved('/there/radical.pilot.sandbox')
+    assert found == PilotSandboxes('/client', '/there/radical.pilot.sandbox', '/there/radical.pilot.sandbox/session',
+                                   '/there/radical.pilot.sandbox/session/pilot.0000', here=False)
+
+
 def test_description_wins() -> None:
     assert sandboxes('/scratch', sandbox='/mine').resource == '/mine/radical.pilot.sandbox'
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from client_support import Manager, a_pilot
+from client_support import Manager, a_pilot, common
 
 from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import AttributeTypeError
-from rp_api.mesh import codec
 from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, listed, of_mode
 from rp_client.task import Task
 
@@ -33,7 +32,7 @@ class Answering(Manager):
 
 
 def a_handle(kind: type[Task], manager: Any = None, uid: str = 'raptor.0000') -> Any:
-    return kind(manager or Manager(), uid, codec.pack({'mode': c.RAPTOR_MASTER}))
+    return kind(manager or Manager(), uid, common({'mode': c.RAPTOR_MASTER}))
 
 
 def test_kinds() -> None:

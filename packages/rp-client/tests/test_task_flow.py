@@ -132,6 +132,18 @@ def test_events(site: Site) -> None:
     assert ('get', 'test', '', 'bulk size: 1') in site.events.rows
 
 
+def test_task_of_which_the_agent_has_the_last_word(site: Site) -> None:
+    """It has nothing to be staged here; all states are passed all the same, and nobody has to be told."""
+    site.pilot()
+    (task,) = site.submit('task.1')
+    site.report(task, states.DONE, exit_code=0, stdout='out')
+    assert (task.state, task.exit_code, task.stdout) == (states.DONE, 0, 'out')
+    assert site.states['task.1'] == [row.name for row in states.TASK_STATES][1:-2]
+    assert site.updates() == []
+    assert [state for event, uid, state, _ in site.events.rows if uid == 'task.1'][-2:] == [
+        states.TMGR_STAGING_OUTPUT, states.DONE]
+
+
 @pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])
 def test_task_that_does_not_succeed(site: Site, state: str) -> None:
     site.pilot()

@@ -12,6 +12,7 @@ from client_support import Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.resources import Slot
+from rp_client.common import Common
 from rp_client.task import Task
 
 SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
@@ -143,7 +144,7 @@ def test_memory() -> None:
         uid = f'task.{number:06d}'
         sparse = TaskDescription({'executable': '/usr/bin/simulate', 'arguments': ['--input', f'{uid}.dat', '-n', '8'],
                                   'environment': {'MODE': 'fast'}, 'cores_per_rank': 2}).sparse()
-        task = Task(manager, uid, codec.pack(sparse))
+        task = Task(manager, uid, Common(sparse, codec.pack(sparse)))
         task.bind(pilot)
         task._learn(codec.unpack(codec.pack(RESULT | {'stdout': f'{uid} has converged\n'})))
         return task

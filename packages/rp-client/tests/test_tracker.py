@@ -140,8 +140,8 @@ def test_each_state_is_announced_at_most_once_and_forward(news: list[str]) -> No
 
 def test_what_is_known_is_there_before_the_state_can_be_seen(watch: Watch) -> None:
     thing = Thing('a', states.AGENT_EXECUTING)
-    info = {'exit_code': 0, 'reached': states.AGENT_STAGING_OUTPUT}
-    watch.move(thing, states.DONE, info)
+    info = {'exit_code': 3, 'reached': states.AGENT_STAGING_OUTPUT}
+    watch.move(thing, states.FAILED, info)
     assert thing.learnt == [(states.AGENT_STAGING_OUTPUT, info)]
 
 
@@ -169,6 +169,20 @@ def test_a_bulk_gives_its_real_changes_in_order(watch: Watch) -> None:
     assert [(change.entity.uid, change.state) for change in real] == [
         ('a', states.TMGR_SCHEDULING_PENDING), ('c', states.FAILED), ('a', states.TMGR_SCHEDULING)]
     assert watch.seen == [('a', states.TMGR_SCHEDULING_PENDING), ('c', states.FAILED), ('a', states.TMGR_SCHEDULING)]
+
+
+def test_a_bulk_moves_to_one_state(watch: Watch) -> None:
+    """Each from where it is; what cannot move there stays."""
+    things = [Thing('a'), Thing('b'), Thing('c', states.DONE), Thing('d', states.TMGR_SCHEDULING), Thing('e')]
+    watch.tracker.advance(things, states.TMGR_SCHEDULING)
+    assert [thing.state for thing in things] == [states.TMGR_SCHEDULING] * 2 + [states.DONE] + [
+        states.TMGR_SCHEDULING] * 2
+    assert watch.seen == [(uid, state) for uid in 'abe' for state in (
+        states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING)]
+    watch.tracker.advance(things, states.DONE)
+    watch.tracker.advance(things, states.FAILED)
+    assert {thing.state for thing in things} == {states.DONE}
+    watch.tracker.advance([], states.DONE)
 
 
 def test_an_empty_bulk_is_no_problem(watch: Watch) -> None:

@@ -14,10 +14,11 @@ from rp_agent.backlog import Backlog
 from rp_agent.build import make_tracer
 from rp_agent.farewell import Farewell
 from rp_agent.intake import Intake
+from rp_agent.lifetime import Lifetime
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
-from rp_agent.resource_manager import fork
 from rp_agent.resource_manager.base import Request
+from rp_agent.resource_manager.find import allocate
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
@@ -26,6 +27,7 @@ from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.offload import Helpers
+from rp_api.standing import STANDING
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -46,20 +48,21 @@ class Agent:
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
         self._ending: tuple[str, str] | None = None
-        self._alone = Alone(loop, config['orphan_timeout'], lambda: len(self._tasks), self._give_up)
+        self._alone = Alone(loop, config['orphan_timeout'], self._unfinished, self._give_up)
         self._drain_timer: Timer | None = None
         self._farewell: Farewell | None = None
         self._forsaken = False
+        self._lifetime = Lifetime(config)
         uid: str = config['agent_uid']
         self._tracer = make_tracer(config, uid)
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
-        self._allocation = fork.allocate(
-            Request(config['nodes'], config['cores'], config['gpus']), config['platform'])
-        config = {**config, 'cpus': self._allocation.cpus}
+        request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
+        self._allocation = allocate(request, config['platform'])
+        config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
         self._backlog = Backlog(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
-        self._intake = Intake(self._connection.hold, self._allocation.cores_per_node * len(self._allocation.names))
+        self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._reporter = Reporter(loop, self._connection, self._backlog)
         self._pipeline.on_advanced = self._advanced
         self._pipeline.on_master_up = self._master_is_up
@@ -75,8 +78,7 @@ class Agent:
         connection.on_refused = self._refused
         connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
             'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
-        runtime = self._config['runtime']
-        self._loop.call_later(runtime * 60, self.finish, states.DONE, f'reached its runtime of {runtime} minutes')
+        self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         self._loop.call_later(FLUSH, self._flush_traces)
 
     def finish(self, state: str, reason: str) -> None:
@@ -89,6 +91,10 @@ class Agent:
             task.cancelled = True
         deadline = time.monotonic() + PATIENCE
         self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
+
+    def told_to_end(self) -> None:
+        """End the pilot, as a signal wants it."""
+        self.finish(*self._lifetime.told_to_end())
 
     def close(self) -> None:
         """Free what the agent holds."""
@@ -160,11 +166,13 @@ class Agent:
                 task.target_state = states.FAILED
         self._count()
         self._reporter.finished(tasks)
-        if self._tasks:
-            return
-        self._alone.idle()
-        if self._drain_timer is not None:
+        self._alone.left()
+        if not self._tasks and self._drain_timer is not None:
             self._drained()
+
+    def _unfinished(self) -> bool:
+        """Whether there are tasks that will end by themselves."""
+        return any(task.description['mode'] not in STANDING for task in self._tasks.values())
 
     def _broken(self, reason: str) -> None:
         """A component is gone that tasks cannot do without."""

@@ -18,13 +18,14 @@ RETURN = 5.0
 class Alone:
     """Follows whether the coordinator is there; `give_up()` is called when it is gone for good.
 
-    That is so when no task is left (`tasks()` gives their number), and `timeout` seconds more have passed. With a
-    timeout of 0, tasks that run do not count.
+    That is so when no work is left (`unfinished()` tells whether there is some), and `timeout` seconds more have
+    passed. With a timeout of 0, tasks that run do not count.
     """
 
-    def __init__(self, loop: Loop, timeout: float, tasks: Callable[[], int], give_up: Callable[[], object]) -> None:
+    def __init__(self, loop: Loop, timeout: float, unfinished: Callable[[], bool],
+                 give_up: Callable[[], object]) -> None:
         self._loop = loop
-        self._tasks = tasks
+        self._unfinished = unfinished
         self._give_up = give_up
         self._rule = Orphanage(timeout)
         self._timer: Timer | None = None
@@ -44,8 +45,8 @@ class Alone:
         self._rule.client_attached()
         self._forget_timer()
 
-    def idle(self) -> None:
-        """The last task has left."""
+    def left(self) -> None:
+        """Tasks have left."""
         if self._rule.orphaned:
             self._look()
 
@@ -55,7 +56,7 @@ class Alone:
 
     def _look(self) -> None:
         self._forget_timer()
-        action, again = self._rule.next(time.monotonic(), self._tasks(), 0)
+        action, again = self._rule.next(time.monotonic(), self._unfinished(), 0)
         if action == 'end':
             self._give_up()
         if again is not None:

@@ -73,5 +73,6 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
         session_id=config['session'], pilot_id=config['pilot'], resource=config['resource'],
         resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
         pilot_sandbox=config['pilot_sandbox'], registry_address=address, control_pub_address=address,
-        control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'], base_env=dict(os.environ),
-        cpus=tuple(config['cpus']))
+        control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'],
+        base_env=config.get('environment') or dict(os.environ),   # the bootstrap keeps that of the job
+        cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 from rp_agent import logs
 from rp_agent.agent import Agent
-from rp_api import parts, states
+from rp_api import parts
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
 from rp_api.processes import become_subreaper
@@ -53,10 +54,11 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _run(config: dict[str, Any]) -> None:
+    gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none of them is in a cycle
     become_subreaper()
     loop = Loop()
     agent = Agent(config, loop)
-    _on_signal(loop, lambda: agent.finish(states.CANCELED, 'was told to end by a signal'))
+    _on_signal(loop, agent.told_to_end)
     try:
         loop.run()
     finally:

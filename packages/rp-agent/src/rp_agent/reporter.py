@@ -13,14 +13,18 @@ from typing import Any
 from rp_agent.backlog import Backlog
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination.contract import BULK, AgentConnection, Update
+from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
 from rp_api.mesh.loop import Loop
+from rp_api.staging.location import acts_on_client
 
 DELAY_PER_TASK = 1e-4
 """Seconds that news may wait for others, for each task that the agent has: it stays a small part of the time that the
 tasks take, and the cost of what is done in bulks is shared by many of them."""
 
 MAX_DELAY = 0.05
+
+MAX_STATE_DELAY = 1.0
+"""The same for states that are not the last ones here: most need not be told at all then, as the task has gone on."""
 
 MIN_DELAY = 1e-3
 """The loop's timers are no finer than this; what would have to wait for less is done at once."""
@@ -34,10 +38,10 @@ _PER_TASK, _PER_RANK, _PER_FILE = 512, 640, 128
 _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
-def delay(tasks: int) -> float:
+def delay(tasks: int, most: float = MAX_DELAY) -> float:
     """Seconds that news may wait when the agent has that many tasks."""
     seconds = DELAY_PER_TASK * tasks
-    return 0.0 if seconds < MIN_DELAY else min(MAX_DELAY, seconds)
+    return 0.0 if seconds < MIN_DELAY else min(most, seconds)
 
 
 class Reporter:
@@ -53,6 +57,8 @@ class Reporter:
         self._size = 0
         self._limit = MOST_BYTES
         self._scheduled = False
+        self._states_scheduled = False
+        self._states_ripe = False   # whether the states that wait have waited long enough
         self._kept = False
         self.tasks = 0
         """Number of tasks that the agent has in hand."""
@@ -62,8 +68,12 @@ class Reporter:
         """Tasks have reached a state that is not their last one here; `info` is what became known with it."""
         if info is not None:
             self._infos.update((task.uid, info) for task in tasks)
+            self._states_ripe = True   # somebody waits for that
+            self._schedule()
         self._states.update(dict.fromkeys([task.uid for task in tasks], state))
-        self._schedule()
+        if not self._states_scheduled:
+            self._states_scheduled = True
+            self._loop.call_later(delay(self.tasks, MAX_STATE_DELAY), self._states_due)
 
     def finished(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the agent, for output staging by the client or for good."""
@@ -82,6 +92,7 @@ class Reporter:
             return
         while self._backlog.waiting:
             self._send_from_disk()
+        self._states_ripe = True
         self._send_news()
 
     def keep(self, pilot: Update | None) -> None:
@@ -109,6 +120,13 @@ class Reporter:
 
     def _due(self) -> None:
         self._scheduled = False
+        if delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY:   # one message for all
+            self._states_ripe = True
+        self._send()
+
+    def _states_due(self) -> None:
+        self._states_scheduled = False
+        self._states_ripe = True
         self._send()
 
     def _on_room(self) -> None:
@@ -130,13 +148,13 @@ class Reporter:
             self._connection.when_settled(partial(self._backlog.accepted, self._backlog.taken))
 
     def _send_news(self) -> None:
-        updates = [Update(uid, state) for uid, state in self._states.items()] + self._finished
-        if self._infos:
-            updates = [update._replace(info=self._infos.pop(update.uid, update.info)) if update.uid in self._states
-                       else update for update in updates]
+        updates = self._finished
+        if self._states_ripe:
+            self._states_ripe = False
+            updates = [Update(uid, state, self._infos.get(uid)) for uid, state in self._states.items()] + updates
+            self._states.clear()
             self._infos.clear()
         if updates:
-            self._states.clear()
             self._finished = []
             self._size = 0
             self._limit = MOST_BYTES
@@ -153,16 +171,27 @@ class Reporter:
 
 def _size(task: AgentTask) -> int:
     """Bytes, roughly, that the result of a task takes."""
-    return (_PER_TASK + len(task.stdout) + len(task.stderr) + _PER_RANK * len(task.slots or ())
-            + _PER_FILE * len(task.output_files))
+    return (_PER_TASK + len(task.stdout) + len(task.stderr) + len(task.packed or b'')
+            + _PER_RANK * len(task.slots or ()) + _PER_FILE * len(task.output_files))
 
 
 def _end(task: AgentTask) -> Update:
     """The last state that the agent reports, with the results."""
-    info = task.result()
     if task.state == states.TMGR_STAGING_OUTPUT_PENDING:
+        if task.target_state == states.DONE and not _client_has_work(task):
+            if task.packed is not None and not task.output_files:
+                return Update(task.uid, states.DONE, PackedInfo(task.packed))
+            return Update(task.uid, states.DONE, task.result())
+        info = task.result()
         info['target_state'] = task.target_state
         return Update(task.uid, task.state, info)
     assert task.target_state is not None, f'{task.uid} has left without a final state'
+    info = task.result()
     info['reached'] = task.state
     return Update(task.uid, task.target_state, info)
+
+
+def _client_has_work(task: AgentTask) -> bool:
+    """Whether the client has to stage output of the task; if not, nobody needs to ask it for the last word."""
+    directives = dict.get(task.description, 'output_staging')   # most have none
+    return any(acts_on_client(directive['action']) for directive in directives) if directives else False

@@ -1,21 +1,26 @@
 """The link between an agent and the RAPTOR masters that run as its tasks: names, messages, and where both sides meet.
 
-The agent listens (ROUTER), masters connect (DEALER); a message is one frame, a msgpack list `[operation,
-arguments...]`. The agent writes to `link_file()` in the pilot's sandbox how to connect, before it starts the first
-master; a master leaves the same for its workers in `master_file()`. Such a file holds an `Access`, only its owner can
-read it, and who has written it removes it at the end.
+The agent listens (ROUTER), masters connect (DEALER). A message is a frame with its number (`rp_api.mesh.lasting`) and
+one with a msgpack list `[operation, arguments...]`; `hello`, `got` and `again` have no number. The agent writes to
+`link_file()` in the pilot's sandbox how to connect, before it starts the first master; a master leaves the same for its
+workers in `master_file()`. Such a file holds an `Access`, only its owner can read it, and who has written it removes it
+at the end.
 
 From a master:
 
     hello uid pid access          the master of that uid is up; `access` (a dict) is how the application connects to it
     credit n                      it takes n more tasks than it has asked for so far; none come unasked
     states state uids             tasks have reached a state (AGENT_EXECUTING)
-    results [[uid, result]...]    tasks are done; see `RESULT` for what a result says, all of it may be absent
+    results [[uid, result]...]    tasks are done; see `RESULT` for what a result says, all of it may be absent; that of
+                                  one that is DONE may be packed, and is passed on to the application as it is
     submit [description...]       run these, each with its `uid`: workers, and executables; a task that the master has
                                   in hand comes back under its own uid, to be run as it is described now
     cancel uids                   end tasks that were submitted; each still gets its final state
     rpc_result id ok value        the answer to an rpc: its value, or, if not `ok`, a sentence
     bye                           it ends, and takes nothing more
+    got number                    all messages of the agent up to this one have come (so does the agent say of its own)
+    again number                  the connection was lost, and this is the last message that has come; the agent sends
+                                  all after it again, and says the same
 
 From the agent:
 
@@ -69,6 +74,9 @@ RPC = 'raptor.rpc'
 
 RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'target_state')
 """What a result may say; a target state that is not said is DONE if the exit code is 0 or absent, else FAILED."""
+
+SHOWN = 1024
+"""Characters of each output that an application gets to see."""
 
 _LARGEST_FILE = 4096
 
@@ -194,7 +202,11 @@ def _are_texts(value: Any) -> bool:
 
 def _are_results(value: Any) -> bool:
     return type(value) is list and all(
-        type(row) is list and len(row) == 2 and type(row[0]) is str and type(row[1]) is dict for row in value)
+        type(row) is list and len(row) == 2 and type(row[0]) is str and type(row[1]) in _PLAIN_OR_PACKED
+        for row in value)
+
+
+_PLAIN_OR_PACKED = (dict, bytes)
 
 
 def _have_uids(value: Any) -> bool:
@@ -211,8 +223,9 @@ _text = _is(str)
 _FROM_MASTER: dict[str, tuple[Check, ...]] = {
     'hello': (_text, _is_number, _is(dict)), 'credit': (_is_number,), 'states': (_text, _are_texts),
     'results': (_are_results,), 'submit': (_have_uids,), 'cancel': (_are_texts,),
-    'rpc_result': (_is_number, _is(bool), lambda value: True), 'bye': ()}
+    'rpc_result': (_is_number, _is(bool), lambda value: True), 'bye': (), 'got': (_is_number,), 'again': (_is_number,)}
 
 _FROM_AGENT: dict[str, tuple[Check, ...]] = {
     'welcome': (_is(dict),), 'tasks': (_are_tasks,), 'cancel': (_are_texts,),
-    'task_state': (_text, _text, _is(dict, type(None))), 'rpc': (_is_number, _text, _is(list), _is(dict)), 'stop': ()}
+    'task_state': (_text, _text, _is(dict, type(None))), 'rpc': (_is_number, _text, _is(list), _is(dict)), 'stop': (),
+    'got': (_is_number,), 'again': (_is_number,)}

@@ -66,6 +66,11 @@ class Pilot:
         return self._pmgr.session
 
     @property
+    def described(self) -> PilotDescription:
+        """The pilot's description itself, for the parts of the client."""
+        return self._description
+
+    @property
     def description(self) -> dict[str, Any]:
         """A copy of the pilot's description, as plain data."""
         return self._description.as_dict()

@@ -18,9 +18,10 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_client.callbacks import Registry
-from rp_client.launcher.base import End
+from rp_client.launcher.base import Context, End, Launcher, Reports
 from rp_client.launcher.component import Launch, PilotLaunching
-from rp_client.launcher.local import LocalLauncher
+from rp_client.launcher.launchers import Launchers, launcher_class
+from rp_client.launcher.network import own_address
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
 from rp_client.pilot import Pilot
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rp_client.session import Session
 
 _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
-          'app_comm': 'application channels', 'backup_nodes': 'backup nodes', 'reconfig_src': 'reconfiguration'}
+          'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
 """Attributes that this version does not act upon, and what they ask for: refused instead of ignored."""
 
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
@@ -65,10 +66,11 @@ class PilotManager:
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
         self._board = self._tracker.board
         self._closed = self._ended = False
-        self._restored: list[tuple[Pilot, KnownPilot]] = []
+        self._restored: list[tuple[Pilot, KnownPilot, dict[str, Any]]] = []
         self._tracer = session.tracer(self.uid)
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
-        self._launcher = LocalLauncher(self._engine.loop, belongs, self._agent_ended)
+        self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
+            self._launched, self._refused, self._told, self._agent_ended)))
         self._launching = self._make_launching()
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
@@ -169,7 +171,7 @@ class PilotManager:
         live = [pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL]
         if live and not self._engine.broken:
             self.cancel_pilots([pilot.uid for pilot in live])
-        self._launcher.close(0.0 if self._engine.broken else 3.0)
+        self._launchers.close(0.0 if self._engine.broken else 3.0)
         self._launching.close()
         self._tracer.close()
 
@@ -178,7 +180,7 @@ class PilotManager:
         if not self._ended:
             self._closed = self._ended = True
             if not self._engine.broken:
-                self._engine.run(self._launcher.leave)
+                self._engine.run(self._launchers.leave)
             self._launching.close()
             self._tracer.close()
             self._board.broke(CoordinationError('it was closed, and its pilots go on'))
@@ -200,33 +202,36 @@ class PilotManager:
         """Keep what callbacks have to be told until there are any."""
         self._tracker.keep()
 
-    def restore(self, known: KnownPilot) -> Pilot:
-        """Make a pilot again as the coordinator knows it."""
+    def restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
+        """Make a pilot again as the coordinator knows it; `job` is what was noted when it was launched, if it was."""
+        job = dict(job or {})
         pilot = Pilot(self, known.uid, PilotDescription(known.record['description']),
-                      PilotSandboxes(**known.record['sandboxes']))
+                      PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
         pilot.restore(known.state, known.info)
         self._pilots[pilot.uid] = pilot
-        self._restored.append((pilot, known))
+        self._restored.append((pilot, known, job))
         if known.new:
             self._tracker.news(pilot)
         return pilot
 
     def resume(self) -> None:
-        """Watch the agents of this host, launch those that never were, and see to those that have ended."""
+        """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended."""
         restored, self._restored = self._restored, []
-        for pilot, known in restored:
-            agent = (known.info or {}).get('agent') or known.record
-            if pilot.state not in states.FINAL and agent['host'] == host_id():
-                self._find_agent(pilot, known.record)
+        for pilot, known, job in restored:
+            if pilot.state not in states.FINAL:
+                launcher = self._launchers.assign(pilot.uid, ResourceConfig(known.record['platform']))
+                agent = (known.info or {}).get('agent') or known.record
+                if not launcher.near or agent['host'] == host_id():
+                    self._find_agent(pilot, launcher, known.record, job.get('handle', {}))
 
-    def _find_agent(self, pilot: Pilot, record: dict[str, Any]) -> None:
-        launched = states.PILOT.value(pilot.state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
-        if self._launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox)):
+    def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], handle: dict[str, Any]) -> None:
+        launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)
+        if launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), handle):
             if not launched:
                 self._advance([pilot], states.PMGR_ACTIVE_PENDING)
         elif not launched:
             self._launching.put([Launch(pilot, ResourceConfig(record['platform']), record['settings'])])
-        else:
+        elif launcher.near:
             self._agent_ended(End(pilot.uid, f'the agent of {pilot.uid} ended while no application was attached',
                                   '', ''))
 
@@ -248,12 +253,12 @@ class PilotManager:
         missing = [name for name in platform.mandatory_args or [] if not copy.get(name)]
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
-        if platform.resource_manager != 'FORK':
-            raise ValueError(f'{copy.resource} is run by {platform.resource_manager}, and only FORK (the local '
-                             'machine) is supported: use local.localhost')
         uid = copy.uid or self._session.new_uid('pilot')
         copy.uid = uid
-        sandboxes = pilot_sandboxes(self._session.client_sandbox, self._session.uid, uid, copy, platform)
+        launcher = launcher_class(platform)
+        launcher.check(platform, copy)
+        sandboxes = pilot_sandboxes(self._session.client_sandbox, self._session.uid, uid, copy, platform,
+                                    here=launcher.sees_sandboxes(platform))
         return copy, platform, agent_settings(platform, copy), sandboxes
 
     def _register(self, prepared: list[_Prepared]) -> list[Launch]:
@@ -279,8 +284,8 @@ class PilotManager:
 
     def _make_launching(self) -> PilotLaunching:
         index = self.uid.rpartition('.')[2]
-        launching = PilotLaunching(index, self._session.tracer(f'pmgr_launching.{index}'), self._launcher,
-                                   self._session.agent_config(), self._engine.helpers.run, self._fail)
+        launching = PilotLaunching(index, self._session.tracer(f'pmgr_launching.{index}'), self._launchers,
+                                   self._session.agent_config, self._engine.helpers.run, self._reach, self._fail)
         launching.advanced = lambda pilots, state: self._advance(pilots, state)
         return launching
 
@@ -303,6 +308,33 @@ class PilotManager:
         if live:
             self._launching.put(live)
 
+    def _reach(self, platform: ResourceConfig, done: Callable[[str], object]) -> None:
+        """Have the session listen to agents on other hosts, at an address of this one."""
+        coordinator = self._engine.coordinator
+        if coordinator.reachable:
+            done('')
+        else:
+            self._engine.helpers.run(lambda: own_address(platform),
+                                     lambda address: coordinator.listen(f'tcp://{address}:*', done))
+
+    def _launched(self, uid: str, handle: Mapping[str, Any]) -> None:
+        pilot = self._launching.launched(uid)
+        if pilot is not None and handle:   # another process can go on with it
+            self._engine.connection.note(f'job.{uid}', {
+                'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
+
+    def _refused(self, uid: str, reason: str) -> None:
+        self._launching.refused(uid, reason)
+
+    def _told(self, uid: str, words: str) -> None:
+        pilot = self._pilots[uid]
+        if pilot.log[-1:] != [words]:   # a platform that cannot be reached says so again and again
+            self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
+
+    @staticmethod
+    def _before(pilot: Pilot, state: str) -> bool:
+        return states.PILOT.value(pilot.state) < states.PILOT.value(state)
+
     def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
         """A step that the client itself takes."""
         changes = self._tracker.apply([Change(pilot, state, info) for pilot in pilots])
@@ -315,6 +347,8 @@ class PilotManager:
                 self._tracer.record('advance', pilot.uid, state)
             if state in states.FINAL:
                 self._session.pilot_ended(pilot)
+            if state == states.FAILED:   # an agent that nobody hears of may still have its resources
+                self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 
     def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
         last = end.stderr or end.stdout if end else ''
@@ -332,18 +366,24 @@ class PilotManager:
         if pilot.state in states.FINAL:
             return
         if end.reason is None:
-            self._launcher.clear(pilot.uid)
+            launcher = self._launchers.of(pilot.uid)
+            if launcher is not None:
+                launcher.clear(pilot.uid)
             sentence = f'the agent of {pilot.uid} ended without a word'
             self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
         else:
-            self._fail(pilot, end.reason, f'{pilot.pilot_sandbox}/agent_0.err', end)
+            self._fail(pilot, end.reason, end.file or f'{pilot.pilot_sandbox}/agent_0.err', end)
 
     def _cancel(self, pilots: list[Pilot]) -> None:
         for pilot in pilots:
             if pilot.state in states.FINAL:
                 continue
-            if states.PILOT.value(pilot.state) < states.PILOT.value(states.PMGR_ACTIVE_PENDING):
+            launcher = self._launchers.of(pilot.uid)
+            ends = launcher is not None and self._before(pilot, states.PMGR_ACTIVE) and launcher.cancel(pilot.uid)
+            if self._before(pilot, states.PMGR_ACTIVE_PENDING):
                 self._advance([pilot], states.CANCELED, {'reason': 'cancelled before it was launched'})
+            elif ends:
+                self._advance([pilot], states.CANCELED, {'reason': 'cancelled before its agent was active'})
             else:
                 self._engine.connection.command(pilot.uid, {'cmd': 'cancel_pilot', 'reason': 'cancelled'})
 
@@ -351,4 +391,9 @@ class PilotManager:
         for pilot in pilots:
             if pilot.state not in states.FINAL:
                 self._advance([pilot], states.CANCELED, {'reason': 'killed'})
-            self._launcher.kill(pilot.uid)
+            self._kill_agent(pilot)
+
+    def _kill_agent(self, pilot: Pilot) -> None:
+        launcher = self._launchers.of(pilot.uid)
+        if launcher is not None:
+            launcher.kill(pilot.uid)

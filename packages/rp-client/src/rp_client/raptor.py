@@ -54,15 +54,16 @@ class RaptorMaster(Task):
     def _start(self) -> None:
         self._access = None
 
-    def _learn(self, info: dict[str, Any]) -> None:
+    def _learn(self, info: Mapping[str, Any]) -> None:
         self._access = info.get('raptor', self._access)
         super()._learn(info)
 
     def _mine(self, tds: Descriptions) -> list[TaskDescription]:
         """Copies of the descriptions, for this master."""
-        copies = [TaskDescription(description) for description in listed(tds)]
+        copies = [description.copy() if type(description) is TaskDescription else TaskDescription(description)
+                  for description in listed(tds)]
         for copy in copies:
-            copy.raptor_id = self._uid
+            copy['raptor_id'] = self._uid
         return copies
 
 

@@ -8,7 +8,7 @@ that is registered.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
@@ -39,6 +39,7 @@ class Restoration:
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
         self._pilots: dict[str, Pilot] = {}
+        self._jobs: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()
 
     def start(self, done: Future[None]) -> None:
@@ -60,6 +61,7 @@ class Restoration:
     def _make_managers(self, page: Page) -> None:
         notes = {uid: note for uid, note in sorted(page.notes.items()) if note is not None}
         session = self._session
+        self._jobs = {key.removeprefix('job.'): note for key, note in notes.items() if key.startswith('job.')}
         self._pmgrs = {uid: PilotManager(session, _uid=uid) for uid in notes if uid.startswith('pmgr.')}
         self._tmgrs = {uid: TaskManager(session, scheduler=notes[uid]['scheduler'], _uid=uid)
                        for uid in notes if uid.startswith('tmgr.')}
@@ -76,7 +78,7 @@ class Restoration:
     def _take_pilot(self, known: KnownPilot) -> None:
         pmgr = self._pmgrs.get(known.record['pmgr'])
         if pmgr is not None:
-            self._pilots[known.uid] = pmgr.restore(known)
+            self._pilots[known.uid] = pmgr.restore(known, self._jobs.get(known.uid))
 
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)

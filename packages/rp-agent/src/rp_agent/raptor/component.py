@@ -89,7 +89,7 @@ class Raptor(Component):
     def _can_start(self, task: AgentTask) -> bool:
         """Whether there is a program for a master or worker; else its task has failed."""
         try:
-            start.find_program(task.description)
+            start.find_program(task.description, self._outside.environment)
         except ValueError as error:
             task.fail(str(error), f'{task.uid} cannot be started: {error}')
             self._outside.leave([task])
@@ -190,7 +190,7 @@ class Raptor(Component):
             running = self._submissions.running
             self.advance([master.held[uid] for uid in uids if uid in master.held and uid not in running], state)
 
-    def _on_results(self, master: Master, rows: list[tuple[str, dict[str, Any]]]) -> None:
+    def _on_results(self, master: Master, rows: list[tuple[str, dict[str, Any] | bytes]]) -> None:
         master.last_result = time.monotonic()
         tasks = []
         for uid, result in rows:
@@ -291,6 +291,7 @@ class Raptor(Component):
         master.ended = how
         _log.info('%s has ended: %s', master.uid, how)
         self._addresses.pop(master.address, None)
+        self._outside.forget(master.address)
         lost = self._take_back(master)
         again, failed = [], []
         for task in lost:

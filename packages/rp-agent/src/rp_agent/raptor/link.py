@@ -15,6 +15,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.mesh.connection import Listener, arrivals
 from rp_api.mesh.keys import DOMAIN, Gate, Tally, generate
+from rp_api.mesh.lasting import Lasting
 from rp_api.mesh.loop import Loop
 from rp_api.raptor_link import Access
 
@@ -28,6 +29,7 @@ class Link:
 
     def __init__(self, loop: Loop, pilot_sandbox: str, address: str | None, receive: Receive) -> None:
         self._receive = receive
+        self._masters: dict[bytes, Lasting] = {}
         self._malformed = Tally('dropped what a RAPTOR master has sent')
         self._context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self._context, loop)
@@ -40,12 +42,18 @@ class Link:
                visitor.secret.decode()).save(self._file)
 
     def send(self, master: bytes, *message: Any) -> None:
-        """Send a message; one to a master that is gone is dropped. ValueError if it is too large."""
+        """Send a message to a master that has said hello; it arrives also if the connection breaks meanwhile.
+
+        ValueError if it is too large.
+        """
         data = codec.pack(message)
-        try:
-            self._listener.socket.send_multipart([master, data], zmq.NOBLOCK)
-        except zmq.ZMQError as error:   # what follows from its end is up to those who watch its process
-            _log.debug('cannot send %s: %s', message[0], error)
+        known = self._masters.get(master)
+        if known is not None:
+            self._send(master, known.say(data))
+
+    def forget(self, master: bytes) -> None:
+        """A master is gone: keep nothing for it."""
+        self._masters.pop(master, None)
 
     def refuse(self, why: object) -> None:
         """Note that a message was dropped."""
@@ -60,12 +68,35 @@ class Link:
         self._context.term()
 
     def _arrived(self) -> None:
-        for frames in arrivals(self._listener.socket):
+        for sender, *frames in arrivals(self._listener.socket):
             try:
-                if len(frames) != 2:
-                    raise CoordinationError(f'a message of {len(frames)} frames')
-                operation, arguments = raptor_link.from_master(frames[1])
+                self._take(sender, frames)
             except CoordinationError as error:
                 self.refuse(error)
-            else:
-                self._receive(frames[0], operation, arguments)
+
+    def _take(self, sender: bytes, frames: list[bytes]) -> None:
+        known = self._masters.get(sender)
+        data = (known or Lasting()).hear(frames)
+        if data is None:
+            return
+        operation, arguments = raptor_link.from_master(data)
+        if known is None:
+            known = Lasting()
+            if operation == 'hello':
+                self._masters[sender] = known
+        if operation == 'got':
+            known.has_come(*arguments)
+        elif operation == 'again':
+            self._send(sender, [codec.pack(['again', known.heard])])
+            for again in known.again(*arguments):
+                self._send(sender, again)
+        else:
+            self._receive(sender, operation, arguments)
+        if number := known.to_tell():
+            self._send(sender, [codec.pack(['got', number])])
+
+    def _send(self, master: bytes, frames: list[bytes]) -> None:
+        try:
+            self._listener.socket.send_multipart([master, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as error:   # it comes back, or those who watch its process see that it has ended
+            _log.debug('cannot send to %r: %s', master, error)

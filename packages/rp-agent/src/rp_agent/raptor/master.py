@@ -9,6 +9,8 @@ from rp_api import states
 
 Queue = OrderedDict[str, AgentTask]
 
+_LARGE = ('function', 'code')
+
 STALLED = 5.0
 """Seconds without any result after which a master does not count as working on what it has."""
 
@@ -73,7 +75,7 @@ def take(queue: Queue, most: int, most_bytes: int) -> list[AgentTask]:
     size = 0
     while queue and len(taken) < most and size < most_bytes:
         _, task = queue.popitem(last=False)
-        description = task.description
-        size += len(description['function']) + len(description['code'])
+        own = task.description.items()   # what it sets; most of it is small
+        size += sum(len(value) for name, value in own if name in _LARGE)
         taken.append(task)
     return taken

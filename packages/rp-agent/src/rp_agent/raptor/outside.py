@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rp_agent.task import AgentTask
@@ -11,8 +11,14 @@ from rp_agent.task import AgentTask
 class Outside(Protocol):
     """The link to masters, and the pipeline."""
 
+    environment: Mapping[str, str]
+    """Variables of the agent's own environment that those of tasks do not have, or have with other values."""
+
     def send(self, master: bytes, *message: Any) -> None:
         """Send a message to a master; ValueError if it is too large."""
+
+    def forget(self, master: bytes) -> None:
+        """A master is gone, and nothing will be sent to it any more."""
 
     def refuse(self, why: object) -> None:
         """Note that a message was dropped."""

@@ -13,8 +13,12 @@ from rp_api.raptor_link import target_state
 _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 
-def apply(task: AgentTask, result: Mapping[str, Any]) -> None:
+def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
     """Fill in a task what a master tells about its end."""
+    if isinstance(result, bytes):
+        task.packed, task.exit_code, task.target_state = result, 0, states.DONE
+        task.extra[OUTPUTS_KNOWN] = True
+        return
     exit_code = result.get('exit_code')
     task.exit_code = exit_code if type(exit_code) is int else None
     task.stdout = _output(result.get('stdout'))

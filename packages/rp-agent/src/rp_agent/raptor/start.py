@@ -23,14 +23,16 @@ SUBMITTED = (c.TASK_EXECUTABLE, c.RAPTOR_WORKER)
 """The modes of tasks that a master has the agent run."""
 
 
-def find_program(description: Description) -> None:
+def find_program(description: Description, environment: Mapping[str, str]) -> None:
     """Make the description of a master or worker one that can be started: its program is on the PATH, or here.
 
     Raises DescriptionError with the sentence that helps if there is none. Tasks with commands to run before are left
-    alone, as those may change the PATH.
+    alone, as those may change the PATH. `environment` is what the agent's own environment adds to that of tasks.
     """
-    if description['named_env'] == NAMED_ENV:   # where the agent itself runs, and so do its tasks
+    if description['named_env'] == NAMED_ENV:   # where the agent itself runs
         description['named_env'] = ''
+        if environment:
+            description['environment'] = {**environment, **description['environment']}
     role = _PROGRAMS.get(description['executable'])
     if role is None or description['pre_exec'] or description['pre_launch']:
         return

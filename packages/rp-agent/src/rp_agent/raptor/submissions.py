@@ -121,7 +121,7 @@ class Submissions:
             self._outside.send(master.address, 'task_state', uid, state, result)
 
 
-def with_told(task: AgentTask, result: dict[str, Any]) -> dict[str, Any]:
+def with_told(task: AgentTask, result: dict[str, Any] | bytes) -> dict[str, Any] | bytes:
     """The result that a master gives, with what the agent has told it about a task that was executed."""
     told: dict[str, Any] = task.extra.pop(_TOLD, {})
-    return {**told, **result}
+    return {**told, **result} if isinstance(result, dict) else result

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent import sandbox
+from rp_agent.bootstrap.environment import additions
 from rp_agent.build import make_tracer
 from rp_agent.raptor import remains
 from rp_agent.raptor.component import Raptor
@@ -35,6 +37,7 @@ class Surroundings:
     def __init__(self, config: Mapping[str, Any], loop: Loop, nodes: int, pipes: Pipes) -> None:
         self._config = config
         self._knows = pipes.knows
+        self.environment: Mapping[str, str] = additions(config.get('environment'), os.environ)
         self.call_later = loop.call_later
         self.enter = pipes.enter
         self.stage_output = pipes.stage_output
@@ -46,6 +49,7 @@ class Surroundings:
         address = listen_address(nodes) if nodes > 1 else address_beside(config['registry_address'])
         self._link = Link(loop, config['pilot_sandbox'], address, self.raptor.receive)
         self.send = self._link.send
+        self.forget = self._link.forget
         self.refuse = self._link.refuse
 
     def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:

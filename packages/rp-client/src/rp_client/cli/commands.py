@@ -17,7 +17,9 @@ GROUP = 'rp.commands'
 
 Run = Callable[[list[str]], int]
 
-_OWN = {'hub': 'rp_client.cli.hub:hub', 'session': 'rp_client.cli.session:session'}
+_OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'hub': 'rp_client.cli.hub:hub',
+        'platforms': 'rp_client.cli.platforms:platforms',
+        'session': 'rp_client.cli.session:session'}
 
 
 class Command(NamedTuple):

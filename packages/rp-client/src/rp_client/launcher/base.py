@@ -1,11 +1,15 @@
-"""What a launcher is: it brings an agent to its resources and tells how it ended."""
+"""What a launcher is: it brings agents to their resources and tells how they ended."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.mesh.loop import Loop
+from rp_api.platforms.definition import ResourceConfig
 
 
 class Start(NamedTuple):
@@ -15,6 +19,8 @@ class Start(NamedTuple):
     sandbox: Path
     config: Mapping[str, Any]
     """The agent's configuration; holds the keys of the session, so it is for the agent's eyes only."""
+    platform: ResourceConfig
+    description: PilotDescription
 
 
 class End(NamedTuple):
@@ -26,25 +32,79 @@ class End(NamedTuple):
     stdout: str
     """The last lines that the agent wrote."""
     stderr: str
+    file: str = ''
+    """The file that says more, if it is not the agent's own log."""
+
+
+class Reports(NamedTuple):
+    """Who is told what becomes of pilots; all are called in the event loop, with the uid of a pilot first."""
+
+    launched: Callable[[str, Mapping[str, Any]], object]
+    """Its agent, or its job, is started. The second argument is what `adopt` needs, plain data."""
+    refused: Callable[[str, str], object]
+    """It cannot be launched, for the reason that is the second argument."""
+    told: Callable[[str, str], object]
+    """There is something to say about it while it waits."""
+    ended: Callable[[End], object]
+
+
+class Context(NamedTuple):
+    """What a launcher works with: the session's event loop and directory, and whom to tell.
+
+    `belongs` are variables that all processes of the session's tasks, and of no others, have in their environment.
+    """
+
+    loop: Loop
+    directory: Path
+    belongs: Mapping[str, str]
+    reports: Reports
 
 
 class Launcher(ABC):
-    """Starts agents; all methods are called in the thread of the engine, and `on_end` is called there."""
+    """Starts agents. Made when it is first needed; all methods are called in the thread of the event loop.
 
-    def __init__(self, on_end: Callable[[End], None]) -> None:
-        self.on_end = on_end
+    `near` tells that its agents run on this host: they reach the session without a network, their sandboxes are here.
+    """
+
+    near: ClassVar[bool] = False
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    @staticmethod
+    @abstractmethod
+    def takes(url: str) -> bool:
+        """Whether this launcher is for platforms whose `job_manager_endpoint` is this URL."""
+
+    @classmethod
+    def check(cls, platform: ResourceConfig, description: PilotDescription) -> None:
+        """Raise a `PilotError` if a pilot can never be launched; called where it is submitted, in any thread."""
+        return   # most platforms take everything
+
+    @classmethod
+    def sees_sandboxes(cls, platform: ResourceConfig) -> bool:
+        """Whether sandboxes on the platform can be seen from here, as the same paths."""
+        return cls.near
+
+    def locate(self, platform: ResourceConfig, path: str, done: Callable[[str, str], object]) -> None:
+        """Call `done(path, error)` with a path of the platform whose variables are filled in there, or an error."""
+        done(path, '')
 
     @abstractmethod
-    def launch(self, start: Start) -> None:
-        """Start the agent of a pilot; `PlatformError` or `OSError` if that cannot be done."""
+    def launch(self, starts: Sequence[Start]) -> None:
+        """Start the agents of pilots; each is reported as launched or refused, at once or later."""
 
     @abstractmethod
-    def adopt(self, uid: str, sandbox: Path) -> bool:
+    def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
         """Watch the agent of a pilot that another process has started; False if it does not run (any more)."""
 
     @abstractmethod
     def clear(self, uid: str) -> None:
         """End what the tasks of a pilot have left running, after the end of its agent."""
+
+    def cancel(self, uid: str) -> bool:
+        """End a pilot whose agent is not active yet; False if that is for the agent to do, when it is there."""
+        return False
 
     @abstractmethod
     def kill(self, uid: str) -> None:
@@ -54,7 +114,7 @@ class Launcher(ABC):
     def close(self, patience: float) -> None:
         """Wait at most `patience` seconds for all agents to end, and kill those that have not.
 
-        May be called after the event loop has ended.
+        Called in another thread; may be called after the event loop has ended.
         """
 
     @abstractmethod

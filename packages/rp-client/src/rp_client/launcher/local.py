@@ -12,15 +12,17 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from rp_api import parts
+from rp_api.errors import PilotError
 from rp_api.host import pidfd_open, python_program
-from rp_api.mesh.loop import Loop
 from rp_api.processes import leave, reap_left, sweep
-from rp_client.launcher.base import End, Launcher, Start
+from rp_client.launcher.base import Context, End, Launcher, Start
 
 _CONFIG = 'agent_0.cfg'
 
@@ -63,19 +65,33 @@ class _Agent:
 
 
 class LocalLauncher(Launcher):
-    """Starts `rp-agent` with the interpreter of the application.
+    """Starts `rp-agent` with the interpreter of the application."""
 
-    `belongs` are variables that all processes of the session's tasks, and of no others, have in their environment.
-    """
+    near = True
 
-    def __init__(self, loop: Loop, belongs: Mapping[str, str], on_end: Callable[[End], None]) -> None:
-        super().__init__(on_end)
-        self._loop = loop
-        self._belongs = belongs
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._loop = context.loop
         self._agents: dict[str, _Agent] = {}
         self._buried = threading.Condition()
 
-    def launch(self, start: Start) -> None:
+    @staticmethod
+    def takes(url: str) -> bool:
+        if not url:
+            return True
+        found = urlsplit(url)
+        return found.scheme in ('fork', 'local') and found.hostname in (None, 'localhost', '127.0.0.1')
+
+    def launch(self, starts: Sequence[Start]) -> None:
+        for start in starts:
+            try:
+                self._launch(start)
+            except (OSError, PilotError) as error:
+                self.context.reports.refused(start.uid, str(error))
+            else:
+                self.context.reports.launched(start.uid, {})
+
+    def _launch(self, start: Start) -> None:
         parts.require('rp-agent')
         config = start.sandbox / _CONFIG
         _write_private(config, json.dumps(start.config, indent=1))
@@ -92,7 +108,7 @@ class LocalLauncher(Launcher):
         assert pidfd is not None   # it is our child, and we have not waited for it
         self._watch(_Agent(start.uid, start.sandbox, process, pidfd))
 
-    def adopt(self, uid: str, sandbox: Path) -> bool:
+    def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
         pidfd = _find(sandbox / _CONFIG)
         if pidfd is not None:
             self._watch(_Agent(uid, sandbox, None, pidfd))
@@ -103,7 +119,7 @@ class LocalLauncher(Launcher):
         self._loop.add_fd(agent.pidfd, lambda: self._ended(agent.uid))
 
     def clear(self, uid: str) -> None:
-        sweep({**self._belongs, 'RP_PILOT_ID': uid}, signal.SIGKILL)
+        sweep({**self.context.belongs, 'RP_PILOT_ID': uid}, signal.SIGKILL)
 
     def kill(self, uid: str) -> None:
         agent = self._agents.get(uid)
@@ -133,7 +149,7 @@ class LocalLauncher(Launcher):
             return
         self._loop.remove_fd(agent.pidfd)
         code = self._bury(agent)
-        self.on_end(End(uid, _reason(uid, code), _tail(agent.sandbox / 'agent_0.out'),
+        self.context.reports.ended(End(uid, _reason(uid, code), _tail(agent.sandbox / 'agent_0.out'),
                         _tail(agent.sandbox / 'agent_0.err')))
 
     def _bury(self, agent: _Agent) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rp_api.description.pilot import PilotDescription
@@ -13,12 +13,22 @@ from rp_api.platforms.load import fill
 
 @dataclass(frozen=True, slots=True)
 class PilotSandboxes:
-    """The directories of one pilot, as absolute paths on the platform (`client` on the client)."""
+    """The directories of one pilot, as absolute paths on the platform (`client` on the client).
+
+    `here` tells whether the client can see those of the platform.
+    """
 
     client: str
     resource: str
     session: str
     pilot: str
+    here: bool = True
+
+    def moved(self, resource: str) -> PilotSandboxes:
+        """The same ones below another directory of all sessions."""
+        session, pilot = (os.path.relpath(path, self.resource) for path in (self.session, self.pilot))
+        return replace(self, resource=resource, session=os.path.join(resource, session),
+                       pilot=os.path.join(resource, pilot))
 
     def task(self, uid: str, sandbox: str) -> str:
         """The directory of a task: its uid below the pilot's, or what its description asks for."""
@@ -26,13 +36,21 @@ class PilotSandboxes:
 
 
 def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDescription,
-                    platform: ResourceConfig) -> PilotSandboxes:
-    """The directories of a pilot: `<work directory>/radical.pilot.sandbox/<session>/<pilot>`."""
+                    platform: ResourceConfig, *, here: bool = True) -> PilotSandboxes:
+    """The directories of a pilot: `<work directory>/radical.pilot.sandbox/<session>/<pilot>`.
+
+    Variables in the description's `sandbox` are those of the client. So are those in the platform's definition where
+    its files can be seen from `here`; elsewhere they are left in the paths, to be filled in there.
+    """
     base = description.sandbox or platform.default_remote_workdir or '$PWD'
-    workdir = os.path.expandvars(fill(base, description))
+    workdir = fill(base, description)
+    if not here and not description.sandbox:
+        resource = Path(workdir) / 'radical.pilot.sandbox'
+        return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here)
+    workdir = os.path.expandvars(workdir)
     if '$' in workdir:
         raise ValueError(f'sandbox {base!r} of {pilot} uses an environment variable that is not set: {workdir!r}')
     if not os.path.isabs(workdir):
         raise ValueError(f'sandbox {base!r} of {pilot} is not an absolute path')
     resource = Path(workdir) / 'radical.pilot.sandbox'
-    return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot))
+    return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here)

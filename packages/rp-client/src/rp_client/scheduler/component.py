@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from rp_api import states
-from rp_api.constants import TMGR_SCHEDULING_COMPONENT
+from rp_api.constants import RAPTOR_MASTER, TMGR_SCHEDULING_COMPONENT
 from rp_client.component import ClientComponent
 from rp_client.pilot import Pilot
 from rp_client.scheduler.base import Binding, Request, TaskScheduler
@@ -32,13 +32,13 @@ class TaskScheduling(ClientComponent):
         self.advance(tasks, states.TMGR_SCHEDULING)
         wanted, theirs = [], []
         for task in tasks:
-            sparse = task.sparse()
-            pilot, raptor_id = sparse.get('pilot', ''), sparse.get('raptor_id')
-            self._followers.know(task)
-            if raptor_id and not pilot:
-                theirs.append((task, raptor_id))
+            common = task.common
+            if common.mode == RAPTOR_MASTER:
+                self._followers.know(task)
+            if common.raptor_id and not common.pilot:
+                theirs.append((task, common.raptor_id))
             else:
-                wanted.append(Request(task.uid, pilot))
+                wanted.append(Request(task.uid, common.pilot))
         self._bound(self._scheduler.submit(wanted))
         if theirs:
             self._follow(theirs)

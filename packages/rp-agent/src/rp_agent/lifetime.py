@@ -1,0 +1,51 @@
+"""How long a pilot has: its runtime begins with its job, which is older than its agent."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rp_agent.resource_manager.find import FORK, HERE
+from rp_api import states
+from rp_api.processes import read_process
+
+MARGIN = 60.0
+"""Seconds before the end of a runtime in which a batch system that ends the job does so because its time is over."""
+
+
+class Lifetime:
+    """The runtime of a pilot, in seconds since its job began; the first process of a session began it."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._minutes: int = config['runtime']
+        self._batch = config['platform'].get('resource_manager', FORK) not in HERE
+        self._end: float = time.monotonic() + 60 * self._minutes - (_age(os.getsid(0)) if self._batch else 0.0)
+
+    @property
+    def left(self) -> float:
+        """Seconds until the pilot has to end; never less than one."""
+        return max(1.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> str:
+        """How a pilot ends whose time is over."""
+        return f'reached its runtime of {self._minutes} minutes'
+
+    def told_to_end(self) -> tuple[str, str]:
+        """The state of a pilot whose agent was told to end by a signal, and the reason."""
+        if not self._batch:
+            return states.CANCELED, 'was told to end by a signal'
+        if self.left <= MARGIN:
+            return states.DONE, self.over
+        return states.FAILED, 'was told to end by a signal: the batch system, or somebody else, has ended its job'
+
+
+def _age(pid: int) -> float:
+    """Seconds since a process was started; 0 if it has ended."""
+    process = read_process(pid)
+    if process is None:
+        return 0.0
+    now: float = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return now - process.started / os.sysconf('SC_CLK_TCK')

@@ -1,0 +1,182 @@
+"""Stage 1 of the bootstrap: environments, the script of stage 2, checks, and the agent as a child."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rp_agent.bootstrap import checks, environment, stage_2
+from rp_agent.bootstrap.child import FAILED, Child
+from rp_agent.bootstrap.failure import BootstrapError, report
+
+
+def test_environment_of_a_process() -> None:
+    with subprocess.Popen(['/bin/cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env={b'A': b'1=2\n3', b'B\xff': b'\xfe', b'EMPTY': b''}) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'x')
+        process.stdin.flush()
+        process.stdout.read(1)   # from now on it is what it was to become
+        found = environment.of_process(process.pid)
+    assert found == {'A': '1=2\n3', 'B\udcff': '\udcfe', 'EMPTY': ''}
+
+
+def test_without_virtualenv() -> None:
+    """As `deactivate` leaves it."""
+    plain = {'PATH': '/usr/bin:/bin', 'HOME': '/home/me'}
+    active = plain | {'VIRTUAL_ENV': '/ve', 'VIRTUAL_ENV_PROMPT': '(ve)', 'PATH': '/x:/ve/bin:/bin',
+                      '_OLD_VIRTUAL_PS1': '$'}
+    assert environment.without_virtualenv(plain) == plain
+    assert environment.without_virtualenv(active) == plain | {'PATH': '/x:/bin'}
+
+
+def test_what_the_agent_has_and_tasks_have_not() -> None:
+    own = {'PATH': '/ve/bin:/bin', 'HOME': '/me', 'RP_TUNNEL': 'x', 'PWD': '/x', 'PYTHONPATH': '/lib'}
+    assert environment.additions({'PATH': '/bin', 'HOME': '/me'}, own) == {'PATH': '/ve/bin:/bin', 'PYTHONPATH': '/lib'}
+    assert environment.additions(None, own) == {}
+
+
+def test_script(tmp_path: Path) -> None:
+    """Whoever starts through it has the environment, but stays what and where it is."""
+    sandbox = tmp_path / "it's here"
+    sandbox.mkdir()
+    environ = {'A': "it's $HOME\n`id`", 'B\udcff': 'x', 'C': '\udcfe', 'SLURM_PROCID': '0', 'SLURM_JOB_ID': '7',
+               'PWD': '/x', 'HOSTNAME': 'first', 'RP_PILOT_SANDBOX': '/x', 'PYTHONPATH': os.pathsep.join(sys.path)}
+    path = stage_2.write(str(sandbox), environ, ['FIRST="done"', 'export FIRST'])
+    assert os.stat(path).st_mode & 0o777 == 0o700
+    text = Path(path).read_bytes().decode(errors='surrogateescape')
+    text = text.replace('from rp_agent.cli import main; sys.exit(main())', 'print(sys.argv[1:], dict(os.environ))')
+    Path(path).write_bytes(text.encode(errors='surrogateescape'))
+    done = subprocess.run(['/bin/sh', path, 'agent_0'], capture_output=True, check=True, cwd='/',
+                          env={'SLURM_PROCID': '3', 'HOSTNAME': 'second', 'PATH': '/bin'})
+    said = done.stdout.decode(errors='surrogateescape')
+    assert said.startswith(f'{[f"{sandbox}/agent_0.cfg"]!r} ')
+    found = ast.literal_eval(said[said.index('{'):])
+    assert (found['A'], found['SLURM_JOB_ID'], found['FIRST']) == (environ['A'], '7', 'done')
+    assert (found['SLURM_PROCID'], found['HOSTNAME']) == ('3', 'second')
+    assert 'RP_PILOT_SANDBOX' not in found
+
+
+@pytest.mark.parametrize(('submitted', 'files', 'words'), [
+    (1e9 + 86400, 1e9, '24 hours behind that of the client'),
+    (0, 1e9 + 7 * 3600, '7 hours behind that of the file system'),
+    (0, 1e9 - 100 * 3600, '100 hours ahead of that of the file system')])
+def test_wrong_clock(submitted: float, files: float, words: str) -> None:
+    with pytest.raises(BootstrapError, match=f'the clock of {os.uname().nodename} is {words}') as error:
+        checks.clock(submitted, 1e9, files)
+    assert error.value.code == checks.CLOCK_ERROR
+
+
+def test_right_clock() -> None:
+    """A pilot may have waited for weeks."""
+    checks.clock(1e9 - 30 * 86400, 1e9, 1e9 - 3)
+
+
+@pytest.mark.parametrize('greeting', [b'\xff', b''])
+def test_hub(greeting: bytes, tmp_path: Path) -> None:
+    """Something listens; a hub greets whoever connects."""
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.sendall(greeting)
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        access = {'backend': 'hub', 'endpoint': f'tcp://127.0.0.1:{server.getsockname()[1]}'}
+        if greeting:
+            checks.hub_answers(access)
+        else:
+            with pytest.raises(BootstrapError, match='the connection was closed at once'):
+                checks.hub_answers(access)
+        thread.join()
+
+
+def test_hub_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that drops what comes, or a tunnel to such a host."""
+    monkeypatch.setattr(checks, 'PATIENCE', 0.05)
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        endpoint = f'tcp://127.0.0.1:{server.getsockname()[1]}'
+        with pytest.raises(BootstrapError, match=f'at {endpoint}: no answer within') as error:
+            checks.hub_answers({'backend': 'hub', 'endpoint': endpoint})
+    assert error.value.code == checks.NETWORK_ERROR
+
+
+@pytest.mark.parametrize('access', [{'backend': 'mongodb', 'endpoint': 'mongodb://nowhere'}, {'backend': 'pigeons'}])
+def test_other_backends_are_left_to_the_agent(access: dict[str, str]) -> None:
+    checks.hub_answers(access)
+
+
+def test_hub_on_this_host_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(BootstrapError, match='No such file or directory'):
+        checks.hub_answers({'backend': 'hub', 'endpoint': f'ipc://{tmp_path}/s'})
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(script: str) -> int:
+    """Run a child of stage 1, in a process of its own, whose signals and children are none of ours."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        with Child() as child:
+            child.start(['/bin/sh', '-c', script], 'agent_0')
+            return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_child_that_says_nothing(child: Path) -> None:
+    """It leaves no file."""
+    assert run('true') == 0
+    assert os.listdir(child) == []
+
+
+def test_child_with_output(child: Path) -> None:
+    """What it has written is there, also when somebody else still has its output."""
+    assert run('echo out; echo err >&2; sleep 0.3 & echo more') == 0
+    assert (child / 'agent_0.out').read_text() == 'out\nmore\n'
+    assert (child / 'agent_0.err').read_text() == 'err\n'
+
+
+def test_child_that_fails(child: Path) -> None:
+    with pytest.raises(BootstrapError, match=r'^agent_0 ended with exit code 3: no hub$') as error:
+        run('echo begun >&2; echo "rp-agent: no hub" >&2; exit 3')
+    assert (error.value.code, error.value.file) == (FAILED, f'{child}/agent_0.err')
+    assert error.value.tail == 'begun\nrp-agent: no hub'
+
+
+def test_child_that_is_killed(child: Path) -> None:
+    with pytest.raises(BootstrapError, match=r'^agent_0 was killed by signal 9 \(SIGKILL\)$') as error:
+        run('kill -9 $$')
+    assert error.value.file == f'{child}/agent_0.log'
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_child_is_told_to_end(child: Path, number: signal.Signals) -> None:
+    """It ends in its own way."""
+    script = f'trap "echo told; exit 0" TERM; kill -{number.value} $PPID; while :; do sleep 0.01; done'
+    assert run(script) == 0
+    assert (child / 'agent_0.out').read_text() == 'told\n'
+
+
+def test_report(child: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(1, BootstrapError(22, 'no way', '/x', 'a\nb'))
+    assert capsys.readouterr().err == 'stage 1: no way\n'
+    assert json.loads((child / 'bootstrap_0.failed').read_text()) == {
+        'stage': 1, 'exit_code': 22, 'sentence': 'no way', 'file': '/x', 'tail': 'a\nb'}
+    assert os.listdir(child) == ['bootstrap_0.failed']

@@ -1,0 +1,41 @@
+"""`rp bundle`: packs the agent and what it needs for machines that reach no package index."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+
+def bundle(arguments: list[str]) -> int:
+    """Pack the wheels of agent and RAPTOR for machines that reach no package index."""
+    from rp_client.bootstrap.bundles import bundle_directory, make_bundle
+
+    options = _parser().parse_args(arguments)
+    target = options.output or bundle_directory() / f'{options.platform}.tar'
+    wheels = make_bundle(target.absolute(), options.requirements, options.python or '', options.pip)
+    print('\n'.join(f'  {name}' for name in wheels))
+    print(f'{target}: {len(wheels)} wheels, {target.stat().st_size / 1e6:.1f} MB')
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='rp bundle', description=bundle.__doc__,
+        epilog="Pilots of a platform whose rp_version is 'local' bring the bundle along and install from it.")
+    parser.add_argument('requirements', nargs='*', metavar='REQUIREMENT',
+                        help='what to pack, as for pip: names, directories, wheels (default: rp-agent and rp-raptor)')
+    parser.add_argument('--platform', default='default', metavar='LABEL', help='for this platform only')
+    parser.add_argument('--python', metavar='X.Y', type=_version,
+                        help='the version of Python on the machine (default: the one here)')
+    parser.add_argument('--output', type=Path, metavar='FILE',
+                        help='where to put it, instead of to ~/.radical/pilot/bundles')
+    parser.add_argument('--pip', action='append', default=[], metavar='OPTION',
+                        help='an option to pass on to pip, such as --pip=--platform=manylinux2014_aarch64')
+    return parser
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r'3\.[0-9]+', text):
+        raise argparse.ArgumentTypeError(f'{text!r} is not of the form 3.<minor>')
+    return text

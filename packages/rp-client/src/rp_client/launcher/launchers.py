@@ -1,0 +1,100 @@
+"""The launchers of a session: found by the URL that a platform's jobs go to, made when they are first needed.
+
+An entry point of the group `radical.pilot.launchers` is a sub-class of `rp_client.launcher.base.Launcher`. This
+distribution has two: `local`, for agents on this host, and `saga`, for everything that radical.saga reaches.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.launcher.base import Context, Launcher
+from rp_client.launcher.local import LocalLauncher
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = 'radical.pilot.launchers'
+
+_OURS = ('local', 'saga')
+
+
+def launcher_class(platform: ResourceConfig) -> type[Launcher]:
+    """The class of the launcher for a platform; `PlatformError` if there is none, or it cannot be loaded.
+
+    Ours come first: finding those of others takes longer than most of an agent's start.
+    """
+    url = platform.job_manager_endpoint
+    if LocalLauncher.takes(url):
+        return LocalLauncher
+    for found in chain([_saga()], _loaded_others()):
+        if found.takes(url):
+            return found
+    raise PlatformError(f'job_manager_endpoint of {platform.label} is {url!r}, and no launcher is for that: local '
+                        'takes fork://localhost/; saga takes fork, ssh and gsissh with a host, and slurm, pbspro, '
+                        'torque, sge, lsf, loadl, cobalt and condor, each also with +ssh or +gsissh'
+                        + ''.join(f'; {point.name} takes other ones' for point in _others()))
+
+
+@cache
+def _others() -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points
+
+    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return tuple(point for point in found if point.name not in _OURS)
+
+
+def _saga() -> type[Launcher]:
+    kind: type[Launcher] = importlib.import_module('rp_client.launcher.saga.launcher').SagaLauncher
+    return kind
+
+
+def _loaded_others() -> Iterator[type[Launcher]]:
+    yield from map(_load, _others())
+
+
+def _load(point: EntryPoint) -> type[Launcher]:
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:
+        raise PlatformError(f'launcher {point.name} ({point.value}) cannot be loaded: {error}') from error
+    if not (isinstance(found, type) and issubclass(found, Launcher)):
+        raise PlatformError(f'launcher {point.name} ({point.value}) is {found!r}, not a Launcher')
+    return found
+
+
+class Launchers:
+    """The launchers that a pilot manager uses; one object of each class."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._made: dict[type[Launcher], Launcher] = {}
+        self._of: dict[str, Launcher] = {}
+
+    def assign(self, uid: str, platform: ResourceConfig) -> Launcher:
+        """The launcher for a pilot on a platform, which has the pilot from now on."""
+        kind = launcher_class(platform)
+        if kind not in self._made:
+            self._made[kind] = kind(self._context)
+        self._of[uid] = self._made[kind]
+        return self._made[kind]
+
+    def of(self, uid: str) -> Launcher | None:
+        """The launcher that has a pilot; None before it gets one."""
+        return self._of.get(uid)
+
+    def close(self, patience: float) -> None:
+        """See `Launcher.close`."""
+        for launcher in self._made.values():
+            launcher.close(patience)
+
+    def leave(self) -> None:
+        """See `Launcher.leave`."""
+        for launcher in self._made.values():
+            launcher.leave()

@@ -1,0 +1,69 @@
+"""What a batch system is to the launcher: commands to run where it is, and what their output says.
+
+States that radical.saga gives are not used: some of its adaptors call a failed job DONE, a cancelled one RUNNING, and
+none tells the reason of the batch system. All jobs are asked about at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+QUEUED = 'QUEUED'
+RUNNING = 'RUNNING'
+DONE = 'DONE'
+FAILED = 'FAILED'
+CANCELED = 'CANCELED'
+GONE = 'GONE'
+"""The batch system does not know the job any more."""
+
+FINAL = frozenset((DONE, FAILED, CANCELED, GONE))
+
+
+class Status(NamedTuple):
+    """What is known about a job: its state, its exit code if it has one, and the batch system's words."""
+
+    state: str
+    words: str = ''
+    exit_code: int | None = None
+
+
+class BatchSystem(ABC):
+    """The commands of one batch system; job ids are its own."""
+
+    name: str
+    alive: str
+    """A script that ends with exit code 0 if the batch system answers at all."""
+    forgets = False
+    """Whether it does not know jobs any more when they have ended."""
+
+    def submit(self, description: Mapping[str, Any]) -> str:
+        """The script that submits a job and prints its id, where radical.saga is not needed for that; else empty."""
+        return ''
+
+    @abstractmethod
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        """The script that tells about jobs, with their directories, which are in the queue or run."""
+
+    @abstractmethod
+    def read(self, output: str) -> Mapping[str, Status]:
+        """What the output of that script says, by job."""
+
+    def ask_history(self, jobs: Mapping[str, str]) -> str:
+        """The script that tells about jobs which have ended, if that is another one; else empty."""
+        return ''
+
+    def read_history(self, output: str) -> Mapping[str, Status]:
+        """What the output of that script says, by job."""
+        return self.read(output)
+
+    @abstractmethod
+    def cancel(self, ids: Iterable[str]) -> str:
+        """The script that cancels jobs; harmless for those that have ended."""
+
+
+def words(ids: Iterable[str]) -> str:
+    """Job ids as words of a shell command."""
+    return ' '.join(shlex.quote(name) for name in ids)

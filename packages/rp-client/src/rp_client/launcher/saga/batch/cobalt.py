@@ -1,0 +1,51 @@
+"""Cobalt: `qstat` for jobs that have not ended, their `.cobaltlog` for those that have."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+from rp_client.launcher.saga.batch.base import DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
+
+_RUNNING = ('starting', 'running', 'exiting', 'killing', 'preempted')
+_FIELD = re.compile(r'^\s*(\w+)\s*: (.*?)\s*$', re.MULTILINE)
+_EXIT = re.compile(r'exit code of (-?\d+)')
+
+
+class Cobalt(BatchSystem):
+    """Cobalt, which forgets a job at its end."""
+
+    name = 'Cobalt'
+    alive = 'qstat >/dev/null'
+    forgets = True
+
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        return f'for job in {words(jobs)}; do qstat --full --long "$job" 2>/dev/null; done; true'
+
+    def read(self, output: str) -> Mapping[str, Status]:
+        found: dict[str, Status] = {}
+        job = ''
+        for name, value in _FIELD.findall(output):
+            if name == 'JobID':
+                job = value
+            elif name == 'State' and job:
+                found[job] = Status(RUNNING if value in _RUNNING else QUEUED, f'State {value}')
+        return found
+
+    def ask_history(self, jobs: Mapping[str, str]) -> str:
+        logs = (f'echo "JobID {job}"; tail -n 5 {shlex.quote(f"{directory}/{job}.cobaltlog")} 2>/dev/null'
+                for job, directory in jobs.items())
+        return '\n'.join([*logs, 'true'])
+
+    def read_history(self, output: str) -> Mapping[str, Status]:
+        found = {}
+        for part in re.split(r'^JobID ', output, flags=re.MULTILINE)[1:]:
+            job, _, text = part.partition('\n')
+            if match := _EXIT.search(text):
+                code = int(match[1])
+                found[job] = Status(FAILED if code else DONE, f'exit code {code}', code)
+        return found
+
+    def cancel(self, ids: Iterable[str]) -> str:
+        return f'for job in {words(ids)}; do qdel "$job"; done'

@@ -1,0 +1,233 @@
+"""The jobs of one URL: a thread that submits them, asks the batch system about them, and cancels them.
+
+Requests and events are maps of plain data (`process.py` lists them). Files go to the host, and ends of files come back,
+in one script for all jobs. The batch system is asked about all jobs at once, often while something may change soon.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from rp_api.errors import PlatformError
+from rp_client.launcher.saga.batch.base import FINAL, GONE, Status
+from rp_client.launcher.saga.batch.known import batch_system
+from rp_client.launcher.saga.remains import last_lines, place
+from rp_client.launcher.saga.service import SagaService
+from rp_client.launcher.saga.shell import Shell
+
+SOON = 1.0
+"""Seconds between questions to the batch system while jobs are young, or have just changed."""
+
+LATER = 3.0
+"""The same afterwards."""
+
+YOUNG = 60.0
+"""Seconds after which a job that has not changed is asked about less often."""
+
+FORGOTTEN = 5
+"""How often in a row a batch system that answers must not know a job for it to count as gone: accounting may lag."""
+
+FORGOTTEN_AT_ONCE = 2
+"""The same for a batch system that forgets jobs when they end."""
+
+Event = dict[str, Any]
+
+
+class _Job:
+    __slots__ = ('changed', 'key', 'missed', 'name', 'sandbox', 'status')
+
+    def __init__(self, key: str, name: str, sandbox: str) -> None:
+        self.key = key
+        self.name = name
+        self.sandbox = sandbox
+        self.status = Status('')
+        self.missed = 0
+        self.changed = time.monotonic()
+
+
+class Endpoint:
+    """Serves one URL; `tell(event)` is called in its thread."""
+
+    def __init__(self, url: str, tell: Callable[[Event], None]) -> None:
+        self.url = url
+        self.busy_since: float | None = None
+        self._tell = tell
+        self._shell = Shell(url)
+        self._system = batch_system(url)
+        self._service: SagaService | None = None
+        self._jobs: dict[str, _Job] = {}
+        self._unsubmitted: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._requests: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=url, daemon=True)
+        self._thread.start()
+
+    def request(self, request: Mapping[str, Any]) -> None:
+        """Have a request carried out, after those before it."""
+        if request['op'] == 'submit':
+            self._unsubmitted.update(job['key'] for job in request['jobs'])
+        if request['op'] == 'cancel':   # what was not submitted yet need not be
+            self._cancelled.update(self._unsubmitted.intersection(request['keys']))
+        self._requests.put(request)
+
+    def close(self, patience: float) -> None:
+        """End the thread and the connection; the jobs go on."""
+        self._requests.put(None)
+        self._thread.join(patience)
+        with suppress(Exception):   # nobody is left to be told
+            self._shell.close()
+
+    def _serve(self) -> None:
+        asked = 0.0
+        while True:
+            try:
+                request = self._requests.get(timeout=self._pause(asked))
+            except queue.Empty:
+                self._carry_out({'op': 'poll'})
+                asked = time.monotonic()
+                continue
+            if request is None:
+                return
+            self._carry_out(request)
+
+    def _pause(self, asked: float) -> float | None:
+        """Seconds until the batch system is to be asked again; None if there is nothing to ask for."""
+        if not self._jobs:
+            return None
+        now = time.monotonic()
+        young = any(now - job.changed < YOUNG for job in self._jobs.values())
+        return max(0.0, asked + (SOON if young else LATER) - now)
+
+    def _carry_out(self, request: Mapping[str, Any]) -> None:
+        self.busy_since = time.monotonic()
+        try:
+            getattr(self, f'_do_{request["op"]}')(**{key: value for key, value in request.items()
+                                                    if key not in ('op', 'url')})
+        except PlatformError as error:
+            self._tell({'event': 'trouble', 'url': self.url, 'reason': str(error)})
+        finally:
+            self.busy_since = None
+
+    def _do_submit(self, jobs: list[dict[str, Any]]) -> None:
+        try:
+            result = self._shell.run(place(self._shell, jobs))
+            if result.code:
+                raise PlatformError(f'the files of the pilot could not be written: {result.output.strip()[-500:]}')
+        except PlatformError as error:
+            for job in jobs:
+                self._refuse(job['key'], str(error))
+            return
+        for job in jobs:
+            self._submit(job)
+
+    def _submit(self, job: Mapping[str, Any]) -> None:
+        key = job['key']
+        if key in self._cancelled:
+            self._refuse(key, 'it was cancelled before it was submitted')
+            return
+        try:
+            name = self._submitted(job)
+        except PlatformError as error:
+            self._refuse(key, str(error))
+            return
+        self._jobs[key] = _Job(key, name, job['sandbox'])
+        self._unsubmitted.discard(key)
+        self._tell({'event': 'submitted', 'key': key, 'job': name})
+        if key in self._cancelled:   # meanwhile
+            self._do_cancel([key])
+
+    def _submitted(self, job: Mapping[str, Any]) -> str:
+        script = self._system.submit(job['description'])
+        if not script:
+            return self._opened().submit(job['description'], job.get('amendments', ()))
+        result = self._shell.run(script)
+        if result.code:
+            raise PlatformError(f'it could not be started on {self._shell.host}: {result.output.strip()[-500:]}')
+        return result.output.strip()
+
+    def _refuse(self, key: str, reason: str) -> None:
+        self._unsubmitted.discard(key)
+        self._cancelled.discard(key)
+        self._tell({'event': 'refused', 'key': key, 'reason': reason})
+
+    def _do_watch(self, jobs: list[dict[str, Any]]) -> None:
+        for job in jobs:
+            self._jobs[job['key']] = _Job(job['key'], job['job'], job['sandbox'])
+
+    def _do_cancel(self, keys: list[str]) -> None:
+        names = [self._jobs[key].name for key in keys if key in self._jobs]
+        if not names:
+            return
+        self._shell.run(self._system.cancel(names))   # it fails for those that have ended; the next poll tells
+
+    def _do_check(self, key: str, script: str) -> None:
+        """Run a script on the host, for those who want to know something about the platform."""
+        result = self._shell.run(script)
+        self._tell({'event': 'checked', 'key': key, 'code': result.code, 'output': result.output})
+
+    def _do_poll(self) -> None:
+        found = self._statuses()
+        ended = []
+        for job in list(self._jobs.values()):
+            status = found.get(job.name)
+            if status is None:
+                continue
+            if status != job.status:
+                job.changed = time.monotonic()
+                job.status = status
+                if status.state not in FINAL:
+                    self._tell({'event': 'state', 'key': job.key, 'state': status.state, 'words': status.words})
+            if status.state in FINAL:
+                ended.append(job)
+        if ended:
+            self._end(ended)
+
+    def _statuses(self) -> dict[str, Status]:
+        names = {job.name: job.sandbox for job in self._jobs.values()}
+        found = _by_name(self._system.read(self._shell.run(self._system.ask(names)).output), names)
+        missing = {name: directory for name, directory in names.items() if name not in found}
+        if missing and (script := self._system.ask_history(missing)):
+            found |= _by_name(self._system.read_history(self._shell.run(script).output), missing)
+        self._count_missing(found)
+        return found
+
+    def _count_missing(self, found: dict[str, Status]) -> None:
+        missing = [job for job in self._jobs.values() if job.name not in found]
+        if missing and self._shell.run(self._system.alive).code:   # it does not answer: that says nothing about jobs
+            return
+        enough = FORGOTTEN_AT_ONCE if self._system.forgets else FORGOTTEN
+        for job in self._jobs.values():
+            job.missed = job.missed + 1 if job in missing else 0
+            if job.missed >= enough:
+                found[job.name] = Status(GONE, f'{self._system.name} does not know job {job.name} any more')
+
+    def _end(self, jobs: Iterable[_Job]) -> None:
+        """Tell about the end of jobs, with what they have left."""
+        jobs = list(jobs)
+        try:
+            files = last_lines(self._shell, [job.sandbox for job in jobs])
+        except PlatformError:
+            files = {}
+        for job in jobs:
+            del self._jobs[job.key]
+            self._cancelled.discard(job.key)
+            state, said, code = job.status
+            self._tell({'event': 'ended', 'key': job.key, 'state': state, 'words': said, 'exit_code': code,
+                        'files': files.get(job.sandbox, {}), 'job': job.name})
+
+    def _opened(self) -> SagaService:
+        if self._service is None:
+            self._service = SagaService(self.url, self._shell)
+        return self._service
+
+
+def _by_name(found: Mapping[str, Status], names: Iterable[str]) -> dict[str, Status]:
+    """The statuses of jobs; some batch systems show a job id with, and some without, the name of the server."""
+    short = {name.partition('.')[0]: status for name, status in found.items()}
+    statuses = {name: found.get(name, short.get(name.partition('.')[0])) for name in names}
+    return {name: status for name, status in statuses.items() if status is not None}

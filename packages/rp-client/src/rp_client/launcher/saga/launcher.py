@@ -1,0 +1,253 @@
+"""The launcher for everything that radical.saga reaches: other hosts over ssh, and batch systems here and there.
+
+The work is done in a process of its own (`process.py`). Here it is decided what is asked of that process, and what its
+events mean for pilots. The batch system knows whether a job lives; what the pilot does, its agent tells.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.errors import PilotError, PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.bootstrap import FAILED, Client, prepare, read_failure
+from rp_client.launcher.base import Context, End, Launcher, Start
+from rp_client.launcher.saga.job import amendments, job_description
+from rp_client.launcher.saga.owner import SagaProcess
+from rp_client.launcher.saga.shell import is_remote
+
+BURIAL = 2.0
+"""Seconds that the process for radical.saga may take to end."""
+
+_SCHEMES = ('fork', 'local', 'ssh', 'gsissh')
+_SYSTEMS = ('slurm', 'pbspro', 'torque', 'sge', 'lsf', 'loadl', 'cobalt', 'condor')
+
+
+class _Pilot:
+    __slots__ = ('job', 'sandbox', 'uid', 'url')
+
+    def __init__(self, uid: str, url: str, sandbox: str) -> None:
+        self.uid = uid
+        self.url = url
+        self.sandbox = sandbox
+        self.job = ''   # the batch system's id, once it is known
+
+
+class SagaLauncher(Launcher):
+    """Submits pilots as jobs."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._pilots: dict[str, _Pilot] = {}
+        self._asked: dict[str, Callable[[str, str], object]] = {}
+        self._over = threading.Condition()
+        self._process = SagaProcess(context.loop, context.directory / 'saga.log', self._on_event, self._on_restart,
+                                    self._on_given_up)
+
+    @staticmethod
+    def takes(url: str) -> bool:
+        kind, _, over = urlsplit(url).scheme.partition('+')
+        return (kind in _SYSTEMS and over in ('', 'ssh', 'gsissh')) or (kind in _SCHEMES and not over)
+
+    @classmethod
+    def check(cls, platform: ResourceConfig, description: PilotDescription) -> None:
+        _require_saga(platform.job_manager_endpoint)
+        job_description(description, platform, '/', ['/bin/sh'], {})
+        amendments(description, platform)
+        if description.input_staging and is_remote(platform.job_manager_endpoint):
+            raise PlatformError(f'PilotDescription.input_staging is {description.input_staging!r}, but sandboxes of '
+                                f'{platform.label} are on another host: stage the files with tasks')
+
+    @classmethod
+    def sees_sandboxes(cls, platform: ResourceConfig) -> bool:
+        return not is_remote(platform.job_manager_endpoint)
+
+    def locate(self, platform: ResourceConfig, path: str, done: Callable[[str, str], object]) -> None:
+        if '$' not in path and not path.startswith('~'):
+            done(path, '')
+            return
+        key = f'locate.{len(self._asked)}.{path}'
+        self._asked[key] = done
+        self._request({'op': 'check', 'url': platform.job_manager_endpoint, 'key': key,
+                       'script': f'set -u; printf %s "{_expandable(path)}"'}, lambda why: self._located(key, '', why))
+
+    def launch(self, starts: Sequence[Start]) -> None:
+        jobs: dict[str, list[dict[str, Any]]] = {}
+        client = Client.here()
+        for start in starts:
+            url = start.platform.job_manager_endpoint
+            try:
+                job = _job(start, client)
+            except PilotError as error:
+                self.context.reports.refused(start.uid, str(error))
+            else:
+                self._pilots[start.uid] = _Pilot(start.uid, url, str(start.sandbox))
+                jobs.setdefault(url, []).append(job)
+        for url, bulk in jobs.items():
+            self._request({'op': 'submit', 'url': url, 'jobs': bulk}, self._on_given_up)
+
+    def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
+        if not handle.get('job'):
+            return False
+        pilot = self._pilots[uid] = _Pilot(uid, handle['url'], str(sandbox))
+        pilot.job = handle['job']
+        self._watch([pilot])
+        return True
+
+    def clear(self, uid: str) -> None:
+        """Nothing: the batch system ends all processes of a job."""
+
+    def cancel(self, uid: str) -> bool:
+        self.kill(uid)
+        return True
+
+    def kill(self, uid: str) -> None:
+        pilot = self._pilots.get(uid)
+        if pilot is not None:
+            self._request({'op': 'cancel', 'url': pilot.url, 'keys': [uid]}, lambda why: None)
+
+    def leave(self) -> None:
+        self._pilots.clear()
+        self._process.let_go()
+        self._process.bury(BURIAL)
+
+    def close(self, patience: float) -> None:
+        with self._over:
+            if not self._over.wait_for(lambda: not self._pilots, patience):
+                self.context.loop.call_soon(self._kill_all)
+                self._over.wait_for(lambda: not self._pilots, 2 * patience)
+        let_go = threading.Event()
+        self.context.loop.call_soon(self._let_go, let_go)
+        if not let_go.wait(BURIAL):   # the loop has ended
+            self._let_go(let_go)
+        self._process.bury(BURIAL)
+
+    def _let_go(self, done: threading.Event) -> None:
+        self._process.let_go()
+        done.set()
+
+    def _kill_all(self) -> None:
+        for uid in list(self._pilots):
+            self.kill(uid)
+
+    def _request(self, request: dict[str, Any], failed: Callable[[str], object]) -> None:
+        try:
+            self._process.send(request)
+        except PlatformError as error:
+            failed(str(error))
+
+    def _watch(self, pilots: Sequence[_Pilot]) -> None:
+        for pilot in pilots:
+            self._request({'op': 'watch', 'url': pilot.url, 'jobs': [
+                {'key': pilot.uid, 'job': pilot.job, 'sandbox': pilot.sandbox}]}, self._on_given_up)
+
+    # events
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        handler = getattr(self, f'_on_{event["event"]}')
+        handler(event)
+
+    def _on_submitted(self, event: dict[str, Any]) -> None:
+        pilot = self._pilots.get(event['key'])
+        if pilot is not None:
+            pilot.job = event['job']
+            self.context.reports.launched(pilot.uid, {'url': pilot.url, 'job': pilot.job})
+
+    def _on_refused(self, event: dict[str, Any]) -> None:
+        if self._forget(event['key']) is not None:
+            self.context.reports.refused(event['key'], event['reason'])
+
+    def _on_state(self, event: dict[str, Any]) -> None:
+        pilot = self._pilots.get(event['key'])
+        if pilot is not None:
+            self.context.reports.told(pilot.uid, f'job {pilot.job} is {event["state"]}: {event["words"]}')
+
+    def _on_ended(self, event: dict[str, Any]) -> None:
+        pilot = self._forget(event['key'])
+        if pilot is not None:
+            self.context.reports.ended(_end(pilot, event))
+
+    def _on_checked(self, event: dict[str, Any]) -> None:
+        said = event['output'].strip()
+        self._located(event['key'], *(('', said) if event['code'] else (said, '')))
+
+    def _on_trouble(self, event: dict[str, Any]) -> None:
+        """Something could not be done for a URL: what was asked there has no answer."""
+        for key in list(self._asked):
+            self._located(key, '', event['reason'])
+        for pilot in self._pilots.values():
+            if pilot.url == event['url']:
+                self.context.reports.told(pilot.uid, event['reason'])
+
+    def _located(self, key: str, path: str, error: str) -> None:
+        done = self._asked.pop(key, None)
+        if done is not None:
+            done(path, error)
+
+    def _on_restart(self) -> None:
+        """Another process stands in for one that hung or died: it watches the jobs that are known."""
+        for pilot in list(self._pilots.values()):
+            if not pilot.job:
+                self._on_refused({'key': pilot.uid, 'reason': 'the process for radical.saga died, or hung, while it '
+                                  f'was submitted (see {self.context.directory}/saga.log)'})
+        self._on_trouble({'url': '', 'reason': 'the process for radical.saga died'})
+        self._watch(list(self._pilots.values()))
+
+    def _on_given_up(self, reason: str) -> None:
+        for pilot in list(self._pilots.values()):
+            if pilot.job:
+                self._forget(pilot.uid)
+                self.context.reports.ended(End(pilot.uid, f'nobody watches the job of {pilot.uid} any more: {reason}',
+                                               '', ''))
+            else:
+                self._on_refused({'key': pilot.uid, 'reason': reason})
+        self._on_trouble({'url': '', 'reason': reason})
+
+    def _forget(self, uid: str) -> _Pilot | None:
+        with self._over:
+            pilot = self._pilots.pop(uid, None)
+            self._over.notify_all()
+        return pilot
+
+
+def _job(start: Start, client: Client) -> dict[str, Any]:
+    """What the process is asked to submit for a pilot."""
+    bootstrap = prepare(start.config, start.platform, client)
+    sandbox = str(start.sandbox)
+    return {'key': start.uid, 'sandbox': sandbox, 'files': bootstrap.files,
+            'description': job_description(start.description, start.platform, sandbox, bootstrap.command,
+                                           bootstrap.environment),
+            'amendments': amendments(start.description, start.platform)}
+
+
+def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:
+    """What the end of a job means: the bootstrap's own sentence where there is one, else the batch system's words."""
+    files: Mapping[str, str] = event['files']
+    out, err = (files.get(f'agent_0.{name}') or files.get(f'bootstrap_0.{name}', '') for name in ('out', 'err'))
+    failure = read_failure(files[FAILED].encode()) if FAILED in files else None
+    if failure is not None:
+        where = failure.file or f'{pilot.sandbox}/bootstrap_0.err'
+        return End(pilot.uid, f'{pilot.uid}: {failure.sentence}', out, failure.tail or err, where)
+    if event['state'] == 'DONE':
+        return End(pilot.uid, None, out, err)
+    how = {'CANCELED': 'was cancelled', 'GONE': 'is gone'}.get(event['state'], 'failed')
+    reason = f'job {pilot.job} of {pilot.uid} on {pilot.url} {how}: {event["words"]}'
+    return End(pilot.uid, reason, out, err, f'{pilot.sandbox}/bootstrap_0.err')
+
+
+def _expandable(path: str) -> str:
+    """The path as it can stand between double quotes of a shell: variables are filled in, nothing is run."""
+    if path == '~' or path.startswith('~/'):
+        path = f'$HOME{path[1:]}'
+    return path.replace('\\', '\\\\').replace('"', '\\"').replace('`', '\\`').replace('$(', '\\$(')
+
+
+def _require_saga(url: str) -> None:
+    if importlib.util.find_spec('radical') is None or importlib.util.find_spec('radical.saga') is None:
+        raise PlatformError(f'radical.saga is needed for {url} and is not installed: pip install radical.saga')

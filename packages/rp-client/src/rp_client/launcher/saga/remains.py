@@ -1,0 +1,43 @@
+"""The files of a pilot's job, on whatever host: what is there when it starts, and what it has left at its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rp_client.launcher.saga.shell import Shell
+
+ENDS = ('bootstrap_0.failed', 'bootstrap_0.out', 'bootstrap_0.err', 'agent_0.out', 'agent_0.err')
+"""The files whose last bytes tell how a pilot's job went."""
+
+TAIL = 2048
+"""Bytes of them that are shown."""
+
+
+def place(shell: Shell, jobs: Iterable[Mapping[str, Any]]) -> str:
+    """The script that makes the sandboxes of jobs and writes their files there, for the user alone."""
+    return '\n'.join(_place(shell, job['sandbox'], job['files']) for job in jobs)
+
+
+def _place(shell: Shell, sandbox: str, files: Mapping[str, bytes]) -> str:
+    made = f'(umask 077 && mkdir -p {shlex.quote(sandbox)}) || exit 1'
+    puts = ''.join(shell.put(os.path.join(sandbox, name), content) for name, content in files.items())
+    return f'{made}\n{puts}'
+
+
+def last_lines(shell: Shell, sandboxes: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The last bytes of the files that tell how jobs went, by sandbox and name."""
+    sandboxes = list(sandboxes)
+    mark = os.urandom(8).hex()
+    names = ' '.join(ENDS)
+    script = '\n'.join(f'for name in {names}; do file={shlex.quote(sandbox)}/$name; if test -s "$file"; then '
+                       f"printf '\\n{mark} {index} %s\\n' $name; tail -c {TAIL} \"$file\"; fi; done"
+                       for index, sandbox in enumerate(sandboxes))
+    found: dict[str, dict[str, str]] = {}
+    for part in shell.run(script).output.split(f'\n{mark} ')[1:]:
+        head, _, text = part.partition('\n')
+        index, name = head.split(' ')
+        found.setdefault(sandboxes[int(index)], {})[name] = text
+    return found

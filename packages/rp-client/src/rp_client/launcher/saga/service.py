@@ -1,0 +1,112 @@
+"""radical.saga, seen from the launcher's process: a job service that submits. It is imported only here.
+
+What stands around its calls is about defects of version 1.103: see the comments.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any
+from urllib.parse import urlsplit
+
+from rp_api.errors import PlatformError
+from rp_client.launcher.saga.pipe_shell import PipeShell, adaptor_module, put_in_place
+from rp_client.launcher.saga.shell import Shell
+
+_GO_ON = ('sge', 'torque', 'loadl')
+"""Batch systems whose scripts go on after the command, so that the job ends with the exit code of something else."""
+
+_SCRIPT = re.compile(r'\s*[:.\[]?\s*(?:SCRIPTFILE=|Script(?: was)?: |Command: )')
+"""What comes before the script that was submitted, in the words of adaptors."""
+
+_opening = threading.Lock()
+"""Adaptors are imported, and given their shell, by one thread at a time."""
+
+
+class SagaService:
+    """A job service of radical.saga for one URL. Raises `PlatformError` with what radical.saga says."""
+
+    def __init__(self, url: str, shell: Shell) -> None:
+        self.url = url
+        with _opening:
+            self._service = _checked(f'open {url}', lambda: _open(url, shell))
+        # some monitor threads die when a job is added, and all of them ask for each job by itself
+        monitor = getattr(self._service._adaptor, 'mt', None)
+        if monitor is not None:
+            monitor.stop()
+
+    def submit(self, description: Mapping[str, Any], amendments: Sequence[tuple[str, str]] = ()) -> str:
+        """Submit a job, and give the id that the batch system knows it by."""
+        import radical.saga as rs
+
+        kind = _kind(self.url)
+        if kind == 'lsf':
+            _teach_lsf(self.url, description)
+        wanted = rs.job.Description()
+        for name, value in {'environment': {}, **description}.items():   # LSF's adaptor takes it for granted
+            wanted.set_attribute(name, f'exec {value}' if name == 'executable' and kind in _GO_ON else value)
+        shell: PipeShell = self._service._adaptor.shell
+        shell.amendments = amendments
+        try:
+            job = _checked('submit', lambda: self._run(wanted))
+        finally:
+            _tidy(shell)
+        found: str = job.id.rpartition(']-[')[2].rstrip(']')
+        return found
+
+    def _run(self, description: Any) -> Any:
+        job = self._service.create_job(description)
+        job.run()
+        return job
+
+
+def _tidy(shell: PipeShell) -> None:
+    """Remove the scripts that the slurm adaptor leaves in the working directory: Slurm has its own copy."""
+    shell.amendments = ()
+    if shell.written:
+        shell.run_sync('rm -f ' + ' '.join(map(quote, shell.written)))
+        shell.written.clear()
+
+
+def _open(url: str, shell: Shell) -> Any:
+    import radical.saga as rs
+
+    put_in_place(url, shell)
+    kind = _kind(url)
+    if kind == 'loadl':   # it refuses an attribute that each description has
+        adaptor_module(url)._ADAPTOR_CAPABILITIES['jdes_attributes'].append('SystemArchitecture')
+    service = rs.job.Service(url)
+    if kind == 'condor':   # it refuses to submit where it is, but does so over ssh, and never looks which it is
+        service._adaptor.shell.url.scheme = 'ssh'
+    return service
+
+
+def _kind(url: str) -> str:
+    return urlsplit(url).scheme.partition('+')[0]
+
+
+def _teach_lsf(url: str, description: Mapping[str, Any]) -> None:
+    """Tell the adaptor for LSF, which knows the nodes of three machines only, about the nodes of this one."""
+    cores = description.get('processes_per_host', 1)
+    nodes = max(1, description['total_cpu_count'] // cores)
+    adaptor_module(url).RESOURCES[''] = {   # a part of each host's name, found when no other one is
+        'cpn': cores, 'gpn': max(1, description.get('total_gpu_count', 0) // nodes),
+        'valid_alloc_flags': description.get('system_architecture', {}).get('options', [])}
+
+
+def _checked(what: str, call: Any) -> Any:
+    try:
+        return call()
+    except PlatformError:
+        raise
+    except Exception as error:   # adaptors raise all kinds
+        raise PlatformError(f'radical.saga cannot {what}: {_sentence(error)}') from error
+
+
+def _sentence(error: BaseException) -> str:
+    """What an error of radical.saga says, without its traces and repetitions."""
+    said = ' '.join(_SCRIPT.split(str(error), maxsplit=1)[0].split())
+    return said[:1000] or type(error).__name__

@@ -1,0 +1,281 @@
+"""The launcher for jobs, and the process that it works through: with jobs on this host, which need no radical.saga."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.errors import PlatformError
+from rp_api.mesh.loop import Loop
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.bootstrap import Bootstrap
+from rp_client.launcher import launchers
+from rp_client.launcher.base import Context, End, Reports, Start
+from rp_client.launcher.launchers import Launchers, launcher_class
+from rp_client.launcher.local import LocalLauncher
+from rp_client.launcher.saga import launcher, owner
+from rp_client.launcher.saga.launcher import SagaLauncher
+
+PATIENCE = 20.0
+URL = 'fork://localhost/'
+
+
+def a_platform(url: str = URL, **values: Any) -> ResourceConfig:
+    return ResourceConfig({'label': 'site.machine', 'resource_manager': 'FORK', 'cores_per_node': 8,
+                           'job_manager_endpoint': url} | values)
+
+
+def a_pilot(**values: Any) -> PilotDescription:
+    return PilotDescription({'resource': 'site.machine', 'uid': 'pilot.0000', 'cores': 1} | values)
+
+
+class Site:
+    """A launcher on a loop, and what it has reported. What jobs run stands in the configuration of their pilots."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.loop = Loop()
+        self.said: list[tuple[str, ...]] = []
+        self.handles: dict[str, Any] = {}
+        self.ends: dict[str, End] = {}
+        self.launcher = self.another()
+
+    def another(self) -> SagaLauncher:
+        """A launcher of another application."""
+        return SagaLauncher(Context(self.loop, self.base, {}, Reports(
+            self._launched, lambda uid, why: self.said.append(('refused', uid, why)),
+            lambda uid, words: self.said.append(('told', uid, words)), self._ended)))
+
+    def launch(self, script: str, *uids: str) -> None:
+        self.launcher.launch([
+            Start(uid, self.base / uid, {'script': script}, a_platform(), a_pilot(uid=uid))
+            for uid in uids or ['pilot.0000']])
+
+    def wait(self, ready: Callable[[], object]) -> None:
+        """Run the loop until something is so."""
+        self._ready = ready
+        timer = self.loop.call_later(PATIENCE, pytest.fail, f'it did not come to pass, but {self.said}')
+        self._look()
+        self.loop.run()
+        self.loop._stopping = False
+        timer.cancel()
+
+    def end(self, uid: str = 'pilot.0000') -> End:
+        self.wait(lambda: uid in self.ends)
+        return self.ends[uid]
+
+    def _look(self) -> None:
+        if self._ready():
+            self.loop.stop()
+        else:
+            self.loop.call_later(0.02, self._look)
+
+    def _launched(self, uid: str, handle: Any) -> None:
+        self.handles[uid] = handle
+
+    def _ended(self, end: End) -> None:
+        self.ends[end.uid] = end
+
+
+def end(launcher: SagaLauncher) -> None:
+    launcher._process.let_go()
+    launcher._process.bury(PATIENCE)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    def prepare(config: Any, platform: Any, client: Any) -> Bootstrap:
+        return Bootstrap({'bootstrap_0.sh': config['script'].encode()}, ['/bin/sh', './bootstrap_0.sh'], {'TOLD': 'it'})
+
+    monkeypatch.setattr(launcher, 'prepare', prepare)
+    found = Site(tmp_path)
+    yield found
+    end(found.launcher)
+    found.loop.close()
+
+
+def test_job_that_ends_in_order(site: Site) -> None:
+    site.launch('echo $TOLD; pwd')
+    assert site.end() == End('pilot.0000', None, f'it\n{site.base}/pilot.0000\n', '')
+    assert site.handles['pilot.0000']['url'] == URL
+    assert {what for what, *_ in site.said} <= {'told'}
+
+
+def test_job_that_fails(site: Site) -> None:
+    site.launch('echo "no such module" >&2; exit 3')
+    end = site.end()
+    job = site.handles['pilot.0000']['job']
+    assert end == End('pilot.0000', f'job {job} of pilot.0000 on {URL} failed: exit code 3', '', 'no such module\n',
+                      f'{site.base}/pilot.0000/bootstrap_0.err')
+
+
+def test_bootstrap_that_tells_why(site: Site) -> None:
+    failure = {'stage': 0, 'exit_code': 12, 'sentence': 'there is no python3', 'file': '/box/x.log', 'tail': 'bash: ?'}
+    site.launch(f"echo '{json.dumps(failure)}' > bootstrap_0.failed; exit 12")
+    assert site.end() == End('pilot.0000', 'pilot.0000: there is no python3', '', 'bash: ?', '/box/x.log')
+
+
+def test_job_that_cannot_be_started(site: Site) -> None:
+    (site.base / 'pilot.0000').touch()
+    site.launch('true')
+    site.wait(lambda: site.said)
+    ((what, uid, reason),) = site.said
+    assert (what, uid) == ('refused', 'pilot.0000')
+    assert 'files of the pilot could not be written' in reason
+    assert 'File exists' in reason
+
+
+def test_cancel(site: Site) -> None:
+    site.launch('sleep 1000')
+    site.wait(lambda: site.handles)
+    assert site.launcher.cancel('pilot.0000')
+    assert site.end().reason is not None
+
+
+def test_cancelled_before_it_is_submitted(site: Site) -> None:
+    uids = [f'pilot.{number}' for number in range(3)]
+    site.launch('sleep 1000', *uids)
+    for uid in uids:
+        site.launcher.cancel(uid)
+    site.wait(lambda: not site.launcher._pilots)
+    assert {uid for what, uid, *_ in site.said if what == 'refused'} | site.ends.keys() == set(uids)
+
+
+def test_process_dies(site: Site) -> None:
+    """Jobs go on, and the next process watches them."""
+    site.launch('while ! test -e go; do sleep 0.05; done; exit 4')
+    site.wait(lambda: site.handles)
+    first = site.launcher._process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    site.wait(lambda: site.launcher._process.pid not in (first, None))
+    (site.base / 'pilot.0000/go').touch()
+    assert str(site.end().reason).endswith('failed: exit code 4')
+
+
+def test_process_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, 'PING', 0.1)
+    site.launch('while ! test -e go; do sleep 0.05; done')
+    site.wait(lambda: site.handles)
+    first = site.launcher._process.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr(owner, 'SILENCE', 0.5)
+    site.wait(lambda: site.launcher._process.pid not in (first, None))
+    monkeypatch.setattr(owner, 'SILENCE', PATIENCE)
+    (site.base / 'pilot.0000/go').touch()
+    assert site.end().reason is None
+
+
+def test_process_that_dies_again_and_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, 'RESTARTS', 1)
+    site.launch('sleep 1000')
+    site.wait(lambda: site.handles)
+    for _ in range(2):
+        pid = site.launcher._process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        site.wait(lambda: site.launcher._process.pid not in (pid, ) or site.ends)   # noqa: B023
+    reason = str(site.end().reason)
+    assert reason.startswith('nobody watches the job of pilot.0000 any more: the process for radical.saga ended')
+    leader = int(site.handles['pilot.0000']['job'].partition('.')[0])
+    os.killpg(leader, signal.SIGKILL)
+
+
+def test_adopt(site: Site) -> None:
+    """A job that another application has submitted."""
+    site.launch('while ! test -e go; do sleep 0.05; done; exit 5')
+    site.wait(lambda: site.handles)
+    site.launcher.leave()
+    other = site.another()
+    assert not other.adopt('pilot.0001', site.base, {})
+    assert other.adopt('pilot.0000', site.base / 'pilot.0000', site.handles['pilot.0000'])
+    (site.base / 'pilot.0000/go').touch()
+    assert str(site.end().reason).endswith('failed: exit code 5')
+    end(other)
+
+
+def test_locate(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, str]] = []
+    monkeypatch.setenv('PLACE', '/some where')
+    for path in '/plain', '$PLACE/x', '~/x', '$NOT_SET_ANYWHERE/x', '/a"b`id`$(id)/$PLACE':
+        site.launcher.locate(a_platform(), path, lambda path, error: found.append((path, error)))
+    site.wait(lambda: len(found) == 5)
+    assert found[:3] == [('/plain', ''), ('/some where/x', ''), (f'{os.environ["HOME"]}/x', '')]
+    assert found[3][0] == ''
+    assert 'NOT_SET_ANYWHERE' in found[3][1]
+    assert found[4] == ('/a"b`id`$(id)//some where', '')
+
+
+def test_close(site: Site) -> None:
+    """Jobs that do not end are cancelled, and the process is gone."""
+    site.launch('trap "" TERM; sleep 1000 & wait; sleep 1000')
+    site.wait(lambda: site.handles)
+    pid = site.launcher._process.pid
+    thread = threading.Thread(target=site.loop.run)
+    thread.start()
+    site.launcher.close(1.0)
+    assert site.launcher._pilots == {}
+    assert not Path(f'/proc/{pid}').exists()
+    site.loop.stop()
+    thread.join(PATIENCE)
+    site.launcher.close(1.0)   # once more, after the loop
+
+
+# which launcher a platform gets
+
+@pytest.mark.parametrize(('url', 'kind'), [
+    ('', LocalLauncher), ('fork://localhost/', LocalLauncher), ('local://localhost', LocalLauncher),
+    ('fork://host/', SagaLauncher), ('ssh://localhost/', SagaLauncher), ('gsissh://host/', SagaLauncher),
+    ('slurm://localhost/', SagaLauncher), ('slurm+ssh://me@host:22/', SagaLauncher),
+    ('condor+gsissh://host/', SagaLauncher)])
+def test_choice(url: str, kind: type) -> None:
+    assert launcher_class(a_platform(url)) is kind
+
+
+@pytest.mark.parametrize('url', ['psi_j://localhost/', 'psij+slurm://h', 'lgi://host/', 'fork+ssh://host/', 'nonsense'])
+def test_nobody_takes_it(url: str) -> None:
+    with pytest.raises(PlatformError, match=r"job_manager_endpoint of site\.machine is '.*', and no launcher is for "
+                                            r'that: local takes .* saga takes .* slurm, pbspro'):
+        launcher_class(a_platform(url))
+
+
+class OnTheMoon(SagaLauncher):
+    """A launcher of another distribution."""
+
+    @staticmethod
+    def takes(url: str) -> bool:
+        return url.startswith(('moon:', 'slurm:'))
+
+
+def test_launchers_of_others(monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
+    from importlib.metadata import EntryPoint
+
+    monkeypatch.setattr(launchers, '_others', lambda: (
+        EntryPoint('moon', f'{__name__}:OnTheMoon', launchers.GROUP),))
+    monkeypatch.setattr(EntryPoint, 'load', lambda self: OnTheMoon)
+    assert launcher_class(a_platform('moon://sea/')) is OnTheMoon
+    assert launcher_class(a_platform('slurm://localhost/')) is SagaLauncher
+    with pytest.raises(PlatformError, match='moon takes other ones'):
+        launcher_class(a_platform('mars://crater/'))
+    made = Launchers(site.launcher.context)
+    assert made.of('pilot.1') is None
+    assert made.assign('pilot.1', a_platform('moon://sea/')) is made.assign('pilot.2', a_platform('moon://bay/'))
+    assert type(made.of('pilot.1')) is OnTheMoon
+
+
+def test_what_is_refused_at_submission() -> None:
+    pytest.importorskip('radical.saga')
+    SagaLauncher.check(a_platform('slurm://localhost/'), a_pilot())
+    with pytest.raises(PlatformError, match='memory is 5'):
+        SagaLauncher.check(a_platform('condor://localhost/'), a_pilot(memory=5))
+    with pytest.raises(PlatformError, match=r"input_staging is \['a'\], but sandboxes of site\.machine are on another"):
+        SagaLauncher.check(a_platform('slurm+ssh://host/'), a_pilot(input_staging=['a']))
