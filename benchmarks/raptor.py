@@ -12,6 +12,7 @@
 | `long` | calls of 10 ms on 2 ranks: how much of the ranks' time they are |
 | `tail` | 8 ranks, a long tail of call times: what they are idle at the end, beyond what a perfect queue leaves |
 | `start` | from the submission of a worker to its first result |
+| `peers` | no-op calls through Ray, Dask and Parsl (see `peers.py`), and as a stream in the same run; only on demand |
 
 All workers have two ranks, `tail` but for its eight. Each run of each figure is a fresh process; the script calls
 itself for that (`--figure`). `--scale` multiplies the numbers of calls.
@@ -40,6 +41,7 @@ import common
 from common import HERE, Strangers, fresh, number, others, print_table, progress, session, spread, work_directory
 
 import radical.pilot as rp
+from rp_api.processes import become_subreaper
 
 Figures = dict[str, float]
 RANKS = 2
@@ -245,8 +247,29 @@ def start(work: str) -> Figures:
     return {'start of a worker to its first result, s': statistics.median(times)}
 
 
+def peers(work: str) -> Figures:
+    """Calls through others, each with its own result, two processes or workers."""
+    import peers as others_scripts
+
+    become_subreaper()
+    missing, versions = others_scripts.install(others_scripts.VENV), others_scripts.requirements()
+    with raptor(work) as (_, handle):
+        ours = rate_of_stream(handle, nothing, range(scaled(100_000)))
+    figures = {'streamed, calls/s': ours}
+    for package in ('ray', 'distributed', 'parsl'):
+        assert package not in missing, missing[package]
+        place = Path(work, package)
+        place.mkdir()
+        rate = others_scripts.run_peer(others_scripts.VENV, package, 'call', scaled(5000), str(place))
+        name = versions[package].replace('==', ' ')
+        figures |= {f'{name}, calls/s': rate, f'streamed : {name}': ours / rate}
+    return figures
+
+
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
     master, stream, kilobyte, tasks, latency, memory, long, tail, start)}
+ON_DEMAND = {'peers': peers}
+"""What installs something first."""
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -262,16 +285,17 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('figures', nargs='*', metavar='FIGURE', help=', '.join(FIGURES))
+    parser.add_argument('figures', nargs='*', metavar='FIGURE', help=', '.join(FIGURES | ON_DEMAND))
     parser.add_argument('--runs', type=int, default=5, help='runs of each figure (memory: one)')
     parser.add_argument('--scale', type=float, default=1.0, help='a factor for the numbers of calls')
     parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
-    parser.add_argument('--figure', choices=FIGURES, help=argparse.SUPPRESS)
+    parser.add_argument('--figure', choices=FIGURES | ON_DEMAND, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if unknown := set(options.figures) - set(FIGURES):
-        parser.error(f'no such figure: {", ".join(sorted(unknown))}; there are {", ".join(FIGURES)}')
+    known = FIGURES | ON_DEMAND
+    if unknown := set(options.figures) - set(known):
+        parser.error(f'no such figure: {", ".join(sorted(unknown))}; there are {", ".join(known)}')
     if options.figure:
-        print(json.dumps(FIGURES[options.figure](options.work)))
+        print(json.dumps(known[options.figure](options.work)))
         return
     os.environ['RP_BENCHMARK_SCALE'] = str(options.scale)
     rows = []

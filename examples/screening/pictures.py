@@ -37,11 +37,15 @@ def _heights(values: Sequence[float]) -> list[float]:
     return [value / most * (HEIGHT - 2 * MARGIN) for value in values]
 
 
+def _number(value: float) -> str:
+    return f'{value:.0f}' if value >= 100 else f'{value:.3g}'
+
+
 def _write(path: Path, title: str, label: str, ends: tuple[float, float], most: float, shapes: list[str]) -> None:
     base, right = HEIGHT - MARGIN, WIDTH - MARGIN
     texts = [(WIDTH / 2, MARGIN / 2, 'middle', title), (WIDTH / 2, base + 36, 'middle', label),
-             (MARGIN, base + 18, 'middle', f'{ends[0]:.3g}'), (right, base + 18, 'middle', f'{ends[1]:.3g}'),
-             (MARGIN - 6, MARGIN, 'end', f'{most:.4g}'), (MARGIN - 6, base, 'end', '0')]
+             (MARGIN, base + 18, 'middle', _number(ends[0])), (right, base + 18, 'middle', _number(ends[1])),
+             (MARGIN - 6, MARGIN, 'end', _number(most)), (MARGIN - 6, base, 'end', '0')]
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
              'font-size="13">', '<rect width="100%" height="100%" fill="white"/>', *shapes,
              f'<path d="M{MARGIN} {MARGIN}V{base}H{right}" fill="none" stroke="black"/>',

@@ -2,7 +2,7 @@
 
 Each molecule is one call: it gets a few shapes (conformers), which are minimised, and the best of them counts. The best
 molecules are printed; `scores.svg` shows how the scores are distributed, `throughput.svg` how many molecules were done
-in each second. With `--check` the same is computed in a plain loop, and must be the same.
+per second. With `--check` the same is computed in a plain loop, and must be the same.
 
     pip install -r examples/screening/requirements.txt
     python examples/screening/screening.py [--molecules N] [--cores N] [--check]
@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import radical.pilot as rp
 
 HERE = Path(__file__).parent
 BEST = 10
+POINTS = 100   # of a curve, at most
 
 
 def main() -> int:
@@ -50,7 +52,7 @@ def screen_with_raptor(numbers: Iterable[int], cores: int) -> tuple[list[chemist
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         # one core more, for the master
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': cores + 1, 'runtime': 60}))
+            'resource': 'local.localhost', 'cores': cores + 1, 'runtime': 240}))
         tmgr.add_pilots(pilot)
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
         # workers import this module, too
@@ -75,13 +77,18 @@ def show(hits: list[chemistry.Hit], times: list[float]) -> None:
     for hit in sorted(hits, key=lambda hit: (-hit.score, hit.number))[:BEST]:
         table.add_row(f'{hit.score:.3f}', f'{hit.weight:.1f}', f'{hit.lipophilicity:.2f}', hit.smiles)
     Console().print(table)
-    pictures.histogram(Path('scores.svg'), [hit.score for hit in hits], 'scores', 'score')
-    seconds = [0] * (int(times[-1]) + 1)
-    for each in times:
-        seconds[int(each)] += 1
-    pictures.curve(Path('throughput.svg'), seconds, 'molecules per second', 'seconds', times[-1])
+    pictures.histogram(Path('scores.svg'), [hit.score for hit in hits], 'molecules by score', 'score')
+    pictures.curve(Path('throughput.svg'), rates(times), 'molecules per second', 'seconds', times[-1])
     print(f'{len(hits)} molecules in {times[-1]:.1f} s, {len(hits) / times[-1]:.1f} per second; '
           'see scores.svg and throughput.svg')
+
+
+def rates(times: list[float]) -> list[float]:
+    """Molecules per second in each of the equal parts of the run, which are a second or longer."""
+    parts = min(POINTS, int(times[-1]) + 1)
+    length = times[-1] / parts
+    counts = Counter(min(parts - 1, int(each / length)) for each in times)
+    return [counts[part] / length for part in range(parts)]
 
 
 if __name__ == '__main__':

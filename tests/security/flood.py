@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import zmq
 from attacks import HELLO, garbage, malformed, pack, shout, speaking
-from listeners import GROWTH, LISTENERS, Listener, serving
+from every_listener import LISTENERS, serving
+from listeners import GROWTH, Listener
 
 BURST = 25
 """Frames of a stranger on one connection."""

@@ -1,4 +1,4 @@
-"""Every listening socket of the system, each served by a process of its own, and proper peers of each."""
+"""Listening sockets of the system, each served by a process of its own, and proper peers of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -364,28 +363,3 @@ def told(log: Path, malformed: str) -> dict[str, int]:
         return int(''.join(filter(str.isdigit, found[-1]))) if found else 0
 
     return {'refused': last('refused a peer'), 'strangers': last('a stranger at'), 'malformed': last(malformed)}
-
-
-def mesh(kind: str, transport: str, directory: Path) -> MeshListener:
-    """A bridge or star that listens on that transport."""
-    return MeshListener(kind, 'tcp://127.0.0.1' if transport == 'tcp' else f'ipc://{directory}/s')
-
-
-LISTENERS: dict[str, Callable[[Path], Any]] = {
-    'hub-ipc': HubListener, 'hub-tcp': lambda directory: HubListener(directory, 'tcp://127.0.0.1:*'),
-    'service': ServiceListener,
-    **{f'{kind}-{transport}': lambda directory, kind=kind, transport=transport: mesh(kind, transport, directory)
-       for kind in ('queue', 'pubsub', 'star') for transport in ('ipc', 'tcp')}}
-"""Makers of everything that listens, by name."""
-
-
-@contextmanager
-def serving(name: str, directory: Path) -> Iterator[Any]:
-    """A listener of that name; its directory must be private."""
-    directory.chmod(0o700)
-    listener = LISTENERS[name](directory)
-    listener.initial = listener.figures()['accepted']
-    try:
-        yield listener
-    finally:
-        listener.close()

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import zmq
 from attacks import HELLO, malformed, pack, speaking
+from every_listener import LISTENERS, serving
 from flood import flood
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listeners import GROWTH, LISTENERS, HubListener, Listener, serving
+from listeners import GROWTH, HubListener, Listener
 
 from rp_api import states
 from rp_api.coordination.contract import Submission
@@ -78,9 +79,10 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
     assert listener.rss() < memory + 2 * GROWTH
 
 
-@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith('pubsub')], indirect=True)
+@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith(('pubsub', 'agent', 'master'))],
+                         indirect=True)
 def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
-    """Answers wait for a peer, but not without end; publish/subscribe has none."""
+    """Answers wait for a peer, but not without end; publish/subscribe has none, RAPTOR sends what was asked for."""
     hello = (pack([0, 'hello', HELLO]) if isinstance(listener, HubListener)
              else flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
     ask = pack([0, 'ping', 0, 0, 0, False]) if isinstance(listener, HubListener) else hello
@@ -182,7 +184,7 @@ class TestPublications:
 AS_CLIENT: list[list[Any]] = [
     ['pilots', [['p.evil', b'\x80']]], ['tasks', 'p.1', 'tmgr', b'\x80', [['t.evil', b'\x80']]],
     ['bind', 'p.evil', ['t.p.1.1']], ['command', 'p.1', b'\x81\xa3cmd\xaccancel_pilot'], ['note', 'x', b'\x80'],
-    ['recover', 0], ['detach']]
+    ['recover', 0], ['detach'], ['listen', 'tcp://127.0.0.1:*']]
 
 
 def rows(hub: HubListener) -> list[dict[str, Any]]:

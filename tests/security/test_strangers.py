@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import zmq
 from attacks import connect, garbage, greeting, half_open, header, shout, speaking
-from listeners import GROWTH, LISTENERS, Listener, serving
+from every_listener import LISTENERS, serving
+from listeners import GROWTH, Listener
 
 from rp_api.mesh.keys import generate
 

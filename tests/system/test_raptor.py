@@ -52,6 +52,29 @@ class Mine(rp.raptor.DefaultWorker):
 
     def tell(self, what):
         return [type(self).__name__, what]
+
+    def ask(self, numbers):
+        import os
+        master, uid = self.get_master(), os.environ['RP_TASK_ID']
+        if len(numbers) > 1:   # a task that has such a task, too
+            task = {'mode': 'task.method', 'method': 'ask', 'args': [numbers[1:]]}
+            below = master.run_task(task)['return_value']
+        else:
+            below = [master.run_task({'executable': '/bin/echo', 'arguments': ['last']})['stdout']]
+        doubled = master.run_task({'mode': 'task.function', 'function': 'double', 'args': [numbers[0]]})
+        assert os.environ['RP_TASK_ID'] == uid
+        return [doubled['return_value'], *below]
+
+
+class Together(rp.raptor.MPIWorker):
+
+    def ask(self, ranks):
+        def size(comm=None):
+            return comm.size
+
+        task = {'mode': 'task.function', 'function': rp.PythonTask(size, (), {'comm': None}), 'ranks': ranks}
+        done = self.get_master().run_task(task)
+        return done['return_value'] or done['exception']
 """
 
 
@@ -180,6 +203,28 @@ def test_handles(raptor: Raptor) -> None:
     exported = list(sessions.tasks(raptor.run.session.path))
     assert master.uid in [task['uid'] for task in exported]
     assert secret not in str(exported)
+
+
+def test_tasks_that_wait_for_others_on_the_only_rank(raptor: Raptor) -> None:
+    """It runs them itself, one within the other, as nobody else could."""
+    task = raptor.one(mode=rp.TASK_METHOD, method='ask', args=[[1, 2, 3]])
+    assert (task.state, task.return_value) == (rp.DONE, [2, 4, 6, 'last\n'])
+
+
+def test_tasks_that_wait_for_others_of_several_ranks(session: rp.Session, base: Path) -> None:
+    """They can have some of the other ranks, but not all: that they would wait for themselves is said."""
+    (base / 'workers.py').write_text(WORKER)
+    tmgr = rp.TaskManager(session)
+    pilot = rp.PilotManager(session).submit_pilots(pilot_description(base, cores=4))
+    tmgr.add_pilots(pilot)
+    master, = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
+    master.submit_workers(rp.TaskDescription({
+        'mode': rp.RAPTOR_WORKER, 'ranks': 3, 'raptor_file': str(base / 'workers.py'), 'raptor_class': 'Together'}))
+    tasks = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_METHOD, 'method': 'ask', 'args': [ranks]})
+                                 for ranks in (2, 3)])
+    tmgr.wait_tasks([task.uid for task in tasks], timeout=PATIENCE)
+    assert tasks[0].return_value == [2, 2], (tasks[0].exception, tasks[0].exception_detail)
+    assert 'run_task() might wait for ever' in tasks[1].return_value
 
 
 def test_cancel_of_a_running_call(raptor: Raptor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ class SimulatedRank:
         if part:
             self.bench.dispatcher.part(self.rank, id, payload)
         else:
-            self.bench.dispatcher.results(self.rank, [id], [payload], seconds)
+            self.bench.dispatcher.results(self.rank, array('Q', [id]), [payload], seconds)
 
     def park(self) -> int:
         """Let the running call go on beside others."""
@@ -57,12 +58,12 @@ class SimulatedRank:
         id = self.running[1]
         self.running = None
         self.parked.append(id)
-        self.bench.dispatcher.parked(self.rank, [id])
+        self.bench.dispatcher.parked(self.rank, array('Q', [id]))
         return id
 
     def end_parked(self) -> None:
         """End a call that is parked."""
-        self.bench.dispatcher.results(self.rank, [self.parked.pop()], [RESULT], 0.0)
+        self.bench.dispatcher.results(self.rank, array('Q', [self.parked.pop()]), [RESULT], 0.0)
 
     def clear(self) -> None:
         """Be a new process."""
@@ -102,7 +103,8 @@ class Bench:
 
     def add(self, *ids: int, **attributes: Any) -> None:
         """Have the master send calls, all with these attributes."""
-        self.dispatcher.add(list(ids), [b'x'] * len(ids), {id: dict(attributes) for id in ids} if attributes else None)
+        each = {id: dict(attributes) for id in ids} if attributes else None
+        self.dispatcher.add(array('Q', ids), [b'x'] * len(ids), each)
 
     def left(self) -> list[int]:
         """The ids of the calls that have left, as often as they have."""

@@ -97,7 +97,8 @@ class ScriptedAgent(Party):
         """The results that have come, by uid; each task has one."""
         rows = [row for message in self.news if message[0] == 'results' for row in message[1]]
         assert len({uid for uid, _ in rows}) == len(rows)
-        return dict(rows)
+        return {uid: {**codec.unpack(result), 'target_state': 'DONE'} if isinstance(result, bytes) else result
+                for uid, result in rows}
 
     def result(self, uid: str) -> dict[str, Any]:
         """The result of a task, once it is there."""
@@ -116,7 +117,7 @@ class ScriptedAgent(Party):
     def _receive(self) -> None:
         for frames in arrivals(self._listener.socket):
             self.peer = frames[0]
-            operation, arguments = from_master(frames[1])
+            operation, arguments = from_master(frames[-1])
             self.note([operation, *arguments])
 
 

@@ -149,7 +149,7 @@ class Rank:
             return None
         if operation == 'run':
             self.send('parked', pack_ids([id]))
-            self.send('run', id, pack(arguments))
+            self.send('submit', id, pack(arguments))
             return None
         if operation == 'die':
             os.kill(os.getpid(), arguments[0])

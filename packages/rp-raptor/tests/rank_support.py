@@ -75,7 +75,8 @@ class Manager:
         environment = {**os.environ, RUN_VARIABLE: str(self.run_file), RANK_VARIABLE: str(rank),
                        'RP_PILOT_SANDBOX': str(self.directory), 'RP_TASK_ID': 'raptor.0000.0000', **(environ or {})}
         if launcher is not None:
-            command, environment = launcher.command(self.ranks, command), launcher.environment(environment)
+            command, environment = launcher.command(
+                self.ranks, command, str(self.directory / 'ends')), launcher.environment(environment)
         process = subprocess.Popen(command, env=environment, cwd=self.directory, stdin=subprocess.DEVNULL,
                                    start_new_session=True)
         self.processes.append(process)
@@ -179,7 +180,7 @@ class Manager:
         elif operation == 'parked':
             self.parked.update(unpack_ids(arguments[0]))
         elif operation == 'run':
-            self.asked.append(arguments)
+            self.asked.append(arguments[:2])
         elif operation == 'failed':
             self.failed = arguments[0]
 

@@ -39,7 +39,7 @@ class Asker:
                 self.values[number] = error
 
     def call(self, *ids: int, **attributes: Any) -> None:
-        self.exchange.calls(self.lane, ids, [b'call %d' % number for number in ids],
+        self.exchange.calls(self.lane, array('Q', ids), [b'call %d' % number for number in ids],
                             dict.fromkeys(ids, attributes) if attributes else None)
         self.exchange.deal()
 

@@ -317,17 +317,31 @@ def test_tasks_of_ranks(start: Start, hire: Callable[..., ScriptedWorker]) -> No
     _, agent = start()
     worker = hire()
     worker.heard('welcome')
-    worker.tell('run', 7, codec.pack(FUNCTION))
+    worker.tell('run', 7, codec.pack(FUNCTION), b'')
     number, answer = worker.heard('ran')
     result = payload.as_result(answer)
     assert number == 7
     assert (result['state'], result['return_value']) == ('DONE', 'worker.run.000007')
-    worker.tell('run', 8, codec.pack({'mode': 'task.function'}))
+    worker.tell('run', 8, codec.pack({'mode': 'task.function'}), b'')
     assert payload.as_result(worker.heard('ran', 2)[1])['target_state'] == 'FAILED'
-    worker.tell('run', 9, codec.pack(PROGRAM))
+    worker.tell('run', 9, codec.pack(PROGRAM), b'')
     agent.heard('submit')
     agent.tell('task_state', 'worker.run.000009', 'DONE', {'exit_code': 0})
     assert payload.as_result(worker.heard('ran', 3)[1])['exit_code'] == 0
+
+
+def test_hooks_see_tasks_that_ranks_have_run_themselves(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Changer(Master):
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            for task in tasks:
+                task['stdout'] = f'{task["uid"]} {task["description"]["mode"]}'
+
+    start(Changer)
+    worker = hire()
+    worker.heard('welcome')
+    worker.tell('run', 7, codec.pack({**FUNCTION, 'uid': 'own'}), payload.encode_result({'exit_code': 0}))
+    result = payload.as_result(worker.heard('ran')[1])
+    assert (result['uid'], result['state'], result['stdout']) == ('own', 'DONE', 'own task.function')
 
 
 # workers

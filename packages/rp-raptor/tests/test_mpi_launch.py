@@ -55,7 +55,9 @@ def test_the_first_known_program_on_the_path_is_taken(tmp_path: Path, monkeypatc
     assert found
     assert found.program == program
     options = ['--oversubscribe', '--bind-to', 'none', '--host', 'localhost:3', '-n', '3']
-    assert found.command(3, ['python', 'x']) == [program, *options, 'python', 'x']
+    *before, shell, _, note, ends, python, script = found.command(3, ['python', 'x'], '/dir/ends')
+    assert [*before, shell, ends, python, script] == [program, *options, '/bin/sh', '/dir/ends', 'python', 'x']
+    assert 'OMPI_COMM_WORLD_RANK' in note
 
 
 def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.mesh import codec
 from rp_api.values import from_plain, to_plain
 from rp_raptor import payload
 from rp_raptor.errors import RemoteError
@@ -182,6 +183,14 @@ def test_described_tasks_always_have_a_result() -> None:
     task = {'uid': 'task.000000', 'description': {'mode': 'task.function'}, 'sandbox': '/tmp/x'}
     assert payload.decode_described(payload.encode_described(task)) == task
     assert payload.as_result(payload.encode_result({'exit_code': 0})) == {'exit_code': 0}
+    success = payload.encode_success({'exit_code': 0, 'return_value': 3})
+    expected = {'exit_code': 0, 'return_value': 3, 'target_state': 'DONE'}
+    assert payload.as_result(success) == payload.decode_result(success) == expected
+    assert codec.unpack(payload.packed_success(success) or b'') == {'exit_code': 0, 'return_value': 3}
+    assert payload.packed_success(payload.encode_result({'exit_code': 0})) is None
+    assert not payload.has_failed(success)
+    assert payload.as_result(payload.join_parts([success, payload.encode_result({'exit_code': 1})])) == {
+        'exit_code': 1, 'stdout': [None, None], 'stderr': [None, None], 'return_value': [3, None]}
     failed = payload.as_result(payload.encode_error(ValueError('no'), 'text'))
     assert failed == {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'text',
                       'target_state': 'FAILED'}

@@ -13,7 +13,8 @@ from standin_master import StandinMaster
 from rp_api.errors import SerializationError
 from rp_raptor import application_link
 from rp_raptor.errors import CallLost
-from rp_raptor.stream import Call, stream
+from rp_raptor.stream import stream
+from rp_raptor.streamed import Call
 
 Make = Callable[..., StandinMaster]
 

@@ -114,7 +114,7 @@ def test_described_tasks_of_ranks_go_to_the_master(tmp_path: Path) -> None:
         master = worker.master
         master.calls({7: ['run', 'date']})
         master.wait(lambda: any(operation == 'run' for operation, _ in master.said), 'run')
-        number, description = next(arguments for operation, arguments in master.said if operation == 'run')
+        number, description, _ = next(arguments for operation, arguments in master.said if operation == 'run')
         assert decoded(description) == ['date']
         master.send('ran', number, b'Dresult')
         assert master.wait_results(7) == [b'Dresult']
@@ -138,7 +138,7 @@ def test_ranks_have_their_gpus(tmp_path: Path) -> None:
 def test_a_worker_whose_ranks_cannot_start_ends(tmp_path: Path) -> None:
     with a_worker(tmp_path, ready=False, STANDIN_FAILS='4') as worker:
         assert worker.process.wait(DEADLINE) == 1
-        assert 'ended with exit code 4, 3 times before it was ready' in worker.errors
+        assert 'ended with exit code 4, 3 times before it has taken a call' in worker.errors
 
 
 def test_a_worker_ends_with_its_master(tmp_path: Path) -> None:

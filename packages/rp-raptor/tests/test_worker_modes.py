@@ -36,6 +36,9 @@ async def add_later(a, b=1):
     print('adding later')
     return a + b + int(os.environ.get('MORE', 0))
 
+async def add_loudly(a):
+    return add(a)
+
 class Mine(DefaultWorker):
     def __init__(self, raptor_id):
         super().__init__(raptor_id)
@@ -146,6 +149,30 @@ def test_programs(mine: Manager, tmp_path: Path) -> None:
     assert mine.task(mode='task.shell', command='kill -9 $$')['exit_code'] == -9
     long = mine.task(mode='task.shell', command=f'head -c {3 * KEPT} /dev/zero | tr "\\0" x; echo end')['stdout']
     assert (len(long), long[-4:]) == (KEPT, 'end\n')
+
+
+@pytest.mark.parametrize('description', [
+    {'mode': 'task.function', 'function': 'add', 'args': [1]},
+    {'mode': 'task.function', 'function': 'add_loudly', 'args': [1]},
+    {'mode': 'task.eval', 'code': 'add(1)'},
+    {'mode': 'task.exec', 'code': 'return add(1)'},
+    {'mode': 'task.shell', 'command': 'echo adding 1 1; echo carefully >&2'},
+    {'mode': 'task.proc', 'executable': '/bin/sh', 'arguments': ['-c', 'echo adding 1 1; echo carefully >&2']}])
+def test_output_goes_to_files_that_are_named(mine: Manager, tmp_path: Path, description: dict[str, Any]) -> None:
+    elsewhere = tmp_path / 'task.err'
+    result = mine.task(**description, stdout='my.out', stderr=str(elsewhere))
+    assert (result['stdout'], result['stderr']) == ('adding 1 1\n', 'carefully\n')
+    assert (tmp_path / 'task.000000' / 'my.out').read_text() == 'adding 1 1\n'
+    assert elsewhere.read_text() == 'carefully\n'
+
+
+def test_all_output_goes_to_the_file(mine: Manager, tmp_path: Path) -> None:
+    code = f'print("x" * {3 * KEPT})\nraise ValueError("no")'
+    result = mine.task(mode='task.exec', code=code, stdout='my.out')
+    assert (len(result['stdout']), result['exception']) == (KEPT, "ValueError('no')")
+    assert (tmp_path / 'task.000000' / 'my.out').stat().st_size == 3 * KEPT + 1
+    failed = mine.task(mode='task.eval', code='1', stdout='/dev/null/none')
+    assert 'cannot write /dev/null/none' in failed['exception']
 
 
 def test_environment_and_directory(mine: Manager, tmp_path: Path) -> None:

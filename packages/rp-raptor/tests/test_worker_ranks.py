@@ -43,7 +43,8 @@ def double(x: int) -> int:
 
 
 def wait_for(path: str) -> str:
-    while not os.path.exists(path):
+    directory, name = os.path.split(path)
+    while name not in os.listdir(directory):   # os.path.exists() would take an interruption for an OSError
         time.sleep(0.01)
     return 'there'
 
@@ -116,6 +117,16 @@ def test_a_worker_whose_class_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     with a_worker(tmp_path, of_class=('mine.py', 'Other'), ready=False) as worker:
         assert worker.process.wait(DEADLINE) == 1
         assert "its ranks cannot work: raptor_class 'Other': mine.py has no class Other" in worker.errors
+
+
+@pytest.mark.parametrize('base', ['DefaultWorker', 'MPIWorker'])
+def test_ranks_that_end_without_a_call_again_and_again_end_the_worker(tmp_path: Path, base: str) -> None:
+    (tmp_path / 'mine.py').write_text(f'import os\nimport radical.pilot as rp\n\nclass Mine(rp.raptor.{base}):\n'
+                                      '    def join(self):\n        if self._rank == 1:\n            os._exit(4)\n'
+                                      '        super().join()\n')
+    with a_worker(tmp_path, of_class=('mine.py', 'Mine'), ready=False) as worker:
+        assert worker.process.wait(DEADLINE) == 1
+        assert 'rank 1 ended with exit code 4, 3 times before it has taken a call' in worker.errors
 
 
 def test_ranks_end_when_their_manager_is_killed(tmp_path: Path) -> None:

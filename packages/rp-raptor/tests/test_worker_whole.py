@@ -115,17 +115,18 @@ def test_many_calls_of_all_kinds(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.fault
-def test_a_function_that_kills_its_rank(tmp_path: Path) -> None:
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_function_that_kills_its_rank(tmp_path: Path, kind: str) -> None:
     """The master hears which call it was and why; the others have results, and the rank comes back.
 
-    In an MPI job, which takes the other ranks with it, calls that these ran may count as well.
+    That is so in an MPI job as well, which takes the other ranks with it.
     """
     def die(how: int) -> None:
         if how:
             os.kill(os.getpid(), how)
         os._exit(3)
 
-    with a_whole_worker(tmp_path, 'DefaultWorker') as whole:
+    with a_whole_worker(tmp_path, kind) as whole:
         die_fid, abs_fid = whole.define(die), whole.define(abs)
         for how, reason in ((0, '3'), (signal.SIGSEGV, 'SIGSEGV')):
             *ids, last = whole.give(*[payload.encode_call(abs_fid, (-n,)) for n in range(100)],
@@ -187,7 +188,8 @@ def test_interruptions_at_any_moment(whole: Whole) -> None:
 
 
 @pytest.mark.fault
-def test_programs_end_with_their_rank(whole: Whole, tmp_path: Path) -> None:
+@pytest.mark.parametrize('kind', KINDS)
+def test_programs_end_with_their_rank(tmp_path: Path, kind: str) -> None:
     """What a killed rank has started is killed, too."""
     def run(name: str) -> None:
         command = f'echo $$ > {name}.new; mv {name}.new {name}; exec sleep 300'
@@ -195,14 +197,16 @@ def test_programs_end_with_their_rank(whole: Whole, tmp_path: Path) -> None:
 
         run_command(command, '', '')
 
-    name = tmp_path / 'pid'
-    (id,) = whole.give(payload.encode_call(whole.define(run), (str(name),)))
-    whole.master.wait(name.exists, 'the program runs')
-    program = int(name.read_text())
-    rank = process_table()[program].parent
-    os.kill(rank, signal.SIGKILL)
-    whole.master.wait(lambda: id in whole.master.died, 'the call has died')
-    whole.master.wait(lambda: program not in process_table() or not process_table()[program].alive, 'the program ends')
+    with a_whole_worker(tmp_path, kind) as whole:
+        name = tmp_path / 'pid'
+        (id,) = whole.give(payload.encode_call(whole.define(run), (str(name),)))
+        whole.master.wait(name.exists, 'the program runs')
+        program = int(name.read_text())
+        rank = process_table()[program].parent
+        os.kill(rank, signal.SIGKILL)
+        whole.master.wait(lambda: id in whole.master.died, 'the call has died')
+        whole.master.wait(lambda: program not in process_table() or not process_table()[program].alive,
+                          'the program ends')
 
 
 def test_functions_of_several_ranks(tmp_path: Path) -> None:
@@ -216,10 +220,12 @@ def test_functions_of_several_ranks(tmp_path: Path) -> None:
         for ranks in (2, 3):
             assert whole.call(add, 5, ranks=ranks) == [5 * ranks + sum(range(ranks))] * ranks
         task = {'uid': 'task.0', 'sandbox': str(tmp_path / 'task.0'),
-                'description': {'mode': 'task.method', 'method': 'hello_mpi', 'args': ['x']}}
+                'description': {'mode': 'task.method', 'method': 'hello_mpi', 'args': ['x'], 'ranks': 2,
+                                'stdout': 'out'}}
         (id,) = whole.give(payload.encode_described(task), ranks=2)
         result = payload.as_result(whole.master.wait_results(id)[0])
         assert sorted(result['return_value']) == ['hello 0/2: x', 'hello 1/2: x']
+        assert sorted((tmp_path / 'task.0' / 'out').read_text().splitlines()) == ['hello 0/2: x', 'hello 1/2: x']
         assert whole.call(abs, -1) == 1
 
 

@@ -14,13 +14,22 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.mesh.connection import Connection, arrivals
 from rp_api.mesh.keys import Tally
+from rp_api.mesh.lasting import Lasting
 from rp_api.mesh.loop import Loop
-from rp_api.raptor_link import Access
+from rp_api.raptor_link import BULK, Access
 
 PATIENCE = 60.0
 """Seconds without a connection to the agent after which it counts as gone."""
 
+DELAY_PER_TASK, MIN_DELAY, MAX_DELAY = 1e-4, 1e-3, 0.02
+"""Seconds that a result may wait for others, for each task that the agent has given and waits for; what would wait for
+less or more than the others."""
+
 _log = logging.getLogger('radical.pilot.raptor')
+
+
+Row = list[Any]
+"""Uid and result, which may be packed; see `rp_api.raptor_link`."""
 
 
 class Boss(Protocol):
@@ -55,8 +64,12 @@ class AgentLink:
         self._boss = boss
         self._malformed = Tally('malformed message of the agent dropped')
         self._handlers: dict[str, Callable[..., object]] = {
-            'welcome': self._nothing, 'tasks': boss.on_tasks, 'cancel': boss.on_cancel, 'stop': boss.on_stop,
+            'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel, 'stop': boss.on_stop,
             'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
+        self._lasting = Lasting()
+        self._handlers |= {'got': self._lasting.has_come, 'again': self._again}
+        self._rows: list[Row] = []   # results that wait for others
+        self._owed = 0               # how many tasks the agent waits for
         self._timer = loop.call_later(PATIENCE, self._give_up)
         self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, boss.on_agent_lost, self._disconnected)
@@ -64,22 +77,40 @@ class AgentLink:
         self._connection.socket.routing_id = uid.encode()   # the agent knows it again after a reconnection
         self._connection.open()
         self._known = False
-        self.send(*self._hello)   # before anything else
+        self._say(*self._hello)   # before anything else
 
     def send(self, *message: Any) -> None:
-        """Send a message."""
+        """Send a message, which arrives also if the connection breaks meanwhile."""
+        self._connection.socket.send_multipart(self._lasting.say(codec.pack(message)), zmq.NOBLOCK)
+
+    def _say(self, *message: Any) -> None:
         self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
+
+    def results(self, rows: list[Row]) -> None:
+        """Send results of tasks, those of many in few messages."""
+        if not self._rows:
+            delay = min(MAX_DELAY, DELAY_PER_TASK * self._owed)
+            self._loop.call_later(delay if delay >= MIN_DELAY else 0, self._send_results)
+        self._rows += rows
+
+    def _send_results(self) -> None:
+        rows, self._rows = self._rows, []
+        self._owed = max(0, self._owed - len(rows))
+        for first in range(0, len(rows), BULK):
+            self.send('results', rows[first:first + BULK])
 
     def close(self, linger: float) -> None:
         """Say goodbye, and leave; what was said is sent within so many seconds."""
         self._timer.cancel()
+        self._send_results()
         self.send('bye')
         self._connection.close(linger)
 
     def _connected(self) -> None:
         self._timer.cancel()
-        if self._known:   # the agent may have missed something
-            self.send(*self._hello)
+        if self._known:   # both may have missed something
+            self._say(*self._hello)
+            self._say('again', self._lasting.heard)
         self._known = True
 
     def _disconnected(self) -> None:
@@ -92,11 +123,22 @@ class AgentLink:
     def _receive(self) -> None:
         for frames in arrivals(self._connection.socket):
             try:
-                operation, arguments = raptor_link.from_agent(b''.join(frames))
+                data = self._lasting.hear(frames)
+                if data is not None:
+                    operation, arguments = raptor_link.from_agent(data)
+                    self._handlers[operation](*arguments)
             except CoordinationError as error:
                 self._malformed.add(error)
-            else:
-                self._handlers[operation](*arguments)
+        if not self._connection.socket.closed and (number := self._lasting.to_tell()):
+            self._say('got', number)
+
+    def _again(self, number: int) -> None:
+        for frames in self._lasting.again(number):
+            self._connection.socket.send_multipart(frames, zmq.NOBLOCK)
+
+    def _on_tasks(self, tasks: list[dict[str, Any]]) -> None:
+        self._owed += len(tasks)
+        self._boss.on_tasks(tasks)
 
     def _nothing(self, _: object) -> None:
         """The agent knows this master."""

@@ -26,9 +26,10 @@ from rp_api.mesh.loop import Loop
 from rp_api.raptor_link import Access
 from rp_api.states import FINAL
 from rp_raptor import payload
-from rp_raptor.protocol import APPLICATION, BULK, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
+from rp_raptor.ids import hold, release
+from rp_raptor.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
 
-_BYTES = 4 << 20
+BULK_BYTES = 4 << 20
 """Bytes of payloads from which on a message takes no further call."""
 
 
@@ -97,14 +98,12 @@ class ApplicationLink:
         if self._met:   # else it will hear of all functions when it is met
             self._send(['define', fid, blob])
 
-    def give(self, calls: Sequence[tuple[int, bytes]], attributes: Mapping[str, Any] | None) -> None:
-        """Have the master run calls; there is room for them."""
-        self.room -= len(calls)
-        self.calls.update(calls)
-        for bulk in _bulks(calls):
-            numbers, payloads = zip(*bulk, strict=True)
-            each = {number: dict(attributes) for number in numbers} if attributes else None
-            self._send(['calls', array('Q', numbers).tobytes(), payloads, each])
+    def give(self, numbers: array[int], payloads: list[bytes], attributes: Mapping[str, Any] | None) -> None:
+        """Have the master run calls, for which there is room: as many as make one message."""
+        self.room -= len(numbers)
+        hold(self.calls, numbers, payloads)
+        each = {number: dict(attributes) for number in numbers} if attributes else None
+        self._send(['calls', numbers.tobytes(), payloads, each])
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Nobody wants the results of these calls any more."""
@@ -165,14 +164,13 @@ class ApplicationLink:
 
     def _take_results(self, ids: bytes, payloads: list[bytes]) -> None:
         numbers = ids_of(ids)
-        pop = self.calls.pop
-        wanted = [pop(number, None) is not None for number in numbers]
-        if all(wanted):
+        wanted = release(self.calls, numbers)
+        if wanted is None:
             self._owner.results(numbers, payloads)
         else:   # some are of calls that were cancelled, or that went out twice
             for result in compress(payloads, map(not_, wanted)):
                 payload.discard(result)
-            self._owner.results(list(compress(numbers, wanted)), list(compress(payloads, wanted)))
+            self._owner.results(array('Q', compress(numbers, wanted)), list(compress(payloads, wanted)))
 
     def _end(self, reason: str) -> None:
         if self.lost:
@@ -199,7 +197,7 @@ class Owner(Protocol):
 
     definitions: dict[bytes, bytes]
 
-    def results(self, numbers: Sequence[int], payloads: list[bytes]) -> object:
+    def results(self, numbers: array[int], payloads: list[bytes]) -> object:
         """These calls have results."""
 
     def take_back(self, calls: dict[int, bytes]) -> object:
@@ -207,17 +205,3 @@ class Owner(Protocol):
 
     def deal(self) -> object:
         """There may be room for more calls."""
-
-
-def _bulks(calls: Sequence[tuple[int, bytes]]) -> list[Sequence[tuple[int, bytes]]]:
-    """The calls in as many parts as there are to be messages."""
-    if len(calls) <= BULK and sum([len(call) for _, call in calls]) <= _BYTES:
-        return [calls]
-    bulks, first, size = [], 0, 0
-    for index, (_, call) in enumerate(calls):
-        if index > first and (index - first >= BULK or size + len(call) > _BYTES):
-            bulks.append(calls[first:index])
-            first, size = index, 0
-        size += len(call)
-    bulks.append(calls[first:])
-    return bulks

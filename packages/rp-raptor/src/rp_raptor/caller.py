@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_api.errors import SerializationError
 from rp_api.mesh.codec import MAX_BYTES
 from rp_api.mesh.loop import Loop
-from rp_raptor.application_link import ApplicationLink, Master
+from rp_raptor.application_link import BULK_BYTES, ApplicationLink, Master
+from rp_raptor.line import Line
+from rp_raptor.protocol import BULK
 
 _WAITING, _WORKING = 0.05, 0.5
 """Seconds between looks at masters: as long as some are not up yet, and afterwards."""
@@ -23,13 +25,10 @@ _WAITING, _WORKING = 0.05, 0.5
 WINDOW = 4096
 """Calls that are under way at several masters together, if nothing else is said."""
 
-_SHARE = 1024
-"""Most calls that one master is given before the others are looked at."""
-
 _LARGEST = MAX_BYTES - (1 << 20)
 """Bytes of the largest payload; the rest is for the message around it."""
 
-Results = Callable[[Sequence[int], list[bytes]], object]
+Results = Callable[['array[int]', list[bytes]], object]
 Failed = Callable[[Sequence[int], str], object]
 
 
@@ -49,10 +48,12 @@ class Caller:
         self._on_failed = on_failed
         self._attributes = attributes or None
         self._window = window
-        self._backlog: OrderedDict[int, bytes] = OrderedDict()
+        self._backlog = Line()
         self._ended = ''
-        self._fresh: list[tuple[int, bytes]] = []
+        self._numbers = array('Q')          # of calls that the loop has yet to take
+        self._payloads: list[bytes] = []
         self._undefined: list[tuple[bytes, bytes]] = []
+        self._unwanted: list[int] = []
         self._lock = threading.Lock()
         self._loop = Loop()
         name = f'stream.{os.urandom(8).hex()}'
@@ -66,20 +67,25 @@ class Caller:
         with self._lock:
             self._undefined.append((fid, blob))
 
-    def call(self, calls: Sequence[tuple[int, bytes]]) -> None:
+    def call(self, numbers: array[int], payloads: list[bytes]) -> None:
         """Make calls, each with a number that was never used before."""
         with self._lock:
-            ended, idle = self._ended, not self._fresh
+            ended, idle = self._ended, not self._numbers
             if not ended:
-                self._fresh.extend(calls)
+                self._numbers.extend(numbers)
+                self._payloads.extend(payloads)
         if ended:
-            self._on_failed([number for number, _ in calls], ended)
+            self._on_failed(numbers, ended)
         elif idle:
             self._loop.call_soon(self._take_fresh)
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Have calls dropped or interrupted; nobody will hear of them again."""
-        self._loop.call_soon(self._cancel, numbers)
+        with self._lock:
+            idle = not self._unwanted
+            self._unwanted.extend(numbers)
+        if idle:
+            self._loop.call_soon(self._cancel)
 
     def close(self) -> None:
         """Leave the masters; calls without a result are dropped, and nobody will hear of them again."""
@@ -95,16 +101,13 @@ class Caller:
             link = max(self._links, key=free.__getitem__)
             if free[link] <= 0:
                 break
-            number = min(free[link], len(backlog), _SHARE)
-            link.give([backlog.popitem(last=False) for _ in range(number)], self._attributes)
+            link.give(*backlog.take(min(free[link], BULK), BULK_BYTES), self._attributes)
         if backlog and all(link.lost for link in self._links):
             self._end('; '.join(link.lost for link in self._links))
 
     def take_back(self, calls: dict[int, bytes]) -> None:
         """Have calls go out again, before the others."""
-        for number, payload in reversed(calls.items()):
-            self._backlog[number] = payload
-            self._backlog.move_to_end(number, last=False)
+        self._backlog.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
 
     def _free(self, link: ApplicationLink) -> int:
@@ -131,22 +134,25 @@ class Caller:
         self._loop.call_later(_WAITING if waits else _WORKING, self._look)
 
     def _take_fresh(self) -> None:
-        with self._lock:
-            fresh, self._fresh = self._fresh, []
-            undefined, self._undefined = self._undefined, []
+        numbers, payloads, undefined = self._fresh()
         for fid, blob in undefined:
             self.definitions[fid] = blob
             for link in self._links:
                 link.define(fid, blob)
-        if not self._backlog and len(self._links) == 1 and self._links[0].room >= len(fresh) > 0:
-            self._links[0].give(fresh, self._attributes)   # the usual case
-            return
-        self._backlog.update(fresh)
+        self._backlog.append(numbers, payloads)
         self.deal()
 
-    def _cancel(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._backlog.pop(number, None)
+    def _fresh(self) -> tuple[array[int], list[bytes], list[tuple[bytes, bytes]]]:
+        with self._lock:
+            fresh = self._numbers, self._payloads, self._undefined
+            self._numbers, self._payloads, self._undefined = array('Q'), [], []
+        return fresh
+
+    def _cancel(self) -> None:
+        self._take_fresh()   # they may be among these
+        with self._lock:
+            numbers, self._unwanted = self._unwanted, []
+        self._backlog.remove(set(numbers))
         for link in self._links:
             link.cancel(numbers)
 
@@ -154,14 +160,13 @@ class Caller:
         """No call has a result any more, now or later."""
         with self._lock:
             self._ended = reason
-            calls, self._fresh = dict(self._fresh), []
-        calls.update(self._backlog)
-        self._backlog.clear()
+        numbers, _, _ = self._fresh()
+        numbers += self._backlog.clear()
         for link in self._links:
-            calls.update(link.calls)
+            numbers.extend(link.calls)
             link.calls.clear()
-        if calls:
-            self._on_failed(list(calls), reason)
+        if numbers:
+            self._on_failed(numbers, reason)
 
     def _close(self) -> None:
         for link in self._links:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import DeserializationError
-from rp_api.functions import deserialize_obj
 from rp_raptor import communicators, dispatch, payload
-from rp_raptor.capture import goes_on, traceback_of
 from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.failures import encode_error
+from rp_raptor.running import Functions, arguments
 
 if TYPE_CHECKING:
     from rp_raptor.worker import Worker
@@ -19,38 +18,21 @@ if TYPE_CHECKING:
 Later = Coroutine[Any, Any, bytes]
 
 _FUNCTION, _CHUNK, _DESCRIBED = b'F', b'C', b'D'
-_ARGUMENTS = 1 + payload.FID_BYTES   # where they start
 
 
 class Calls:
     """Runs payloads with the worker; files of large results go to `directory`."""
 
     def __init__(self, worker: Worker, directory: str) -> None:
+        self.functions = Functions(directory, self._later)
         self._worker = worker
         self._directory = directory
-        self._blobs: dict[bytes, bytes] = {}
-        self._functions: dict[bytes, Callable[..., Any]] = {}
-
-    def define(self, fid: bytes, blob: bytes) -> None:
-        """Keep a function, which is restored when it is first called."""
-        self._blobs[fid] = blob
-
-    def forget(self, fid: bytes) -> None:
-        """Drop a function that will not be called any more."""
-        self._blobs.pop(fid, None)
-        self._functions.pop(fid, None)
 
     def run(self, call: bytes) -> bytes | Later:
         """The result of a call, or a coroutine that gives it; raises whatever prevents it from having one."""
         kind = call[:1]
         if kind == _FUNCTION:
-            fid = call[1:_ARGUMENTS]
-            func = self._functions.get(fid) or self._restore(fid)
-            args, kwargs = _arguments(call)
-            value = func(*args, **kwargs) if kwargs else func(*args)
-            if goes_on(value):
-                return self._later(value)
-            return payload.encode_value(value, self._directory)
+            return self.functions.run(call)
         if kind == _CHUNK:
             return self._run_chunk(call)
         if kind == _DESCRIBED:
@@ -68,38 +50,36 @@ class Calls:
                 worker._rp_comm = None
         if call[:1] != _FUNCTION:
             raise DeserializationError(f'a call of kind {call[:1]!r} cannot be run by several ranks')
-        args, kwargs = _arguments(call)
+        args, kwargs = arguments(call)
         args, kwargs = communicators.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
-        fid = call[1:_ARGUMENTS]
-        value = (self._functions.get(fid) or self._restore(fid))(*args, **kwargs)
-        if goes_on(value):
-            return self._later(value)
-        return payload.encode_value(value, self._directory)
+        return self.functions.outcome(self.functions.find(payload.fid_of(call))(*args, **kwargs))
+
+    @contextmanager
+    def without_communicator(self) -> Generator[None, None, None]:
+        """Have tasks run as those of one rank, also in the middle of a call of several ranks."""
+        comm, self._worker._rp_comm = self._worker._rp_comm, None
+        try:
+            yield
+        finally:
+            self._worker._rp_comm = comm
 
     def _run_chunk(self, call: bytes) -> bytes | Later:
-        fid = call[1:_ARGUMENTS]
-        func = self._functions.get(fid) or self._restore(fid)
-        outcomes: list[bytes | Coroutine[Any, Any, bytes]] = []
-        later = False
+        func = self.functions.find(payload.fid_of(call))
+        outcomes: list[bytes | Later] = []
         for args, kwargs in payload.decode_chunk(call):
             try:
-                value = func(*args, **kwargs)
-                if goes_on(value):
-                    outcomes.append(self._later(value))
-                    later = True
-                else:
-                    outcomes.append(payload.encode_value(value, self._directory))
+                outcomes.append(self.functions.outcome(func(*args, **kwargs)))
             except (CallTimeout, CallCanceled):
                 raise
             except BaseException as error:
                 outcomes.append(encode_error(error))
-        return self._gather(outcomes) if later else payload.encode_outcomes(
-            outcomes, self._directory)  # type: ignore[arg-type]
+        done = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
+        return payload.encode_outcomes(done, self._directory) if len(done) == len(outcomes) else self._gather(outcomes)
 
-    async def _gather(self, outcomes: Sequence[bytes | Coroutine[Any, Any, bytes]]) -> bytes:
+    async def _gather(self, outcomes: Sequence[bytes | Later]) -> bytes:
         import asyncio
 
-        async def outcome(each: bytes | Coroutine[Any, Any, bytes]) -> bytes:
+        async def outcome(each: bytes | Later) -> bytes:
             return each if isinstance(each, bytes) else await each
         return payload.encode_outcomes(await asyncio.gather(*map(outcome, outcomes)), self._directory)
 
@@ -112,32 +92,6 @@ class Calls:
             raise
         except BaseException as error:
             return encode_error(error)
-
-    def _restore(self, fid: bytes) -> Callable[..., Any]:
-        blob = self._blobs.get(fid)
-        if blob is None:
-            raise DeserializationError(f'the function {fid.hex()} was never defined')
-        func: Callable[..., Any] = deserialize_obj(blob)
-        self._functions[fid] = func
-        return func
-
-
-def encode_error(error: BaseException) -> bytes:
-    """What a call has raised, as its result."""
-    text = traceback_of(error)
-    if isinstance(error, CallTimeout):
-        error = TimeoutError(str(error))
-    elif isinstance(error, CallCanceled):
-        error = CancelledError(str(error))
-    return payload.encode_error(error, text)
-
-
-def _arguments(call: bytes) -> tuple[Sequence[Any], dict[str, Any] | None]:
-    try:
-        args, kwargs = pickle.loads(memoryview(call)[_ARGUMENTS:])
-    except Exception as error:
-        raise DeserializationError(f'the arguments cannot be restored: {error!r}', error) from error
-    return args, kwargs
 
 
 def _place(comm: Any) -> Mapping[str, str]:

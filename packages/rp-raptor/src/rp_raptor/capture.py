@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, TextIO
 from rp_raptor.errors import CallCanceled, CallTimeout
 
 KEPT = 64 << 10
-"""Characters of each stream that a result has: the last ones."""
+"""Characters of each stream that a result has: the last ones. Until then there are all."""
 
-_Texts = tuple[io.StringIO, io.StringIO]
+_Texts = list[io.StringIO | None]
+"""What a call has written to each stream; None as long as that is nothing, as it is for most calls."""
+
 _texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
 
 
@@ -49,7 +51,7 @@ def goes_on(value: object) -> bool:
 def captured(func: Callable[..., Any], args: Sequence[Any],
              kwargs: Mapping[str, Any]) -> Outcome | Coroutine[Any, Any, Outcome]:
     """The outcome of calling the function; a coroutine that gives it, if the function is asynchronous."""
-    texts = io.StringIO(), io.StringIO()
+    texts: _Texts = [None, None]
     token = _texts.set(texts)
     try:
         value = func(*args, **kwargs)
@@ -61,7 +63,7 @@ def captured(func: Callable[..., Any], args: Sequence[Any],
         _texts.reset(token)
     if goes_on(value):
         return _captured_later(value, texts)
-    return Outcome(tail(texts[0].getvalue()), tail(texts[1].getvalue()), 0, value, (None, None))
+    return Outcome(*_said(texts), 0, value, (None, None))
 
 
 async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
@@ -76,18 +78,23 @@ async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
         return failure(error, texts)
     finally:
         _texts.reset(token)
-    return Outcome(tail(texts[0].getvalue()), tail(texts[1].getvalue()), 0, value, (None, None))
+    return Outcome(*_said(texts), 0, value, (None, None))
 
 
 def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
     """The outcome of a call that has raised something; the traceback starts in the function itself."""
-    out, err = (tail(text.getvalue()) for text in texts) if texts else ('', '')
+    out, err = _said(texts) if texts else ('', '')
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
     try:
         text = repr(error)
     except Exception:
         text = f'{type(error).__name__} (it cannot be shown)'
     return Outcome(out, err, code, None, (text, traceback_of(error)))
+
+
+def _said(texts: _Texts) -> tuple[str, str]:
+    out, err = texts
+    return out.getvalue() if out else '', err.getvalue() if err else ''
 
 
 def traceback_of(error: BaseException) -> str:
@@ -140,7 +147,12 @@ class _Stream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         texts = _texts.get()
-        return (texts[self._which] if texts else self._original).write(text)
+        if texts is None:
+            return self._original.write(text)
+        own = texts[self._which]
+        if own is None:
+            own = texts[self._which] = io.StringIO()
+        return own.write(text)
 
     def flush(self) -> None:
         if not self._original.closed:

@@ -294,14 +294,18 @@ class Core:
         self.workers.ended(uid, states.FAILED if failed else states.DONE, reason)
         self._ask_soon()
 
-    def run(self, uid: str, number: int, description: dict[str, Any], answer: Callable[[bytes], object]) -> None:
-        """A rank of a worker wants a task run."""
+    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
+            answer: Callable[[bytes], object]) -> None:
+        """A rank of a worker wants a task run, or has run it."""
         try:
             task = described(f'{uid}.run.{number:06d}', description, self.pilot_sandbox, 'raptor')
         except PilotError as error:
             answer(encode_error(error))
         else:
-            self._tasks.submit([task], answer)
+            if result:
+                self._tasks.ran(task, result, answer)
+            else:
+                self._tasks.submit([task], answer)
 
     def _worker_changed(self, worker: dict[str, Any], state: str) -> None:
         if self._worker_state_cb is not None:

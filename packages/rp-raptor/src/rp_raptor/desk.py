@@ -5,10 +5,12 @@ Positions start anew at `epoch << 32` whenever calls are taken back, so that no 
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rp_raptor.cursor import Cursors
+from rp_raptor.ids import hold, release
 
 Call = tuple[int, bytes]
 """Id and payload."""
@@ -24,14 +26,17 @@ class Desk:
         self.ready = False
         self.reserved = False   # for a call of several ranks
         self.slow = False       # its running call takes much longer than others
-        self.progress = 0.0     # when it was last heard of, or got calls while it had none
+        self.awaits = 0         # the ranks of the task that its running call waits for, if it does
+        self.progress = 0.0     # when it was last heard of or seen to take a call, or got calls while it had none
         self.calls: dict[int, bytes] = {}
         self.parked: dict[int, bytes] = {}
         self._cursors = cursors
-        self._bulks: deque[tuple[int, Sequence[int]]] = deque()   # first position, ids that are the rank's
+        self._bulks: deque[tuple[int, array[int]]] = deque()   # first position, ids that are the rank's
         self._epoch = 0
         self._start = self._next = 0   # of the epoch: the first position, and the next one that is free
+        self._seen = 0                 # where the rank was when it was last watched
         self._stopped = 0              # where the rank was when the last epoch in which it took calls ended
+        self._worked = False           # whether there was such an epoch
         self._start_epoch()
 
     @property
@@ -45,24 +50,31 @@ class Desk:
         return not self.calls and not self.parked
 
     @property
+    def has_worked(self) -> bool:
+        """Whether it has taken a call since it was last cleared."""
+        return self._worked or self._cursors.position(self.rank) != self._start
+
+    @property
     def bulks(self) -> int:
         """How many bulks are on their way or being worked on."""
         return len(self._bulks)
 
-    def give(self, ids: Sequence[int], payloads: Sequence[bytes]) -> int:
+    def give(self, ids: array[int], payloads: list[bytes]) -> int:
         """Add a bulk of calls; gives the position of its first one."""
         first = self._next
         self._next += len(ids)
         self._bulks.append((first, ids))
-        self.calls.update(zip(ids, payloads, strict=True))
+        hold(self.calls, ids, payloads)
         return first
 
-    def settle(self, ids: Iterable[int]) -> list[int]:
+    def settle(self, ids: array[int]) -> array[int]:
         """Forget calls that have a result; gives the ids that were here."""
-        calls, parked = self.calls, self.parked
-        known = [id for id in ids if calls.pop(id, None) is not None or parked.pop(id, None) is not None]
+        found = release(self.calls, ids)
+        if found is not None:
+            ids = array('Q', [id for id, busy in zip(ids, found, strict=True)
+                              if busy or self.parked.pop(id, None) is not None])
         self._prune()
-        return known
+        return ids
 
     def park(self, ids: Iterable[int]) -> None:
         """Note that these calls run on while the rank takes others."""
@@ -81,6 +93,13 @@ class Desk:
                 return (id, position) if id in self.calls else None
         return None
 
+    def watch(self, now: float) -> None:
+        """Notice that the rank has gone on with its calls."""
+        position = self._cursors.position(self.rank)
+        if position != self._seen:
+            self._seen = position
+            self.progress = now
+
     def untaken(self) -> int:
         """How many of its calls the rank has not started."""
         return self._next - self._cursors.position(self.rank) if self._bulks else 0
@@ -94,7 +113,7 @@ class Desk:
         if not self.untaken():
             return []
         self._start_epoch()
-        taken: deque[tuple[int, Sequence[int]]] = deque()
+        taken: deque[tuple[int, array[int]]] = deque()
         back: list[Call] = []
         for first, ids in self._bulks:
             count = max(0, min(len(ids), self._stopped - first))
@@ -116,7 +135,9 @@ class Desk:
         self.parked.clear()
         self._bulks.clear()
         self.ready = self.reserved = self.slow = False
+        self.awaits = 0
         self._start_epoch()
+        self._worked = False
         return ran, rest
 
     def _start_epoch(self) -> None:
@@ -127,6 +148,7 @@ class Desk:
         stopped = self._cursors.move(self.rank, self._start)
         if stopped != before:
             self._stopped = stopped
+            self._worked = True
 
     def _last_taken(self) -> int:
         position = self._cursors.position(self.rank)

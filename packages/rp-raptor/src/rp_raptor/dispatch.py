@@ -22,7 +22,8 @@ from rp_api.states import DONE, FAILED
 from rp_api.values import to_plain
 from rp_raptor.capture import failure, surroundings, tail
 from rp_raptor.errors import CallCanceled, CallTimeout
-from rp_raptor.payload import encode_result
+from rp_raptor.payload import encode_result, encode_success
+from rp_raptor.variable import Variable
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,21 +31,31 @@ if TYPE_CHECKING:
     from rp_raptor.worker import Worker
 
 Function = Callable[..., Any]
+Task = Mapping[str, Any]
+
+OF_TASK = 'RP_TASK_ID', 'RP_TASK_NAME', 'RP_TASK_SANDBOX'
+"""Variables of each task."""
+
+_id, _name, _sandbox = map(Variable, OF_TASK)
 
 _DEFAULTS = TaskDescription().as_dict()
-_CONTAINERS = {name: type(value) for name, value in _DEFAULTS.items() if isinstance(value, list | dict)}
-_STAGED = ('sandbox', 'input_staging', 'output_staging')
+_PARTS = {'func', 'args', 'kwargs'}
+_LISTS = [name for name, value in _DEFAULTS.items() if isinstance(value, list)]
+_DICTS = [name for name, value in _DEFAULTS.items() if isinstance(value, dict)]
+_STAGED = frozenset({'sandbox', 'input_staging', 'output_staging'})
+_LONGEST_KEPT = 16 << 10   # characters of a text whose bytes are kept for the next task
 
 
 def run(worker: Worker, given: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
     """The result of a described task as payload, or a coroutine that gives it; `variables` are for its environment."""
     task = _filled(given)
-    description = task['description']
-    around, directory = _around(task, variables)
-    os.environ.update(RP_TASK_ID=task['uid'], RP_TASK_NAME=description['name'] or task['uid'],
-                      RP_TASK_SANDBOX=task['sandbox'])
+    around, directory = _around(given, variables)
+    uid = given['uid']
+    _id.set(uid)
+    _name.set(given['description'].get('name') or uid)
+    _sandbox.set(given['sandbox'])
     try:
-        dispatcher = worker.get_dispatcher(description['mode'])
+        dispatcher = worker.get_dispatcher(task['description']['mode'])
         if around or directory:
             with surroundings(around, directory):
                 outcome = dispatcher(task)
@@ -55,11 +66,11 @@ def run(worker: Worker, given: Mapping[str, Any], variables: Mapping[str, str]) 
     except BaseException as error:
         outcome = failure(error)
     if hasattr(type(outcome), '__await__') and not isinstance(outcome, tuple):
-        return _later(task['uid'], outcome, around, directory)
-    return _result(task['uid'], outcome)
+        return _later(task, outcome, around, directory)
+    return _result(task, outcome)
 
 
-async def _later(uid: str, call: Awaitable[Any], around: Mapping[str, str], directory: str) -> bytes:
+async def _later(task: Task, call: Awaitable[Any], around: Mapping[str, str], directory: str) -> bytes:
     import asyncio  # it takes long to load, and is loaded where something asynchronous runs
 
     try:
@@ -73,7 +84,7 @@ async def _later(uid: str, call: Awaitable[Any], around: Mapping[str, str], dire
         raise
     except BaseException as error:
         outcome = failure(error)
-    return _result(uid, outcome)
+    return _result(task, outcome)
 
 
 @cache
@@ -85,39 +96,75 @@ def _turns() -> asyncio.Lock:
 
 def _filled(given: Mapping[str, Any]) -> dict[str, Any]:
     """The task with a complete description, as dispatchers may look at any of its attributes."""
-    empty = {name: kind() for name, kind in _CONTAINERS.items()}
-    description = {**_DEFAULTS, **empty, **given['description'], 'uid': given['uid']}
+    description = _DEFAULTS.copy()
+    for name in _LISTS:
+        description[name] = []
+    for name in _DICTS:
+        description[name] = {}
+    description.update(given['description'])
+    description['uid'] = given['uid']
     return {**given, 'description': description, 'task_sandbox_path': given['sandbox']}
 
 
-def _around(task: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+def _around(task: Task, variables: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
     """Variables and working directory of a task; that of functions is the worker's own, unless they ask for one."""
     description = task['description']
-    environment = description['environment']
+    environment = description.get('environment')
     if environment:
         variables = {**variables, **{name: str(value) for name, value in environment.items()}}
-    wanted = description['mode'] in (TASK_PROC, TASK_SHELL) or any(description[name] for name in _STAGED)
-    return variables, task['sandbox'] if wanted else ''
+    staged = not _STAGED.isdisjoint(description) and any(description.get(name) for name in _STAGED)
+    return variables, task['sandbox'] if staged or description.get('mode') in (TASK_PROC, TASK_SHELL) else ''
 
 
-def _result(uid: str, outcome: Any) -> bytes:
+def _result(task: Task, outcome: Any) -> bytes:
     try:
-        return _encoded(uid, outcome)
-    except Exception as error:   # the value cannot travel, or a dispatcher gave something else
-        return _encoded(uid, failure(error))
+        _keep_output(task, outcome)
+        return _encoded(task['uid'], outcome)
+    except Exception as error:   # the value cannot travel, a file cannot be written, a dispatcher gave something else
+        return _encoded(task['uid'], failure(error))
+
+
+def _keep_output(task: Task, outcome: Any) -> None:
+    """Write what was put out to the files that the task names; programs have done that themselves.
+
+    Of several ranks, all write to the same files, as those of programs do.
+    """
+    description = task['description']
+    if not (description['stdout'] or description['stderr']) or description['mode'] in (TASK_PROC, TASK_SHELL):
+        return
+    mode = 'a' if description['ranks'] > 1 else 'w'
+    for name, text in zip(('stdout', 'stderr'), outcome, strict=False):
+        if description[name]:
+            _write(os.path.join(task['sandbox'], description[name]), mode, str(text or ''))
+
+
+def _write(path: str, mode: str, text: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, mode, encoding='utf-8', errors='replace') as file:
+            file.write(text)
+    except OSError as error:
+        raise RuntimeError(f'cannot write {path}: {error.strerror}') from error
 
 
 def _encoded(uid: str, outcome: Any) -> bytes:
     exception: Any
-    if not isinstance(outcome, tuple | list) or len(outcome) != 5:
+    if not isinstance(outcome, (tuple, list)) or len(outcome) != 5:
         raise TypeError(f'a dispatcher gives (stdout, stderr, exit code, value, (exception, traceback)), '
                         f'not {outcome!r:.200}')
     out, err, code, value, exception = outcome
     what, detail = exception if exception else (None, None)
-    result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code,
-              'return_value': to_plain(value, os.environ.get('RP_PILOT_SANDBOX', ''), uid),
+    plain = None if value is None else to_plain(value, _pilot_sandbox(), uid)
+    if code == 0 and what is None and not out and not err:   # most of them
+        return encode_success({'exit_code': 0} if plain is None else {'exit_code': 0, 'return_value': plain})
+    result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code, 'return_value': plain,
               'exception': what, 'exception_detail': detail, 'target_state': FAILED if code else DONE}
     return encode_result({name: each for name, each in result.items() if each is not None})
+
+
+@cache
+def _pilot_sandbox() -> str:
+    return os.environ.get('RP_PILOT_SANDBOX', '')
 
 
 def _text(text: Any) -> Any:
@@ -134,16 +181,23 @@ def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
     The function is restored once for several tasks that have it. DeserializationError if that fails, TypeError if it
     is no function.
     """
+    data = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
+    if data is None:
+        return None
+    call = deserialize_obj(data)
+    if not isinstance(call, dict) or call.keys() != _PARTS:
+        raise TypeError('this text holds no function call: it was not made by PythonTask')
+    return _restored(call['func']), list(call['args']), dict(call['kwargs'])
+
+
+@lru_cache(maxsize=256)
+def _pickle_in(text: str) -> bytes | None:
+    """The pickle that a text holds, if it looks like one."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    if not (data.startswith(b'\x80') and data.endswith(b'.')):
-        return None
-    call = deserialize_obj(data)
-    if not isinstance(call, dict) or set(call) != {'func', 'args', 'kwargs'}:
-        raise TypeError('this text holds no function call: it was not made by PythonTask')
-    return _restored(call['func']), list(call['args']), dict(call['kwargs'])
+    return data if data.startswith(b'\x80') and data.endswith(b'.') else None
 
 
 @lru_cache(maxsize=64)

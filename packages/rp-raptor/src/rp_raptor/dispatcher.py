@@ -1,18 +1,20 @@
 """Decides which rank gets which calls, and when: the core of a worker's manager, without any input or output.
 
 Events come in as method calls; what follows from them goes out through a `Port`. Ranks without work come first, then
-each gets one bulk more, so that the next one is there when it is done. Calls that wait behind one that takes long are
-taken back. A call leaves as exactly one of: a result, 'returned', 'died'.
+each gets bulks in advance, so that the next one is there when it is done. Calls that wait behind one that takes long
+are taken back. A call leaves as exactly one of: a result, 'returned', 'died'.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 from rp_api.mesh.loop import Timer
 from rp_raptor.cursor import Cursors
-from rp_raptor.desk import Call, Desk
+from rp_raptor.desk import Desk
 from rp_raptor.estimate import Estimate
 from rp_raptor.groups import Group, Groups, has_failed
 from rp_raptor.interrupts import Interrupts, error
@@ -22,7 +24,13 @@ from rp_raptor.queue import Attributes, CallQueue
 from rp_raptor.rank_link import pack_ids
 
 PATIENCE = 0.01
-"""Seconds without news of a rank after which the calls that it has not started may be taken back."""
+"""Seconds that a rank may be in a call before the calls that it has not started may be taken back."""
+
+SLEEP = 1.0
+"""Seconds after which they are taken back from a rank that has not even begun with them."""
+
+BULKS = 3
+"""Bulks that a rank has: one that it works on, and others, so that it never has to wait for the next one."""
 
 PARKED = 1024
 """Most asynchronous calls that a rank has under way."""
@@ -45,13 +53,13 @@ class Dispatcher:
         self._queue = CallQueue(self._width)
         self._groups = Groups()
         self._interrupts = Interrupts(port, cursors, self._who_has)
-        self._estimate = Estimate()
+        self._estimate = Estimate(ranks)
         self._asked = 0   # calls that the master may still send
         self._check: Timer | None = None
 
     # what the master says
 
-    def add(self, ids: list[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
         """Calls have come."""
         self._asked = max(0, self._asked - len(ids))
         if attributes:
@@ -59,7 +67,7 @@ class Dispatcher:
         self._queue.add(ids, payloads, attributes)
         self.deal()
 
-    def cancel(self, ids: list[int]) -> None:
+    def cancel(self, ids: array[int]) -> None:
         """Calls are not wanted any more; those that have ended meanwhile are not here."""
         wanted = set(ids)
         for desk in self.desks:
@@ -99,7 +107,7 @@ class Dispatcher:
         self.desks[rank].progress = self._port.now()
         self.deal()
 
-    def results(self, rank: int, ids: list[int], payloads: list[bytes], seconds: float) -> None:
+    def results(self, rank: int, ids: array[int], payloads: list[bytes], seconds: float) -> None:
         """A rank has finished calls."""
         desk = self._heard(rank)
         known = desk.settle(ids)
@@ -108,7 +116,7 @@ class Dispatcher:
             payloads = [payload for id, payload in zip(ids, payloads, strict=True) if id in wanted]
         if known:
             self._estimate.learn(len(ids), seconds)
-            for id in self._groups.running.keys() & known:
+            for id in self._groups.running.keys() & known if self._groups.running else ():
                 self._groups.end(id)
             self._answer(known, payloads)
         self._limit(desk)
@@ -120,7 +128,7 @@ class Dispatcher:
         group = self._groups.running.get(id)
         if group is None or id not in desk.calls:
             return
-        desk.settle([id])
+        desk.settle(array('Q', [id]))
         group.parts[rank] = payload
         self._groups.release([desk])
         if not group.missing:
@@ -129,12 +137,36 @@ class Dispatcher:
             self._port.later(GROUP_GRACE, self._give_up, group)
         self.deal()
 
-    def parked(self, rank: int, ids: list[int]) -> None:
+    def parked(self, rank: int, ids: array[int]) -> None:
         """A rank can take more calls, while these go on."""
         desk = self._heard(rank)
         desk.park(ids)
         self._interrupts.parked(rank, ids)
         self._limit(desk)
+        self.deal()
+
+    def wait(self, rank: int, needs: dict[str, Any]) -> str:
+        """Note that the call of a rank waits for a task that others run; or say why not, as all might wait for ever.
+
+        So many ranks go on at any moment that each task which is waited for can be run.
+        """
+        awaited = [desk.awaits for desk in self.desks if desk.awaits]
+        width = self._width(needs)
+        waiting, widest = len(awaited) + 1, max(width, *awaited, 1)
+        if len(self.desks) - waiting < widest:
+            return (f'run_task() might wait for ever: with this call, {waiting} of the {len(self.desks)} ranks of the '
+                    f'worker wait for tasks, of which one needs {widest} ranks')
+        self.desks[rank].awaits = width
+        self.deal()
+        return ''
+
+    def runs_alone(self, needs: dict[str, Any]) -> bool:
+        """Whether a rank can run a task with these needs by itself, in the middle of a call."""
+        return self._width(needs) == 1 and not needs.get('timeout')
+
+    def go_on(self, rank: int) -> None:
+        """The call of a rank does not wait any more."""
+        self.desks[rank].awaits = 0
         self.deal()
 
     def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
@@ -166,16 +198,17 @@ class Dispatcher:
         if self._queue.narrow:
             desks = [desk for desk in self.desks
                      if desk.ready and not desk.reserved and len(desk.parked) < PARKED]
-            for bulks in range(2):
-                for desk in desks:
-                    if desk.bulks <= bulks and not (bulks and desk.slow) and self._queue.narrow:
-                        self._give(desk, len(desks))
+            for bulks in range(BULKS):
+                hungry = [desk for desk in desks if desk.bulks <= bulks and not (bulks and desk.slow)]
+                for left, desk in zip(range(len(hungry), 0, -1), hungry, strict=True):
+                    if self._queue.narrow:
+                        self._give(desk, -(-self._queue.narrow // left))
         if self._check is None and any(len(desk.calls) > 1 for desk in self.desks):
             self._check = self._port.later(PATIENCE, self._look)
 
-    def _give(self, desk: Desk, ranks: int) -> None:
+    def _give(self, desk: Desk, share: int) -> None:
         """Send the rank a bulk, but no more than its share of what is there."""
-        ids, payloads = self._queue.bulk(min(self._estimate.bulk, -(-self._queue.narrow // ranks)))
+        ids, payloads = self._queue.bulk(min(self._estimate.bulk, share))
         if desk.idle:
             desk.progress = self._port.now()
         first = desk.give(ids, payloads)
@@ -183,25 +216,25 @@ class Dispatcher:
         self._limit(desk)
 
     def _deal_wide(self) -> None:
-        """Start calls of several ranks whose ranks are free."""
+        """Start calls of several ranks whose ranks are free; those that need ones which wait for others come later."""
         queue, groups = self._queue, self._groups
-        while queue.wide:
-            id, _ = queue.wide[0]
-            attributes = queue.attributes(id)
+        left = sum(not desk.awaits for desk in self.desks)
+        while call := next((call for call in queue.wide if self._width(queue.attributes(call[0])) <= left), None):
+            attributes = queue.attributes(call[0])
             width, spread = self._width(attributes), _ranks(attributes) > 1
             for desk in groups.choose(self.desks, width):
                 self._take_back(desk)
-            group = groups.form(queue.wide[0], width, spread)
+            group = groups.form(call, width, spread)
             if group is None:
                 return
-            queue.wide.popleft()
+            queue.wide.remove(call)
             self._start(group)
         groups.choose_none()
 
     def _start(self, group: Group) -> None:
         devices = self._devices_of(group.ranks)
         for desk in group.members:
-            position = desk.give([group.id], [group.payload])
+            position = desk.give(array('Q', [group.id]), [group.payload])
             desk.progress = self._port.now()
             call = [position, group.id, group.payload]
             self._port.to_rank(desk.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
@@ -229,7 +262,7 @@ class Dispatcher:
         desk.slow = False
         return desk
 
-    def _answer(self, ids: list[int], payloads: list[bytes]) -> None:
+    def _answer(self, ids: Sequence[int], payloads: list[bytes]) -> None:
         self._port.to_master(['results', pack_ids(ids), payloads])
         self._queue.forget(ids)
         self._interrupts.settle(ids)
@@ -285,7 +318,8 @@ class Dispatcher:
         starving = not self._queue.narrow and any(desk.ready and desk.idle and not desk.reserved for desk in self.desks)
         patience = PATIENCE if starving else max(PATIENCE, 4 * self._estimate.seconds)
         for desk in self.desks:
-            if len(desk.calls) > 1 and now - desk.progress >= patience and desk.ready:
+            desk.watch(now)
+            if (len(desk.calls) > 1 and now - desk.progress >= (patience if desk.running() else SLEEP) and desk.ready):
                 self._take_back(desk)
                 if len(desk.calls) > 1 and not desk.slow:   # it has results, and would send them after this call
                     self._port.signal(desk.rank)
@@ -304,17 +338,17 @@ class Dispatcher:
         return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
                    -(-int(attributes.get('gpus') or 0) // self._gpus))
 
-    def _possible(self, ids: list[int], payloads: list[bytes],
-                  attributes: Attributes) -> tuple[list[int], list[bytes]]:
+    def _possible(self, ids: array[int], payloads: list[bytes],
+                  attributes: Attributes) -> tuple[array[int], list[bytes]]:
         """The calls that this worker can run; the others fail."""
         faults = {id: fault for id, fault in ((id, self._fault(attributes.get(id))) for id in ids) if fault}
         if not faults:
             return ids, payloads
         self._answer(list(faults), [error(ValueError(fault)) for fault in faults.values()])
-        calls: list[Call] = [call for call in zip(ids, payloads, strict=True) if call[0] not in faults]
         for id in faults:
             attributes.pop(id, None)
-        return [id for id, _ in calls], [payload for _, payload in calls]
+        possible = [id not in faults for id in ids]
+        return array('Q', compress(ids, possible)), list(compress(payloads, possible))
 
     def _fault(self, attributes: dict[str, Any] | None) -> str:
         """Why the worker cannot run a call; empty if it can."""

@@ -21,6 +21,7 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
+from rp_raptor.ids import hold, lane_of, release, with_lane, without_lane
 from rp_raptor.lanes import Attributes, Call, Lane, Source, Worker, load, surplus_of
 from rp_raptor.payload import discard, encode_error
 from rp_raptor.protocol import BULK, CALLS, Message
@@ -32,7 +33,6 @@ LARGE = 16 << 20
 """Bytes above which calls travel one by one."""
 
 _SHIFT = CALLS.bit_length() - 1
-_OWN = CALLS - 1
 
 
 class Exchange:
@@ -94,19 +94,18 @@ class Exchange:
             for address in self.workers:
                 self._send(address, ['forget', fid])
 
-    def calls(self, lane: Lane, ids: Sequence[int], payloads: Sequence[bytes], attributes: Attributes | None) -> None:
+    def calls(self, lane: Lane, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
         """Take in calls of a source; `deal` has to follow."""
         lane.open += len(ids)
-        base = lane.number << _SHIFT
-        calls = zip([base | number for number in ids], payloads, strict=True)
+        numbers = with_lane(ids, lane.number, _SHIFT)
         if attributes:
+            base = lane.number << _SHIFT
             lane.attributes.update((base | number, each) for number, each in attributes.items())
-            calls = self._sort_out_wide(lane, calls)   # type: ignore[assignment]
-        if not lane.queue:
-            self._turns.append(lane)
-        lane.queue.extend(calls)
-        if not lane.queue:
-            self._turns.pop()
+            numbers, payloads = self._sort_out_wide(lane, numbers, payloads)
+        if numbers:
+            if not lane.queue:
+                self._turns.append(lane)
+            lane.queue.append(numbers, payloads)
 
     def cancel(self, lane: Lane, ids: Collection[int]) -> None:
         """Cancel calls of a source, as far as they have no result yet."""
@@ -114,12 +113,12 @@ class Exchange:
         wanted = {base | number for number in ids}
         for worker in self.workers.values():
             self._tell_cancel(worker, list(wanted & worker.calls.keys()))
-        found = _remove(lane.queue, wanted.__contains__)
+        found = lane.queue.remove(wanted)
         if found and not lane.queue:
             self._turns.remove(lane)
         for calls in self._wide.values():
-            found += _remove(calls, wanted.__contains__)
-        self._conclude([number for number, _ in found], encode_error(CancelledError('the call was cancelled')))
+            found.extend(number for number, _ in _remove(calls, wanted.__contains__))
+        self._conclude(found, encode_error(CancelledError('the call was cancelled')))
 
     # workers
 
@@ -154,26 +153,22 @@ class Exchange:
         """A worker takes more calls; `deal` has to follow."""
         worker.free += count
 
-    def results(self, worker: Worker, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, worker: Worker, ids: array[int], payloads: list[bytes]) -> None:
         """Pass the results of a worker on to the sources."""
-        if not ids:
-            return
-        calls = worker.calls
-        expected = [calls.pop(number, None) is not None for number in ids]
-        if not all(expected):
+        expected = release(worker.calls, ids)
+        if expected is not None:
             for payload in compress(payloads, map(not_, expected)):
                 discard(payload)
-            ids, payloads = list(compress(ids, expected)), list(compress(payloads, expected))
-            if not ids:
-                return
-        first = min(ids) >> _SHIFT
-        if first == max(ids) >> _SHIFT:
-            self._deliver(first, ids, payloads)
-        else:
-            for lane in {number >> _SHIFT for number in ids}:
-                rows = [(number, payload) for number, payload in zip(ids, payloads, strict=True)
-                        if number >> _SHIFT == lane]
-                self._deliver(lane, [number for number, _ in rows], [payload for _, payload in rows])
+            ids, payloads = array('Q', compress(ids, expected)), list(compress(payloads, expected))
+        if not ids:
+            return
+        lane = lane_of(ids, _SHIFT)
+        if lane is not None:
+            self._deliver(lane, ids, payloads)
+            return
+        for lane in {number >> _SHIFT for number in ids}:
+            mine = [number >> _SHIFT == lane for number in ids]
+            self._deliver(lane, array('Q', compress(ids, mine)), list(compress(payloads, mine)))
 
     def returned(self, worker: Worker, ids: Sequence[int]) -> None:
         """A worker has given calls back; `deal` has to follow."""
@@ -242,10 +237,7 @@ class Exchange:
             worker.calls.clear()
         ids += [number for calls in self._wide.values() for number, _ in calls]
         self._wide.clear()
-        for lane in self._turns:
-            ids += [number for number, _ in lane.queue]
-            lane.queue.clear()
-        self._turns.clear()
+        ids += self._clear_lanes()
         self._conclude(ids, encode_error(CallLost(reason)))
 
     def _lacks(self, ranks: int) -> bool:
@@ -265,45 +257,42 @@ class Exchange:
             reason = f'no worker is left: {self._failure}'
         ids = [number for number, _ in self._wide.pop(ranks, ())]
         if ranks == 1:
-            for lane in self._turns:
-                ids += [number for number, _ in lane.queue]
-                lane.queue.clear()
-            self._turns.clear()
+            ids += self._clear_lanes()
         self._conclude(ids, encode_error(CallLost(reason)))
+
+    def _clear_lanes(self) -> list[int]:
+        ids = [number for lane in self._turns for number in lane.queue.clear()]
+        self._turns.clear()
+        return ids
 
     def _give(self, worker: Worker, count: int) -> None:
         """Send a worker so many of the calls that wait."""
         while count:
             lane = self._turns[0]
-            size = min(count, len(lane.queue), BULK)
-            calls = [lane.queue.popleft() for _ in range(size)]
-            if sum(len(payload) for _, payload in calls) > LARGE:
-                lane.queue.extendleft(reversed(calls[1:]))
-                calls = calls[:1]
-            self._hand_over(worker, lane, calls)
-            count -= len(calls)
+            ids, payloads = lane.queue.take(min(count, BULK), LARGE)
+            self._hand_over(worker, lane, ids, payloads)
+            count -= len(ids)
             if lane.queue:
                 self._turns.rotate(-1)
             else:
                 self._turns.popleft()
 
-    def _hand_over(self, worker: Worker, lane: Lane, calls: list[Call]) -> None:
-        worker.calls.update(calls)
-        worker.free -= len(calls)
+    def _hand_over(self, worker: Worker, lane: Lane, ids: array[int], payloads: list[bytes]) -> None:
+        hold(worker.calls, ids, payloads)
+        worker.free -= len(ids)
         worker.barren = False
-        ids, payloads = zip(*calls, strict=True)
         attributes = None
         if lane.attributes:
             attributes = {number: each for number in ids if (each := lane.attributes.get(number))}
-        self._send(worker.address, ['calls', array('Q', ids).tobytes(), payloads, attributes or None])
-        lane.source.started([number & _OWN for number in ids])
+        self._send(worker.address, ['calls', ids.tobytes(), payloads, attributes or None])
+        lane.source.started(without_lane(ids, _SHIFT))
 
     def _deal_wide(self, hungry: Iterable[Worker]) -> None:
         for ranks, calls in self._wide.items():
             for worker in hungry:
                 while calls and worker.free > 0 and worker.fits(ranks):
-                    lane = self._lanes[calls[0][0] >> _SHIFT]
-                    self._hand_over(worker, lane, [calls.popleft()])
+                    number, payload = calls.popleft()
+                    self._hand_over(worker, self._lanes[number >> _SHIFT], array('Q', [number]), [payload])
 
     def _even_out(self) -> None:
         """Have a worker give calls back when others have idle ranks and nothing else to do."""
@@ -322,39 +311,40 @@ class Exchange:
 
     # what becomes of calls
 
-    def _sort_out_wide(self, lane: Lane, calls: Iterable[Call]) -> list[Call]:
+    def _sort_out_wide(self, lane: Lane, ids: array[int], payloads: list[bytes]) -> tuple[array[int], list[bytes]]:
         """Put the calls that need several ranks aside; gives the others."""
-        narrow = []
-        for call in calls:
-            ranks = int(lane.attributes.get(call[0], {}).get('ranks', 1))
-            if ranks > 1:
-                self._wide.setdefault(ranks, deque()).append(call)
-            else:
-                narrow.append(call)
-        return narrow
+        narrow = [_ranks(lane, number) == 1 for number in ids]
+        if not all(narrow):
+            for number, payload in compress(zip(ids, payloads, strict=True), map(not_, narrow)):
+                self._wide.setdefault(_ranks(lane, number), deque()).append((number, payload))
+            ids, payloads = array('Q', compress(ids, narrow)), list(compress(payloads, narrow))
+        return ids, payloads
 
     def _put_back(self, calls: list[Call]) -> None:
         """Let calls wait again, before all others of their source; those of a source that is gone are dropped."""
+        narrow: dict[int, list[Call]] = {}
         for number, payload in reversed(calls):
             lane = self._lanes.get(number >> _SHIFT)
             if lane is None:
                 self._deaths.pop(number, None)
-                continue
-            ranks = int(lane.attributes.get(number, {}).get('ranks', 1))
-            if ranks > 1:
+            elif (ranks := _ranks(lane, number)) > 1:
                 self._wide.setdefault(ranks, deque()).appendleft((number, payload))
-                continue
-            if not lane.queue:
-                self._turns.appendleft(lane)
-            lane.queue.appendleft((number, payload))
+            else:
+                narrow.setdefault(lane.number, []).append((number, payload))
+        for each, found in narrow.items():
+            queue = self._lanes[each].queue
+            if not queue:
+                self._turns.appendleft(self._lanes[each])
+            found.reverse()
+            queue.prepend(array('Q', [number for number, _ in found]), [payload for _, payload in found])
 
-    def _conclude(self, ids: Sequence[int], payload: bytes) -> None:
+    def _conclude(self, ids: Collection[int], payload: bytes) -> None:
         """The same result for calls that are in no place any more."""
         for lane in {number >> _SHIFT for number in ids}:
-            mine = [number for number in ids if number >> _SHIFT == lane]
+            mine = array('Q', [number for number in ids if number >> _SHIFT == lane])
             self._deliver(lane, mine, [payload] * len(mine))
 
-    def _deliver(self, number: int, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def _deliver(self, number: int, ids: array[int], payloads: list[bytes]) -> None:
         """Give results to the source that they are all for."""
         if self._deaths:
             for each in ids:
@@ -368,11 +358,17 @@ class Exchange:
             for each in ids:
                 lane.attributes.pop(each, None)
         lane.open -= len(ids)
-        lane.source.results([each & _OWN for each in ids], payloads)
+        lane.source.results(without_lane(ids, _SHIFT), payloads)
 
     def _tell_cancel(self, worker: Worker, ids: list[int]) -> None:
         if ids:
             self._send(worker.address, ['cancel', array('Q', ids).tobytes()])
+
+
+def _ranks(lane: Lane, number: int) -> int:
+    """How many ranks a call needs."""
+    attributes = lane.attributes.get(number)
+    return max(1, int(attributes.get('ranks', 1))) if attributes else 1
 
 
 def _remove(calls: deque[Call], wanted: Callable[[int], bool]) -> list[Call]:

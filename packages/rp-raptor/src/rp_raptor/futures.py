@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -101,7 +102,7 @@ class Executor(futures.Executor):
                 raise RuntimeError('cannot schedule new futures after shutdown')
             number = next(self._numbers)
             future = self._futures[number] = _Future(number, decode, self._drop)
-        self._caller.call([(number, payload)])
+        self._caller.call(array('Q', [number]), [payload])
         return future
 
     def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int) -> Iterator[_Future]:

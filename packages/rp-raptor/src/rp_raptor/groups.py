@@ -50,10 +50,10 @@ class Groups:
 
     def choose(self, desks: Sequence[Desk], width: int) -> list[Desk]:
         """Reserve ranks for the next call; gives those that are new: what they have not started is to be taken back."""
-        self._chosen = [desk for desk in self._chosen if desk.ready and desk.reserved]
+        self._chosen = [desk for desk in self._chosen if desk.ready and desk.reserved and not desk.awaits]
         self.release(self._chosen[width:])
         del self._chosen[width:]
-        free = [desk for desk in desks if desk.ready and not desk.reserved]
+        free = [desk for desk in desks if desk.ready and not desk.reserved and not desk.awaits]
         free.sort(key=lambda desk: len(desk.calls) + len(desk.parked))
         new = free[:width - len(self._chosen)]
         for desk in new:

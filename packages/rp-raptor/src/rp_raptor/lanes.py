@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from array import array
 from typing import Any, Protocol
+
+from rp_raptor.line import Line
 
 Attributes = dict[int, dict[str, Any]]
 Call = tuple[int, bytes]
@@ -14,10 +15,10 @@ Call = tuple[int, bytes]
 class Source(Protocol):
     """Who has calls made; both methods get the source's own numbers."""
 
-    def started(self, ids: Sequence[int]) -> None:
+    def started(self, ids: array[int]) -> None:
         """These calls are with a worker now; may be said again for a call that has to be repeated."""
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
         """The results of these calls; there is one for each."""
 
 
@@ -29,7 +30,7 @@ class Lane:
     def __init__(self, number: int, source: Source) -> None:
         self.number = number
         self.source = source
-        self.queue: deque[Call] = deque()
+        self.queue = Line()
         self.attributes: Attributes = {}   # of calls without a result, by the exchange's number
         self.functions: set[bytes] = set()
         self.open = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from rp_raptor.caller import WINDOW, Caller
 from rp_raptor.exchange import Exchange
 from rp_raptor.lanes import Lane
 
-Results = Callable[[Sequence[int], list[bytes]], object]
+Results = Callable[['array[int]', list[bytes]], object]
 Failed = Callable[[Sequence[int], str], object]
 
 
@@ -32,7 +33,9 @@ class LocalCaller:
         self._on_results = on_results
         self._on_failed = on_failed
         self._attributes = dict(attributes or {})
-        self._fresh: list[tuple[int, bytes]] = []
+        self._numbers = array('Q')          # of calls that the loop has yet to take
+        self._payloads: list[bytes] = []
+        self._unwanted: list[int] = []
         self._lock = threading.Lock()
         self._lane: Lane | None = None
         self._over = ''
@@ -42,20 +45,25 @@ class LocalCaller:
         """Let the workers know a function, to which the calls that follow can refer."""
         self._loop.call_soon(self._define, fid, blob)
 
-    def call(self, calls: Sequence[tuple[int, bytes]]) -> None:
+    def call(self, numbers: array[int], payloads: list[bytes]) -> None:
         """Make calls, each with a number that was never used before."""
         with self._lock:
-            over, idle = self._over, not self._fresh
+            over, idle = self._over, not self._numbers
             if not over:
-                self._fresh.extend(calls)
+                self._numbers.extend(numbers)
+                self._payloads.extend(payloads)
         if over:
-            self._on_failed([number for number, _ in calls], over)
+            self._on_failed(numbers, over)
         elif idle:
             self._loop.call_soon(self._take_fresh)
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Have calls dropped or interrupted; their results, which still come, are not passed on any more."""
-        self._loop.call_soon(self._cancel, numbers)
+        with self._lock:
+            idle = not self._unwanted
+            self._unwanted.extend(numbers)
+        if idle:
+            self._loop.call_soon(self._cancel)
 
     def close(self) -> None:
         """Drop what has no result yet."""
@@ -65,16 +73,16 @@ class LocalCaller:
         """No call has a result any more, now or later."""
         with self._lock:
             self._over = reason
-            fresh, self._fresh = self._fresh, []
-        if fresh:
-            self._on_failed([number for number, _ in fresh], reason)
+        numbers, _ = self._fresh()
+        if numbers:
+            self._on_failed(numbers, reason)
 
     # what the exchange tells
 
-    def started(self, ids: Sequence[int]) -> None:
+    def started(self, ids: array[int]) -> None:
         """Nothing that anybody waits for."""
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
         """Pass results on."""
         self._on_results(ids, payloads)
 
@@ -88,15 +96,22 @@ class LocalCaller:
             self._exchange.define(self._lane, fid, blob)
 
     def _take_fresh(self) -> None:
-        with self._lock:
-            fresh, self._fresh = self._fresh, []
-        if self._lane is not None and fresh:
-            ids, payloads = zip(*fresh, strict=True)
-            attributes = dict.fromkeys(ids, self._attributes) if self._attributes else None
-            self._exchange.calls(self._lane, ids, payloads, attributes)
+        numbers, payloads = self._fresh()
+        if self._lane is not None and numbers:
+            attributes = dict.fromkeys(numbers, self._attributes) if self._attributes else None
+            self._exchange.calls(self._lane, numbers, payloads, attributes)
             self._deal_soon()
 
-    def _cancel(self, numbers: Sequence[int]) -> None:
+    def _fresh(self) -> tuple[array[int], list[bytes]]:
+        with self._lock:
+            fresh = self._numbers, self._payloads
+            self._numbers, self._payloads = array('Q'), []
+        return fresh
+
+    def _cancel(self) -> None:
+        self._take_fresh()   # they may be among these
+        with self._lock:
+            numbers, self._unwanted = self._unwanted, []
         if self._lane is not None:
             self._exchange.cancel(self._lane, numbers)
 

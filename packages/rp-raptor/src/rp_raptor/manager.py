@@ -17,6 +17,7 @@ from rp_api.errors import CoordinationError
 from rp_api.host import host_id, python_program
 from rp_api.mesh.loop import Loop, Timer
 from rp_raptor.dispatcher import Dispatcher
+from rp_raptor.interrupts import error
 from rp_raptor.master_connection import MasterConnection
 from rp_raptor.mpi_launch import find_launcher
 from rp_raptor.protocol import PROTOCOL
@@ -53,7 +54,8 @@ class Manager:
             cursors = self._server.open(worker, file, class_name, launcher.flavour.rank_variable if launcher else '')
             environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
             self._ranks: RankProcesses = (
-                Job(self._loop, worker.ranks, command, environ, launcher, self._ranks_gone, self._end) if launcher else
+                Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
+                    self._end) if launcher else
                 Direct(self._loop, worker.ranks, command, environ, worker.variables, self._ranks_gone, self._end))
             self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, self._mpi, cursors, self)
             self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
@@ -140,6 +142,7 @@ class Manager:
         rank, asked = self._asking.pop(number, (-1, 0))
         if rank >= 0:
             self._server.send(rank, ['ran', asked, payload])
+            self._dispatcher.go_on(rank)
 
     # ranks
 
@@ -154,11 +157,28 @@ class Manager:
         elif kind == 'hello':
             self._rank_ready(rank, message[2])
         elif kind == 'run':
-            self._asked += 1
-            self._asking[self._asked] = rank, message[1]
-            self._master.send(['run', self._asked, message[2]])
+            self._run_somewhere(rank, *message[1:])
+        elif kind == 'submit':
+            self._ask(rank, message[1], message[2], b'')
+        elif kind == 'ran_here':
+            self._ask(rank, *message[1:])
         elif kind == 'failed':
             self._end(f'its ranks cannot work: {message[1]}')
+
+    def _run_somewhere(self, rank: int, asked: int, description: bytes, needs: dict[str, Any]) -> None:
+        """Have another rank run a task, or the one that wants it, if all might wait otherwise."""
+        why_not = self._dispatcher.wait(rank, needs)
+        if not why_not:
+            self._ask(rank, asked, description, b'')
+        elif self._dispatcher.runs_alone(needs):
+            self._server.send(rank, ['run_here', asked])
+        else:
+            self._server.send(rank, ['ran', asked, error(RuntimeError(why_not))])
+
+    def _ask(self, rank: int, asked: int, description: bytes, result: bytes) -> None:
+        self._asked += 1
+        self._asking[self._asked] = rank, asked
+        self._master.send(['run', self._asked, description, result])
 
     def _rank_ready(self, rank: int, pid: int) -> None:
         if not 0 <= rank < self._worker.ranks:
@@ -169,7 +189,8 @@ class Manager:
         self._master.send(['rank_states', {rank: 'ACTIVE'}])
         self._dispatcher.ready(rank)
 
-    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
+    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
+        """Note that ranks are dead; whether one of the guilty ones has taken a call."""
         self._server.receive()   # what they have said before
         ranks = [*guilty, *others]
         for rank in ranks:
@@ -177,7 +198,9 @@ class Manager:
         self._asking = {number: asker for number, asker in self._asking.items() if asker[0] not in ranks}
         self._master.send(['rank_states', dict.fromkeys(ranks, 'DEAD')])
         print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
+        worked = any(self._dispatcher.desks[rank].has_worked for rank in guilty)
         self._dispatcher.gone(guilty, others, reason)
+        return worked
 
     # the end
 

@@ -23,6 +23,7 @@ from rp_raptor.caller import WINDOW
 from rp_raptor.core import Core
 from rp_raptor.futures import Executor
 from rp_raptor.local import Failed, LocalCaller, Results
+from rp_raptor.streamed import Call
 from rp_raptor.tasks import described
 
 
@@ -172,7 +173,7 @@ class Master:
         return self.__executor.map(func, *iterables, chunksize=chunksize, buffersize=window)
 
     def stream(self, func: Callable[[Any], Any], iterable: Iterable[Any], *, window: int = WINDOW,
-               chunksize: int = 1, **attributes: float) -> Iterator[stream.Call]:
+               chunksize: int = 1, **attributes: float) -> Iterator[Call]:
         """Calls of `func(item)` for each item as they finish; see `rp.raptor.stream`."""
         return stream.stream(
             self, func, iterable, window=window, chunksize=chunksize, **attributes)   # type: ignore[arg-type]

@@ -60,10 +60,16 @@ class Launcher:
     program: str
     flavour: Flavour
 
-    def command(self, ranks: int, argv: list[str]) -> list[str]:
-        """The command that runs `argv` in so many ranks."""
+    def command(self, ranks: int, argv: list[str], ends: str) -> list[str]:
+        """The command that runs `argv` in so many ranks.
+
+        A rank that ends by itself adds a line to the file `ends`, its number and its exit code, before the launcher
+        learns of its end and kills the others.
+        """
         option, value = self.flavour.hosts
-        return [self.program, *self.flavour.options, option, value.format(ranks=ranks), '-n', str(ranks), *argv]
+        note = f'"$@"; code=$?; echo "${self.flavour.rank_variable} $code" >> "$0"; exit $code'
+        return [self.program, *self.flavour.options, option, value.format(ranks=ranks), '-n', str(ranks),
+                '/bin/sh', '-c', note, ends, *argv]
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment for the program and the ranks, made from that of this process."""

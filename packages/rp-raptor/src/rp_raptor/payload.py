@@ -1,8 +1,9 @@
 """Calls and results as bytes that nobody opens but the rank and the one who asked.
 
 The first byte is the kind. Calls: F is one call of a defined function, C a chunk of calls of it with one answer, D a
-described task. Results: R is a value, E an exception, C the results of a chunk, D what became of a described task, G
-the results of ranks that have run a call together, L one of these in a file (see `rp_api.blobs`). Values are pickled
+described task. Results: R is a value, E an exception, C the results of a chunk, D what became of a described task, S
+the same of one that has succeeded, as applications are told it, G the results of ranks that have run a call together,
+L one of these in a file (see `rp_api.blobs`). Values are pickled
 (protocol 5): to read a payload is to run code of whoever wrote it, so only peers that have shown the keys of the
 session are listened to.
 """
@@ -28,7 +29,7 @@ FID_BYTES = 16
 """Length of the identifier of a defined function."""
 
 _FUNCTION, _CHUNK, _DESCRIBED = b'F', b'C', b'D'
-_VALUE, _ERROR, _OUTCOMES, _PARTS, _FILE = b'R', b'E', b'C', b'G', b'L'
+_VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
 _PER_RANK = ('stdout', 'stderr', 'return_value')
 _START = 1 + FID_BYTES   # of the arguments in a call
 _PROTOCOL = 5
@@ -91,8 +92,8 @@ def decode_result(payload: bytes) -> Any:
         return _unpickled(body, buffers)
     if kind == _ERROR:
         raise _restored(*_unpickled(body))
-    if kind == _DESCRIBED:
-        return codec.unpack(bytes(body))
+    if kind in (_DESCRIBED, _SUCCESS):
+        return as_result(payload)
     if kind == _PARTS:
         return [decode_result(part) for part in _unpickled(body)]
     raise DeserializationError(f'a result of kind {kind!r} is not the result of one call')
@@ -119,6 +120,11 @@ def is_error(payload: bytes) -> bool:
     return payload[:1] == _ERROR
 
 
+def packed_success(payload: bytes) -> bytes | None:
+    """What applications are told about a described task that has succeeded, packed; None for other results."""
+    return payload[1:] if payload[:1] == _SUCCESS else None
+
+
 def has_failed(payload: bytes) -> bool:
     """Whether the result is an error, or that of a described task which has failed."""
     if payload[:1] != _DESCRIBED:
@@ -129,9 +135,9 @@ def has_failed(payload: bytes) -> bool:
 def as_result(payload: bytes) -> dict[str, Any]:
     """The result dict of a described task, also where all that is known is what went wrong with it."""
     kind, body, _ = _opened(payload)
-    if kind == _DESCRIBED:
+    if kind in (_DESCRIBED, _SUCCESS):
         result: dict[str, Any] = codec.unpack(bytes(body))
-        return result
+        return result if kind == _DESCRIBED else {**result, 'target_state': 'DONE'}
     if kind != _ERROR:
         raise DeserializationError(f'a result of kind {kind!r} is not the result of a described task')
     pickled, represented, text = _unpickled(body)
@@ -224,6 +230,14 @@ def encode_result(result: dict[str, Any]) -> bytes:
     return _DESCRIBED + codec.pack(result)
 
 
+def encode_success(result: dict[str, Any]) -> bytes:
+    """The same for one that has succeeded, whose outputs are no longer than what applications see of them.
+
+    Its target state is not said.
+    """
+    return _SUCCESS + codec.pack(result)
+
+
 def join_parts(parts: Sequence[bytes]) -> bytes:
     """The result of a call from those of the ranks that have run it together, in the order of the ranks.
 
@@ -235,8 +249,8 @@ def join_parts(parts: Sequence[bytes]) -> bytes:
         for part in parts:
             discard(part)
         return failed
-    if all(part[:1] == _DESCRIBED for part in parts):
-        return encode_result(_joined([codec.unpack(part[1:]) for part in parts]))
+    if all(part[:1] in (_DESCRIBED, _SUCCESS) for part in parts):
+        return encode_result(_joined([as_result(part) for part in parts]))
     return _PARTS + pickle.dumps(list(parts), _PROTOCOL)
 
 

@@ -14,7 +14,7 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id, pidfd_open
 from rp_api.mesh import codec
-from rp_api.mesh.connection import Listener
+from rp_api.mesh.connection import Listener, send_to
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.keys import Gate, KeyPair, Tally, generate
 from rp_api.mesh.loop import Loop
@@ -26,6 +26,7 @@ from rp_raptor.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WIND
 
 _BURST = 64   # messages that are dealt with before calls are dealt out
 _DOMAIN = 'raptor'
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
 
 _log = logging.getLogger('radical.pilot.raptor')
 
@@ -48,8 +49,9 @@ class Audience(Protocol):
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
         """The worker is gone."""
 
-    def run(self, uid: str, number: int, description: dict[str, Any], answer: Callable[[bytes], object]) -> None:
-        """A rank of the worker wants a task run; `answer` takes the payload of its result."""
+    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
+            answer: Callable[[bytes], object]) -> None:
+        """A rank of the worker wants a task run, or has run it and has a result; `answer` takes its final result."""
 
 
 class Peer:
@@ -90,12 +92,12 @@ class ApplicationPeer(Peer):
         self.lane: Lane | None = None
         self.owed = 0   # room that it does not know of yet
 
-    def started(self, ids: Sequence[int]) -> None:
+    def started(self, ids: array[int]) -> None:
         """Nothing that an application would want to know."""
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
         """Send results, and make room for as many calls."""
-        self._send(self.address, ['results', array('Q', ids).tobytes(), payloads])
+        self._send(self.address, ['results', ids.tobytes(), payloads])
         self.owed += len(ids)
         if self.owed >= WINDOW // 8:
             self._send(self.address, ['room', self.owed])
@@ -127,7 +129,7 @@ class Peers:
     def send(self, address: bytes, message: Message) -> None:
         """Send a message to a peer; one that is not connected any more misses it, and says hello again if it lives."""
         try:
-            self._listener.socket.send_multipart([address, codec.pack(message)], zmq.NOBLOCK)
+            send_to(self._listener.socket, address, codec.pack(message))
         except zmq.ZMQError as error:
             _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
 
@@ -172,13 +174,17 @@ class Peers:
         socket = self._listener.socket
         for _ in range(_BURST):
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frame = socket.recv(_AT_ONCE, copy=False)
             except zmq.Again:
                 break
+            frames = [frame]
+            while frame.more:
+                frame = socket.recv(_AT_ONCE, copy=False)
+                frames.append(frame)
             if len(frames) != 2:
                 self._malformed.add('not two frames')
             else:
-                self._handle(frames[0].bytes, frames[1].bytes, self._roles[str(frames[1].get('User-Id'))])
+                self._handle(frames[0].bytes, frame.bytes, self._roles[str(frame.get('User-Id'))])
         self.deal_soon()
 
     def _handle(self, address: bytes, data: bytes, role: str) -> None:
@@ -191,7 +197,7 @@ class Peers:
             else:
                 peer = self._peers.get(address)
                 if peer is None:   # of a connection that was lost, or of one who was taken for dead
-                    raise CoordinationError(f'{operation} of a {role} that has not said hello')
+                    raise CoordinationError(f'{operation!r} of somebody who has not said hello (key: {role})')
                 if peer.role != role:
                     raise CoordinationError(f'somebody with the key of a {role} speaks for {peer.uid}')
                 peer.heard = time.monotonic()
@@ -243,8 +249,8 @@ class Peers:
     def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
         self._audience.ranks_changed(peer.uid, states)
 
-    def _on_run(self, peer: WorkerPeer, number: int, description: bytes) -> None:
-        self._audience.run(peer.uid, number, codec.unpack(description),
+    def _on_run(self, peer: WorkerPeer, number: int, description: bytes, result: bytes) -> None:
+        self._audience.run(peer.uid, number, codec.unpack(description), result,
                            lambda payload: self.send(peer.address, ['ran', number, payload]))
 
     def _on_bye(self, peer: WorkerPeer, reason: str) -> None:

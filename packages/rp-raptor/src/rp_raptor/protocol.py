@@ -28,7 +28,8 @@ From the manager of a worker:
     died, ids, reason                       the rank that ran these calls is dead; they have no result. The other
                                             calls of that rank the manager gives to its other ranks
     rank_states, {rank: 'ACTIVE' or 'DEAD'} what is new about ranks. A worker is active when all its ranks have been
-    run, number, description                a rank wants this task run (`get_master().run_task`): packed description
+    run, number, description, result        a rank wants this task run (`get_master().run_task`): packed description; or
+                                            it has run it: a payload of kind D, else empty
     ping                                    every PING seconds; the answer is `pong`
     bye, reason                             it ends (no reason: it was told to); others get the calls that it has
 
@@ -75,6 +76,7 @@ from typing import Any
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
+from rp_raptor.ids import are_payloads
 
 PROTOCOL = 1
 """Version of what is described here."""
@@ -151,7 +153,7 @@ def _are_ids(value: Any) -> bool:
 
 
 def _are_payloads(value: Any) -> bool:
-    return type(value) is list and {*map(type, value)} <= {bytes} and all(value)
+    return type(value) is list and are_payloads(value)
 
 
 def _is_fid(value: Any) -> bool:
@@ -182,7 +184,7 @@ _FROM: dict[str, dict[str, tuple[_Check, ...]]] = {
     WORKER: {
         **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _is_number, _is_number, _DICT), 'credit': (_is_number,),
         'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
-        'run': (_is_number, _BYTES), 'bye': (_TEXT,)},
+        'run': (_is_number, _BYTES, _BYTES), 'bye': (_TEXT,)},
     APPLICATION: {
         **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,), 'close': ()}}
 

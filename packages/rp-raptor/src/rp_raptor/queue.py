@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from itertools import accumulate
+from itertools import compress
+from operator import not_
 from typing import Any
 
 from rp_raptor.desk import Call
+from rp_raptor.line import Line
 
 _BYTES = 1 << 20
 """Payloads of more bytes than this do not go into one bulk."""
@@ -23,7 +26,7 @@ class CallQueue:
 
     def __init__(self, width: Callable[[dict[str, Any]], int]) -> None:
         self.wide: deque[Call] = deque()
-        self._calls: deque[Call] = deque()
+        self._calls = Line()
         self._width = width
         self._attributes: Attributes = {}
 
@@ -35,45 +38,30 @@ class CallQueue:
         """How many calls wait that need one rank."""
         return len(self._calls)
 
-    def add(self, ids: list[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
         """Append calls; attributes of those that differ from the default."""
-        calls = zip(ids, payloads, strict=True)
-        if not attributes:
-            self._calls.extend(calls)
-            return
-        self._attributes.update(attributes)
-        for call in calls:
-            self._line(call[0]).append(call)
+        if attributes:
+            self._attributes.update(attributes)
+            wide = [self._is_wide(id) for id in ids]
+            if any(wide):
+                self.wide.extend(compress(zip(ids, payloads, strict=True), wide))
+                narrow = list(map(not_, wide))
+                ids, payloads = array('Q', compress(ids, narrow)), list(compress(payloads, narrow))
+        self._calls.append(ids, payloads)
 
     def put_back(self, calls: list[Call]) -> None:
         """Put calls before all others, in this order."""
         if self._attributes:
-            for call in reversed(calls):
-                self._line(call[0]).appendleft(call)
-        else:
-            self._calls.extendleft(reversed(calls))
+            self.wide.extendleft(call for call in reversed(calls) if self._is_wide(call[0]))
+            calls = [call for call in calls if not self._is_wide(call[0])]
+        self._calls.prepend(array('Q', [id for id, _ in calls]), [payload for _, payload in calls])
 
-    def bulk(self, size: int) -> tuple[list[int], list[bytes]]:
+    def bulk(self, size: int) -> tuple[array[int], list[bytes]]:
         """Take the next calls, at most so many; a call with a timeout is alone, so that it is known when it starts."""
-        take = self._calls.popleft
-        calls = [take() for _ in range(min(size, len(self._calls)))]
-        ids, payloads = [id for id, _ in calls], [payload for _, payload in calls]
-        count = self._fitting(ids, payloads)
-        if count < len(calls):
-            self._calls.extendleft(reversed(calls[count:]))
-            del ids[count:], payloads[count:]
-        return ids, payloads
-
-    def _fitting(self, ids: list[int], payloads: list[bytes]) -> int:
-        """How many of the calls go into one bulk."""
-        count = len(ids)
         if self._attributes:
-            timed = next((number for number, id in enumerate(ids) if self.timeout(id)), count)
-            count = max(timed, 1)
-        if sum(map(len, payloads)) > _BYTES:
-            sizes = accumulate(map(len, payloads))
-            count = min(count, max(1, sum(size <= _BYTES for size in sizes)))
-        return count
+            timed = (number for number, id in enumerate(self._calls.first(size)) if self.timeout(id))
+            size = max(1, next(timed, size))
+        return self._calls.take(size, _BYTES)
 
     def timeout(self, id: int) -> float:
         """Seconds that a call may take; 0 for any time."""
@@ -84,22 +72,22 @@ class CallQueue:
         """What is special about a call."""
         return self._attributes.get(id, {})
 
-    def pop_last(self, count: int) -> list[int]:
+    def pop_last(self, count: int) -> array[int]:
         """Take away calls from the end, at most so many; gives their ids."""
-        back: list[int] = []
-        for line in self._calls, self.wide:
-            while line and len(back) < count:
-                back.append(line.pop()[0])
+        back = self._calls.take_last(count)
+        while self.wide and len(back) < count:
+            back.append(self.wide.pop()[0])
         self.forget(back)
         return back
 
-    def remove(self, ids: Collection[int]) -> list[int]:
+    def remove(self, ids: Collection[int]) -> array[int]:
         """Take away these calls; gives the ids of those that were here."""
-        found = [id for line in (self._calls, self.wide) for id, _ in line if id in ids]
-        if found:
-            self._calls = deque(call for call in self._calls if call[0] not in ids)
+        found = self._calls.remove(ids)
+        wide = [id for id, _ in self.wide if id in ids]
+        if wide:
             self.wide = deque(call for call in self.wide if call[0] not in ids)
-            self.forget(found)
+            found.extend(wide)
+        self.forget(found)
         return found
 
     def forget(self, ids: Iterable[int]) -> None:
@@ -110,10 +98,10 @@ class CallQueue:
 
     def clear(self) -> None:
         """Drop all calls."""
-        for line in self._calls, self.wide:
-            self.forget(id for id, _ in line)
-            line.clear()
+        self.forget(self._calls.clear())
+        self.forget(id for id, _ in self.wide)
+        self.wide.clear()
 
-    def _line(self, id: int) -> deque[Call]:
+    def _is_wide(self, id: int) -> bool:
         attributes = self._attributes.get(id)
-        return self.wide if attributes and self._width(attributes) > 1 else self._calls
+        return bool(attributes) and self._width(self._attributes[id]) > 1

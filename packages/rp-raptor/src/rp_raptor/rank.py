@@ -4,7 +4,7 @@ Rules of this file:
 
 - A call has exactly one result, whatever the function does, and whenever it is interrupted.
 - An idle rank sleeps: it waits for a message, and nothing else.
-- `_running` is the position of the call that runs. Only meanwhile does the signal handler raise, or send.
+- The runner knows the position of the call that runs. Only meanwhile does the signal handler raise, or send.
 - Messages are handled in a shield, where the handler raises nothing: none may be lost halfway.
 - The rank ends when its manager does.
 """
@@ -28,12 +28,16 @@ from rp_api.mesh import codec
 from rp_api.mesh.keys import KeyPair, make_client
 from rp_api.values import from_plain
 from rp_raptor import communicators, payload
-from rp_raptor.calls import Calls, Later, encode_error
+from rp_raptor.calls import Calls, Later
 from rp_raptor.capture import replace_streams, surroundings, traceback_of
 from rp_raptor.cursor import Cursors
+from rp_raptor.dispatch import OF_TASK
 from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.estimate import span
 from rp_raptor.loading import load_class
+from rp_raptor.needs import is_for_agent, needs_of
 from rp_raptor.orphan import ManagerWatch
+from rp_raptor.priority import give_way, threads
 from rp_raptor.rank_link import (
     RANK_VARIABLE,
     RUN_VARIABLE,
@@ -46,14 +50,14 @@ from rp_raptor.rank_link import (
     parse,
     unpack_ids,
 )
+from rp_raptor.running import NOTHING, Runner
 
 if TYPE_CHECKING:
     from rp_raptor.parking import Parking
     from rp_raptor.worker import Worker
 
-_HELD = 0.002      # seconds that a result waits for others
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
 _LINGER = 2000     # milliseconds to send the last results
-_NOTHING = -1      # instead of a position
 
 
 class Rank:
@@ -63,41 +67,41 @@ class Rank:
         self.run, self.rank, self.ranks = run, rank, run.ranks
         self._cursors = Cursors(run.cursors)
         self._calls: Calls | None = None
+        self._runner: Runner | None = None
         self._parking: Parking | None = None
         self._unannounced: list[int] = []
-        self._done: list[tuple[int, bytes]] = []
-        self._since = perf_counter()      # when the work began that was not told of yet
         self._kept: deque[list[Any]] = deque()
         self._asked = 0
-        self._running = _NOTHING
         self._shielded = False
         self._pending: Exception | None = None
-        self._raised: Exception | None = None   # the interruption of the call that runs
         self._handled = 0                 # the mark of the last interruption
-        self._stopped = False
+        before = threads()
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         make_client(self._socket, KeyPair(run.public.encode(), run.secret.encode()), run.server.encode())
         self._socket.sndhwm = self._socket.rcvhwm = 0   # the manager sees to it that there is never much
+        give_way(threads() - before)   # those of ZeroMQ
         self._watch = ManagerWatch(self._socket, run.pid, run.address.startswith('ipc:'))
         self._socket.connect(run.address)
         self._operations: dict[str, Callable[..., object]] = {
             'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
             'stop': self.stop}
-        signal.signal(signal.SIGUSR1, self._on_signal)
 
     def serve(self, worker: Worker) -> None:
         """Be ready for calls, which this worker object is to run."""
         worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._calls = calls = Calls(worker, directory)
-        self._operations.update(define=calls.define, forget=calls.forget)
+        self._runner = Runner(self._cursors, self.rank, calls.functions, calls.run, self._flush, self._park,
+                              span(self.ranks))
+        self._operations.update(define=calls.functions.define, forget=calls.functions.forget)
+        signal.signal(signal.SIGUSR1, self._on_signal)
         self._send(['hello', self.rank, os.getpid()])
 
     def join(self) -> None:
         """Run calls until the worker ends; then the connection is closed."""
         try:
-            while not self._stopped:
+            while not self._working.stopped:
                 operation, *arguments = self._next()
                 self._operations[operation](*arguments)
             self._flush()
@@ -106,7 +110,7 @@ class Rank:
 
     def stop(self) -> None:
         """End after the call that runs."""
-        self._stopped = True
+        self._working.stopped = True
 
     def close(self) -> None:
         """Close the connection, after what was sent has left."""
@@ -123,25 +127,45 @@ class Rank:
         self.close()
 
     def run_task(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Have a task run elsewhere, and give it back when it is done: a dict with its description and its result."""
+        """Have a task run, and give it back when it is done: a dict with its description and its result.
+
+        Others run it. If no rank might be left that can, as all wait for tasks, this one does.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError('run_task() can be called in the thread only that runs the call')
         plain = {**description.as_dict()} if hasattr(description, 'as_dict') else dict(description)
-        self._asked += 1
+        self._asked = number = self._asked + 1
+        packed = codec.pack(plain)
         with self._shield():
             self._flush()
-            self._send(['run', self._asked, codec.pack(plain)])
+            self._send(['submit', number, packed] if is_for_agent(plain) else ['run', number, packed, needs_of(plain)])
         while True:
             self._socket.poll()
             with self._shield():
                 message = parse(self._socket.recv(), TO_RANK)
-                if message[0] != 'ran':
+                if message[0] not in ('ran', 'run_here'):
                     self._kept.append(message)
             if message[0] == 'stop':
                 raise RuntimeError('the worker ends before the task is done')
-            if message[0] == 'ran' and message[1] == self._asked:   # others are answers that nobody waits for any more
+            if message[1:2] != [number]:   # an answer that nobody waits for any more, or something to be done later
+                continue
+            if message[0] == 'run_here':
+                done = self._run_here(plain, number)
+                with self._shield():
+                    self._send(['ran_here', number, codec.pack(plain), done])
+            elif message[0] == 'ran':
                 result = payload.as_result(message[2])
                 return {'description': plain, **result, 'return_value': from_plain(result.get('return_value'))}
+
+    def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
+        """The result of a task that is run in the middle of a call, which is as before afterwards."""
+        uid = plain['uid'] = plain.get('uid') or f'{self.run.worker}.{self.rank}.run.{number:06d}'
+        sandbox = plain.get('sandbox') or os.path.join(os.environ['RP_PILOT_SANDBOX'], uid)
+        task = payload.encode_described({'uid': uid, 'description': plain, 'sandbox': sandbox})
+        calls = self._calls
+        assert calls is not None
+        with surroundings({name: os.environ.get(name, '') for name in OF_TASK}, ''), calls.without_communicator():
+            return self._completed(calls.run(task))
 
     # messages
 
@@ -150,17 +174,16 @@ class Rank:
             if self._kept:
                 return self._kept.popleft()
             try:
-                return parse(self._socket.recv(zmq.NOBLOCK), TO_RANK)
+                return parse(self._socket.recv(_AT_ONCE), TO_RANK)
             except zmq.Again:
-                self._wait()
-
-    def _wait(self) -> None:
-        self._flush()
-        if self._parking:
-            self._parking.wait()
-        else:
-            self._socket.poll()
-        self._since = perf_counter()
+                self._flush()
+            if self._parking:
+                self._parking.wait()
+                self._working.resume()
+            else:
+                message = parse(self._socket.recv(), TO_RANK)
+                self._working.resume()
+                return message
 
     def _send(self, message: list[Any]) -> None:
         self._socket.send(codec.pack(message))
@@ -170,52 +193,20 @@ class Rank:
         if self._unannounced:
             self._send(['parked', pack_ids(self._unannounced)])
             self._unannounced = []
-        if self._done:
-            done, self._done = self._done, []
-            now = perf_counter()
-            ids, payloads = [id for id, _ in done], [result for _, result in done]
-            self._send(['results', pack_ids(ids), payloads, now - self._since])
-            self._since = now
+        done = self._working.taken()
+        if done:
+            ids, payloads, seconds = done
+            self._send(['results', ids.tobytes(), payloads, seconds])
 
     # calls
 
-    def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
-        run = self._calls.run  # type: ignore[union-attr]
-        if not self._done:
-            self._since = perf_counter()
-        for position, (id, call) in enumerate(zip(unpack_ids(ids), payloads, strict=True), first):
-            result = self._run(position, run, call)
-            if result is None:
-                break
-            if isinstance(result, bytes):
-                self._done.append((id, result))
-                if perf_counter() - self._since > _HELD:
-                    self._flush()
-            else:
-                self._park(id, result)
-            if self._parking:
-                self._parking.step()
-            if self._stopped:
-                break
-        self._flush()
+    @property
+    def _working(self) -> Runner:
+        assert self._runner, 'the rank does not serve yet'
+        return self._runner
 
-    def _run(self, position: int, run: Callable[[bytes], bytes | Later], call: bytes) -> bytes | Later | None:
-        """The result of a call, or the coroutine that it goes on in; None if the manager has taken it back."""
-        try:
-            try:
-                self._running = position
-                if not self._cursors.take(self.rank, position):
-                    return None
-                result = run(call)
-            finally:
-                self._running = _NOTHING
-        except BaseException as error:
-            result = encode_error(error)
-        if self._raised is not None:
-            raised, self._raised = self._raised, None
-            if isinstance(result, bytes) and payload.has_failed(result):   # whatever became of it on its way
-                return encode_error(raised)
-        return result
+    def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
+        self._working.bulk(first, unpack_ids(ids), payloads)
 
     def _run_alone(self, position: int, id: int, call: bytes, devices: list[str]) -> None:
         """Run a call that has these GPUs."""
@@ -225,9 +216,9 @@ class Rank:
         def run(call: bytes) -> bytes:
             with surroundings(visible, ''):
                 return self._completed(self._calls.run(call))  # type: ignore[union-attr]
-        result = self._run(position, run, call)
+        result = self._working.run(position, run, call)
         if isinstance(result, bytes):
-            self._done.append((id, result))
+            self._working.note(id, result)
         self._flush()
 
     def _run_together(self, position: int, id: int, call: bytes, group: list[int], tag: int,
@@ -238,7 +229,7 @@ class Rank:
                 return self._completed(self._calls.run_part(call, comm))  # type: ignore[union-attr]
         self._flush()
         start = perf_counter()
-        result = self._run(position, run, call)
+        result = self._working.run(position, run, call)
         if isinstance(result, bytes):
             self._send(['part', id, result, perf_counter() - start])
 
@@ -256,12 +247,13 @@ class Rank:
             from rp_raptor.parking import Parking
 
             self._parking = Parking(self._socket, self._finished)
+            self._working.between = self._parking.step
         return self._parking
 
     def _finished(self, id: int, result: bytes) -> None:
         if id in self._unannounced:
             self._unannounced.remove(id)
-        self._done.append((id, result))
+        self._working.note(id, result)
 
     def _cancel(self, ids: bytes, reason: int) -> None:
         for id in unpack_ids(ids):
@@ -272,14 +264,14 @@ class Rank:
 
     def _on_signal(self, *_: Any) -> None:
         """Interrupt the call that runs, if it is meant; else send the results that wait for its end."""
-        running = self._running
-        if running == _NOTHING:
+        running = self._working.running
+        if running == NOTHING:
             return
         mark = self._cursors.mark(self.rank)
         position, reason = interrupted(mark)
         if position == running and mark != self._handled:
             self._handled = mark
-            self._raised = error = _interruption(reason)
+            self._working.raised = error = _interruption(reason)
             if not self._shielded:
                 raise error
             self._pending = error

@@ -18,6 +18,7 @@ To a rank:
                                   with a position of its own; `tag` is for MPI.Comm.Create_group
     ['cancel', ids, reason]       give up these calls that are parked; the reason is CANCEL or TIMEOUT
     ['ran', number, payload]      the result of a task that the rank has asked to be run, as payload of kind D
+    ['run_here', number]          run it yourself, as no other rank might be left that can: all would wait
     ['stop']                      finish what runs, send what is finished, and end
 
 From a rank:
@@ -28,7 +29,13 @@ From a rank:
     ['part', id, payload, seconds]
                                   this rank's part of an 'mpi' call; the manager joins the parts of the group
     ['parked', ids]               taken, and still running while the rank goes on with others (async functions)
-    ['run', number, description]  run this task elsewhere; packed (`codec.pack`), `number` is the rank's own, for 'ran'
+    ['run', number, description, needs]
+                                  run this task elsewhere, I wait for it; packed (`codec.pack`), `number` is the rank's
+                                  own, for 'ran'; needs as the attributes of calls in `rp_raptor.protocol`
+    ['submit', number, description]
+                                  the same for a task that no rank is needed for
+    ['ran_here', number, description, payload]
+                                  the result of such a task, as payload of kind D; the final one is in 'ran'
     ['failed', reason]            it cannot work at all (its class cannot be loaded), and ends
 
 Ids are numbers of 64 bits, several of them `array('Q')` as bytes (`pack_ids`, `unpack_ids`). Payloads are opaque to
@@ -37,7 +44,7 @@ the manager.
 **Taking.** Calls of a bulk that are not started can be taken back. Before it runs a call, also one that is 'alone' or
 'mpi', a rank calls `Cursors.take(rank, position)` (`rp_raptor.cursor`). If that is False, it has lost this call and the
 rest of the bulk, and says nothing about them. So both know at any moment which call was started, also when the rank is
-dead. A rank runs its messages in the order in which they come. It sends results when its bulk is done, after 2 ms at
+dead. A rank runs its messages in the order in which they come. It sends results when its bulk is done, after some ms at
 the latest, and always before it waits.
 
 **Interrupting.** A running call that took too long or was canceled is interrupted by SIGUSR1. Before, the manager sets
@@ -77,6 +84,7 @@ TO_RANK: dict[str, tuple[type, ...]] = {
     'mpi': (int, int, bytes, list, int, list),
     'cancel': (bytes, int),
     'ran': (int, bytes),
+    'run_here': (int,),
     'stop': (),
 }
 FROM_RANK: dict[str, tuple[type, ...]] = {
@@ -84,7 +92,9 @@ FROM_RANK: dict[str, tuple[type, ...]] = {
     'results': (bytes, list, float),
     'part': (int, bytes, float),
     'parked': (bytes,),
-    'run': (int, bytes),
+    'run': (int, bytes, dict),
+    'submit': (int, bytes),
+    'ran_here': (int, bytes, bytes),
     'failed': (str,),
 }
 
@@ -141,14 +151,14 @@ def pack_ids(ids: Iterable[int]) -> bytes:
     return array('Q', ids).tobytes()
 
 
-def unpack_ids(data: bytes) -> list[int]:
+def unpack_ids(data: bytes) -> array[int]:
     """The ids; CoordinationError if these are not as many bytes as ids have."""
     ids = array('Q')
     try:
         ids.frombytes(data)
     except ValueError as error:
         raise CoordinationError(f'malformed message: ids of {len(data)} bytes') from error
-    return ids.tolist()
+    return ids
 
 
 def parse(data: bytes, forms: dict[str, tuple[type, ...]]) -> list[Any]:

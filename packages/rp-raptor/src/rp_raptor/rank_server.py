@@ -11,7 +11,7 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh.codec import pack
-from rp_api.mesh.connection import Listener, arrivals, make_private_directory
+from rp_api.mesh.connection import Listener, arrivals, make_private_directory, send_to
 from rp_api.mesh.keys import Gate, Tally, generate
 from rp_api.mesh.loop import Loop
 from rp_raptor import cursor
@@ -37,6 +37,7 @@ class RankServer:
         self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
                                   _WAITING, self.receive)
         self.run_file = os.path.join(self.directory, 'ranks.json')
+        self.end_file = os.path.join(self.directory, 'ends')
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
     def open(self, worker: Surroundings, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
@@ -96,7 +97,7 @@ class RankServer:
     def _send(self, peer: bytes | None, data: bytes) -> None:
         if peer is not None:
             try:
-                self._listener.socket.send_multipart([peer, data], zmq.NOBLOCK)
+                send_to(self._listener.socket, peer, data)
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:   # it is gone, and its death will be noticed
                     raise

@@ -7,7 +7,6 @@ job is started again. Ranks are known to their owner by number only.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,8 @@ from rp_raptor.mpi_launch import Launcher
 from rp_raptor.rank_link import RANK_VARIABLE
 
 STARTS = 3
-"""Times that a rank is started in vain, one after the other, before the worker is given up."""
+"""Times that a rank is started in vain, one after the other, before the worker is given up: it ends without having
+taken a call."""
 
 START_PATIENCE = 300.0
 """Seconds that a rank has to say hello: it may have much to load."""
@@ -28,8 +28,11 @@ START_PATIENCE = 300.0
 _LAST_WORDS = 0.02   # seconds for what a rank has sent before its death to arrive
 _EXIT = 2.0          # seconds for a launcher to end by itself, and to clean up
 
-Gone = Callable[[Sequence[int], Sequence[int], str], object]
-"""Hears of dead ranks: those that died first, those that had to die with them, and the reason."""
+Gone = Callable[[Sequence[int], Sequence[int], str], bool]
+"""Hears of dead ranks: those that died first, those that had to die with them, and the reason.
+
+Tells whether one of the first has taken a call, which may be the reason, since it was started.
+"""
 
 
 class RankProcesses(Protocol):
@@ -80,7 +83,6 @@ class Direct:
 
     def arrived(self, rank: int, pid: int) -> None:
         """The rank has said hello."""
-        self._vain[rank] = 0
         self._disarm(rank)
 
     def signal(self, rank: int) -> None:
@@ -132,10 +134,9 @@ class Direct:
     def _tell(self, rank: int, reason: str) -> None:
         if self._stopping:
             return
-        self._vain[rank] += 1
-        self._gone([rank], [], reason)
+        self._vain[rank] = 0 if self._gone([rank], [], reason) else self._vain[rank] + 1
         if self._vain[rank] >= STARTS:
-            self._failed(f'{reason}, {STARTS} times before it was ready')
+            self._failed(f'{reason}, {STARTS} times before it has taken a call')
         else:
             self._start(rank)
 
@@ -155,21 +156,22 @@ class Direct:
 
 
 class Job:
-    """Ranks that an MPI launcher starts, and that live and die together."""
+    """Ranks that an MPI launcher starts, and that live and die together; `ends` is a file for their ends."""
 
     def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str], launcher: Launcher,
-                 gone: Gone, failed: Callable[[str], object]) -> None:
+                 ends: str, gone: Gone, failed: Callable[[str], object]) -> None:
         self._loop = loop
         self._ranks = ranks
-        self._command = launcher.command(ranks, command)
+        self._command = launcher.command(ranks, command, ends)
+        self._ends = ends
         self._environ = launcher.environment(environ)
         self._gone = gone
         self._failed = failed
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._rank_pidfds: dict[int, int] = {}
+        self._sessions: set[int] = set()   # of the ranks, as the launcher has made them
         self._dead: set[int] = set()
-        self._guilty: list[int] = []
         self._reason = ''
         self._timers: list[Timer] = []
         self._vain = 0
@@ -179,6 +181,8 @@ class Job:
         """Start all ranks."""
         if self._stopping:
             return
+        with suppress(FileNotFoundError):   # of the job before
+            os.unlink(self._ends)
         try:
             self._process = subprocess.Popen(self._command, env=self._environ, stdin=subprocess.DEVNULL,
                                              start_new_session=True)
@@ -199,9 +203,10 @@ class Job:
             self._break(f'rank {rank} has ended')
             return
         self._rank_pidfds[rank] = pidfd
+        with suppress(ProcessLookupError):
+            self._sessions.add(os.getsid(pid))
         self._loop.add_fd(pidfd, lambda: self._rank_ended(rank))
         if len(self._rank_pidfds) == self._ranks:
-            self._vain = 0
             self._disarm()
 
     def signal(self, rank: int) -> None:
@@ -230,9 +235,6 @@ class Job:
 
     def _rank_ended(self, rank: int) -> None:
         """One is dead, and with it the job."""
-        if not self._guilty:
-            # the launcher needs some milliseconds to kill the others: who is dead now has died by itself
-            self._guilty = [rank for rank, fd in self._rank_pidfds.items() if _has_ended(fd)]
         self._dead.add(rank)
         self._loop.remove_fd(self._rank_pidfds[rank])
         if not self._stopping:
@@ -251,23 +253,32 @@ class Job:
         if self._stopping:
             self._stopping()
             return
-        guilty = self._guilty or sorted(self._dead) or list(range(self._ranks))
-        names = ', '.join(map(str, guilty))
-        reason = self._reason or f'rank {names} has ended; the MPI job {_how(code)}'
+        ends = self._read_ends()
+        guilty = list(ends) or sorted(self._dead) or list(range(self._ranks))
+        told = [f'rank {rank} {how}' for rank, how in ends.items()] or [f'the MPI job {_how(code)}']
+        reason = self._reason or ', '.join(told)
         others = [rank for rank in range(self._ranks) if rank not in guilty]
         self._loop.call_later(_LAST_WORDS, self._tell, guilty, others, reason)
 
     def _tell(self, guilty: list[int], others: list[int], reason: str) -> None:
-        self._guilty, self._reason = [], ''
+        self._reason = ''
         self._dead.clear()
         if self._stopping:
             return
-        self._vain += 1
-        self._gone(guilty, others, reason)
+        self._vain = 0 if self._gone(guilty, others, reason) else self._vain + 1
         if self._vain >= STARTS:
-            self._failed(f'{reason}, {STARTS} times before all ranks were ready')
+            self._failed(f'{reason}, {STARTS} times before it has taken a call')
         else:
             self.start()
+
+    def _read_ends(self) -> dict[int, str]:
+        """The ranks that have ended by themselves, and not because the launcher has killed them, and how."""
+        try:
+            with open(self._ends) as file:
+                lines = [line.split() for line in file]
+        except FileNotFoundError:
+            return {}
+        return {int(rank): _how(int(code)) for rank, code in lines}
 
     def _kill(self) -> None:
         if self._process:
@@ -289,6 +300,8 @@ class Job:
         os.close(self._pidfd)
         code = self._process.wait()
         self._process = None
+        kill_tree(list(self._sessions), signal.SIGKILL)   # what the ranks have left behind there
+        self._sessions.clear()
         return code
 
     def _disarm(self) -> None:
@@ -298,22 +311,17 @@ class Job:
 
 
 def _how(code: int) -> str:
-    """How a process has ended, in words."""
-    if code >= 0:
+    """How a process has ended, in words; shells add 128 to the number of a signal."""
+    number = -code if code < 0 else code - 128
+    if number <= 0:
         return f'ended with exit code {code}'
     try:
-        return f'was killed by {signal.Signals(-code).name}'
+        return f'was killed by {signal.Signals(number).name}'
     except ValueError:
-        return f'was killed by signal {-code}'
+        return f'ended with exit code {code}'
 
 
 def _send(pidfd: int | None, number: signal.Signals) -> None:
     if pidfd is not None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, number)
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

@@ -8,25 +8,24 @@ afterwards, if the master has such hooks: in the thread for hooks, while everyth
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
-from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
+from rp_raptor.agent_link import Row
 from rp_raptor.errors import CallLost
 from rp_raptor.exchange import Exchange
-from rp_raptor.payload import as_result, encode_described, encode_error, encode_result
+from rp_raptor.needs import is_for_agent, needs_of
+from rp_raptor.payload import as_result, encode_described, encode_error, encode_result, packed_success
 from rp_raptor.restored import restored
 
 Task = dict[str, Any]
-
-FOR_AGENT = frozenset({c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER})
-"""All other modes are for workers, also those that a worker has registered."""
 
 _RESULTS = {'stdout': '', 'stderr': '', 'exit_code': None, 'return_value': None, 'exception': None,
             'exception_detail': None}
@@ -40,6 +39,9 @@ class Agent(Protocol):
 
     def send(self, *message: Any) -> None:
         """Send a message; see `rp_api.raptor_link`."""
+
+    def results(self, rows: list[Row]) -> None:
+        """Send results of tasks."""
 
 
 Filter = Callable[[list[Task]], Any]
@@ -110,22 +112,32 @@ class Tasks:
         self._filtered.difference_update(task['uid'] for task in fresh)
         self.dispatch(fresh)
 
+    def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
+        """Take a task that the rank which wants it has run itself; `answer` takes its result."""
+        uid = task['uid']
+        if uid in self._tasks:
+            answer(payload)
+            return
+        self._tasks[uid] = task
+        self._answers[uid] = answer
+        self._finish([self._with_result(uid, as_result(payload))])
+
     def dispatch(self, tasks: Sequence[Task]) -> None:
         """Send tasks on, to workers or to the agent."""
-        ids, payloads, attributes, programs = [], [], {}, []
+        ids, payloads, attributes, programs = array('Q'), [], {}, []
         for task in tasks:
             uid, description = task['uid'], task['description']
             if uid in self._canceled:
                 self._canceled.discard(uid)
                 self._finish([self._with_result(uid, {'target_state': states.CANCELED})])
-            elif description.get('mode', c.TASK_EXECUTABLE) not in FOR_AGENT:
+            elif not is_for_agent(description):
                 number = next(self._numbers)
                 self._places[uid] = number
                 self._uids[number] = uid
                 ids.append(number)
                 payloads.append(encode_described(
                     {'uid': uid, 'description': description, 'sandbox': task.get('sandbox', '')}))
-                if found := _attributes(description):
+                if found := needs_of(description):
                     attributes[number] = found
             else:
                 self._with_agent.add(uid)
@@ -176,16 +188,25 @@ class Tasks:
 
     def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
         """Workers are done with these tasks."""
-        done = []
+        done, rows = [], []
         for number, payload in zip(ids, payloads, strict=True):
             uid = self._uids.pop(number)
             del self._places[uid]
+            packed = packed_success(payload) if self._result_cb is None else None
+            if packed is not None and self._tasks[uid]['origin'] == _FROM_AGENT and uid not in self._answers:
+                del self._tasks[uid]   # nobody looks at it before the application does
+                self._started.discard(uid)
+                rows.append([uid, packed])
+                continue
             try:
                 result = as_result(payload)
             except DeserializationError as error:
                 result = {'exception': repr(error), 'target_state': states.FAILED}
             done.append(self._with_result(uid, result))
-        self._finish(done)
+        if rows:
+            self._agent.results(rows)
+        if done:
+            self._finish(done)
         self._changed()
 
     # results on their way
@@ -209,15 +230,15 @@ class Tasks:
 
     def _conclude(self, tasks: list[Task]) -> None:
         """Send results to where they are waited for."""
-        rows = []
+        rows: list[Row] = []
         for task in tasks:
             answer = self._answers.pop(task['uid'], None)
             if answer is not None:
                 answer(encode_result({**task, 'state': task['target_state']}))
             if task['origin'] == _FROM_AGENT:
                 rows.append([task['uid'], {name: value for name in RESULT if (value := task.get(name)) is not None}])
-        for first in range(0, len(rows), BULK):
-            self._agent.send('results', rows[first:first + BULK])
+        if rows:
+            self._agent.results(rows)
 
     # in the thread for hooks
 
@@ -285,14 +306,3 @@ def _complete(task: Task) -> None:
             description[name] = value.copy() if isinstance(value, list | dict) else value
     description['uid'] = task['uid']
     task.setdefault('state', states.AGENT_SCHEDULING)
-
-
-def _attributes(description: dict[str, Any]) -> dict[str, Any]:
-    """What a worker has to know about a task."""
-    found = {}
-    for name, source, default in (('timeout', 'timeout', 0), ('ranks', 'ranks', 1), ('cores', 'cores_per_rank', 1),
-                                  ('gpus', 'gpus_per_rank', 0)):
-        value = description.get(source)
-        if value and value != default:
-            found[name] = value
-    return found

@@ -1,0 +1,71 @@
+"""Numbers of calls by the thousand: what is done with each call of a message, in one stretch of C.
+
+Ids are numbers of 64 bits in an `array('Q')`. A table is a dict of payloads by id.
+"""
+
+from cpython cimport array
+from libc.stdint cimport uint64_t
+
+from array import array as make_array
+
+cdef array.array _TEMPLATE = make_array('Q')
+
+
+def are_payloads(list payloads not None):
+    """Whether these are payloads: bytes, none of them empty."""
+    for payload in payloads:
+        if type(payload) is not bytes or not payload:
+            return False
+    return True
+
+
+def hold(dict table not None, const uint64_t[::1] ids, list payloads not None):
+    """Put calls into a table: as many payloads as ids."""
+    cdef Py_ssize_t index
+    if len(payloads) != ids.shape[0]:
+        raise ValueError(f'{len(payloads)} payloads for {ids.shape[0]} calls')
+    for index in range(ids.shape[0]):
+        table[ids[index]] = payloads[index]
+
+
+def release(dict table not None, const uint64_t[::1] ids):
+    """Take calls out of a table; None if all were in it, else a list that tells for each whether it was."""
+    cdef Py_ssize_t index, missing = 0
+    cdef list found = []
+    for index in range(ids.shape[0]):
+        if table.pop(ids[index], None) is None:
+            if not missing:
+                found = [True] * index
+            missing += 1
+            found.append(False)
+        elif missing:
+            found.append(True)
+    return found if missing else None
+
+
+def with_lane(const uint64_t[::1] ids, uint64_t lane, int shift):
+    """The ids with the number of their lane in front, above the lowest `shift` bits."""
+    cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
+    cdef Py_ssize_t index
+    for index in range(ids.shape[0]):
+        result.data.as_ulonglongs[index] = ids[index] | lane << shift
+    return result
+
+
+def without_lane(const uint64_t[::1] ids, int shift):
+    """The ids without what is in front of the lowest `shift` bits."""
+    cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
+    cdef Py_ssize_t index
+    cdef uint64_t mask = (<uint64_t>1 << shift) - 1
+    for index in range(ids.shape[0]):
+        result.data.as_ulonglongs[index] = ids[index] & mask
+    return result
+
+
+def lane_of(const uint64_t[::1] ids, int shift):
+    """The lane that all of the ids are of; None if they are of several, or none at all."""
+    cdef Py_ssize_t index
+    for index in range(1, ids.shape[0]):
+        if ids[index] >> shift != ids[0] >> shift:
+            return None
+    return ids[0] >> shift if ids.shape[0] else None

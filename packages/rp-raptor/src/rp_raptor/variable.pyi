@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class Variable:
+    def __init__(self, name: str) -> None: ...
+    def set(self, value: str) -> None: ...

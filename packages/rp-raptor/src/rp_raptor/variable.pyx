@@ -1,0 +1,56 @@
+"""An environment variable that gets another value with each task.
+
+The C library keeps every value that a variable was ever set to through `os.environ`, as somebody may still look at it:
+a rank that runs millions of tasks would grow by hundreds of megabytes.
+"""
+
+import os
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memchr
+
+cdef extern from "<stdlib.h>" nogil:
+    int putenv(char *string)
+
+cdef dict _data = os.environ._data   # what Python shows of the environment; nothing public changes that alone
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Variable:
+    """The variable of that name; its value stands in memory that is used again."""
+
+    cdef bytes _name
+    cdef char *_memory        # name=value; never freed, as the environment refers to it until the process has ended
+    cdef Py_ssize_t _size
+
+    def __init__(self, str name not None):
+        self._name = os.fsencode(name)
+        self._memory = NULL
+        self._size = 0
+
+    cpdef set(self, str value):
+        """Set the variable, for this process and those that it starts; ValueError for a NUL character."""
+        cdef bytes data = os.fsencode(value)
+        cdef Py_ssize_t start = PyBytes_GET_SIZE(self._name) + 1, length = PyBytes_GET_SIZE(data)
+        if memchr(PyBytes_AS_STRING(data), 0, length) != NULL:
+            raise ValueError('embedded null byte')
+        if self._size < start + length + 1:
+            self._enlarge(start + length + 1)
+        memcpy(self._memory + start, PyBytes_AS_STRING(data), length + 1)
+        if putenv(self._memory) != 0:   # each time: the task before may have set the variable, too
+            raise MemoryError()
+        _data[self._name] = data
+
+    cdef int _enlarge(self, Py_ssize_t least) except -1:
+        """Use other memory, which makes room for longer values as well."""
+        cdef Py_ssize_t start = PyBytes_GET_SIZE(self._name)
+        cdef char *memory = <char *> malloc(2 * least)
+        if memory == NULL:
+            raise MemoryError()
+        memcpy(memory, PyBytes_AS_STRING(self._name), start)
+        memory[start] = b'='
+        self._memory, self._size = memory, 2 * least
+        return 0

@@ -1,0 +1,120 @@
+"""Calls in line: their order, however they come and go; the test of what is compiled for it."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+
+from rp_raptor.ids import hold, lane_of, release, with_lane, without_lane
+from rp_raptor.line import Line
+
+
+def ids(*numbers: int) -> array[int]:
+    return array('Q', numbers)
+
+
+def payloads(numbers: array[int]) -> list[bytes]:
+    return [b'%d' % number for number in numbers]
+
+
+def added(line: Line, *numbers: int) -> None:
+    line.append(ids(*numbers), payloads(ids(*numbers)))
+
+
+@pytest.fixture
+def line() -> Line:
+    line = Line()
+    added(line, 1, 2, 3, 4, 5)
+    return line
+
+
+def test_calls_are_taken_in_their_order(line: Line) -> None:
+    assert line.first(2) == ids(1, 2)
+    assert line.take(2, 100) == (ids(1, 2), [b'1', b'2'])
+    assert line.first(2) == ids(3, 4)
+    assert len(line) == 3
+    assert line.take(10, 100) == (ids(3, 4, 5), [b'3', b'4', b'5'])
+    assert line.take(1, 100) == (ids(), [])
+
+
+def test_large_payloads_are_not_taken_together(line: Line) -> None:
+    assert line.take(5, 3)[0] == ids(1, 2, 3)
+    assert line.take(5, 0)[0] == ids(4)   # but one by one
+
+
+def test_what_has_waited_before_goes_first(line: Line) -> None:
+    taken = line.take(2, 100)
+    added(line, 6)
+    line.prepend(*taken)
+    assert line.take(10, 100)[0] == ids(1, 2, 3, 4, 5, 6)
+
+
+def test_the_last_calls_are_given_back(line: Line) -> None:
+    line.take(1, 100)
+    assert line.take_last(2) == ids(4, 5)
+    assert line.take_last(5) == ids(2, 3)
+    assert not line
+
+
+def test_calls_can_be_removed(line: Line) -> None:
+    line.take(1, 100)
+    assert line.remove({1, 3, 5, 7}) == ids(3, 5)
+    assert line.clear() == ids(2, 4)
+    assert not line.remove({2})
+
+
+def test_it_is_the_same_as_a_list_of_calls() -> None:
+    generator = random.Random(20261)
+    line, model, made = Line(), list[int](), 0
+    for _ in range(3000):
+        deed, count = generator.randrange(6), generator.randrange(50)
+        if deed < 2:
+            numbers = range(made, made + 3 * count)
+            made += len(numbers)
+            added(line, *numbers)
+            model += numbers
+        elif deed == 2:
+            taken, with_them = line.take(count, 1 << 20)
+            assert list(taken) == model[:count]
+            assert with_them == payloads(taken)
+            del model[:count]
+            if count % 2:
+                line.prepend(taken, with_them)
+                model[:0] = taken
+        elif deed == 3:
+            begin = max(0, len(model) - count)
+            assert list(line.take_last(count)) == model[begin:]
+            del model[begin:]
+        elif deed == 4:
+            assert list(line.first(count)) == model[:count]
+        elif count == 0:
+            unwanted = set(model[::3])
+            assert set(line.remove(unwanted)) == unwanted
+            model = [number for number in model if number not in unwanted]
+        assert len(line) == len(model)
+
+
+def test_calls_in_a_table() -> None:
+    table: dict[int, bytes] = {}
+    hold(table, ids(1, 2, 1 << 60), [b'a', b'b', b'c'])
+    assert table == {1: b'a', 2: b'b', 1 << 60: b'c'}
+    assert release(table, ids(1 << 60)) is None
+    assert release(table, ids(3, 2, 2, 1)) == [False, True, False, True]
+    assert release(table, ids()) is None
+    assert not table
+
+
+def test_there_is_a_payload_for_each_call() -> None:
+    with pytest.raises(ValueError, match='1 payloads for 2 calls'):
+        hold({}, ids(1, 2), [b'a'])
+
+
+def test_ids_with_the_number_of_their_lane() -> None:
+    numbers = with_lane(ids(0, 1, 255), 5, 8)
+    assert numbers == ids(0x500, 0x501, 0x5ff)
+    assert without_lane(numbers, 8) == ids(0, 1, 255)
+    assert lane_of(numbers, 8) == 5
+    assert lane_of(ids(0x500, 0x601), 8) is None
+    assert lane_of(ids(), 8) is None

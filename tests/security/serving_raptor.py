@@ -1,0 +1,120 @@
+"""Serves a listening socket of RAPTOR in a process of its own: `python serving_raptor.py agent|master`.
+
+The first line of standard input is the configuration, the answer is how to connect, by role; each further line is
+answered with the figures. The end of standard input is the end. `agent` has masters of the names `master.N`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rp_agent.raptor.component import Raptor
+from rp_agent.raptor.link import Link
+from rp_agent.task import AgentTask
+from rp_api.constants import RAPTOR_MASTER
+from rp_api.mesh.loop import Loop
+from rp_api.raptor_link import Access, link_file
+from rp_profiling.tracer import Tracer
+from rp_raptor.peers import Peers
+
+MASTERS = 1000
+
+Figures = Callable[[], dict[str, Any]]
+Served = tuple[dict[str, Access], Figures, Callable[[], object]]
+"""How to connect, what tells the figures, what closes it."""
+
+
+class Agent:
+    """What surrounds the agent's component, and a link to masters; all that gets in is kept."""
+
+    def __init__(self, loop: Loop, directory: str, address: str | None) -> None:
+        self.got: list[Any] = []
+        self.environment: dict[str, str] = {}
+        self.call_later = loop.call_later
+        self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
+        self.raptor.output = self.raptor.advanced = lambda *_: None
+        self.link = Link(loop, directory, address, self.raptor.receive)
+        self.send, self.refuse, self.forget = self.link.send, self.link.refuse, self.link.forget
+        description = {'mode': RAPTOR_MASTER, 'executable': '/bin/master'}
+        self.raptor.put([AgentTask(f'master.{number}', description, 'pilot', '') for number in range(MASTERS)])
+
+    def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
+        self.got.append(uid)
+        return None
+
+    def enter(self, tasks: list[AgentTask]) -> None:
+        self.got += tasks
+
+    stage_output = leave = enter
+
+    def cancel(self, tasks: Sequence[AgentTask]) -> None:
+        self.got += tasks
+
+    def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
+        """It has said so properly."""
+
+    def remove_remains(self, master: str, address: str) -> None:
+        self.got.append(master)
+
+    def figures(self) -> dict[str, Any]:
+        """Accepted is who is up, and all that has come of what masters said."""
+        up = [master.uid for master in self.raptor._roster.masters.values() if master.up]
+        return {'accepted': [up, len(self.got)], 'malformed': self.link._malformed.count,
+                'strangers': self.link._listener.strangers, 'refused': self.link._gate.refused}
+
+
+def agent(loop: Loop, directory: str, address: str | None) -> Served:
+    """The agent's socket for masters."""
+    made = Agent(loop, directory, address)
+    return {'master': Access.load(link_file(directory))}, made.figures, made.link.close
+
+
+class Audience:
+    """Nobody who wants to know about workers."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        return lambda *_, **__: None
+
+
+def master(loop: Loop, directory: str, address: str | None) -> Served:
+    """A master's socket for workers and applications; accepted is who is there, and the calls that wait."""
+    peers = Peers(loop, 'master', address, directory, Audience(), 1)
+
+    def figures() -> dict[str, Any]:
+        return {'accepted': [[peer.uid for peer in peers._peers.values()], len(peers.exchange.workers),
+                             peers.exchange.waiting, len(peers.exchange._functions)],
+                'malformed': peers._malformed.count, 'strangers': peers._listener.strangers,
+                'refused': peers._gate.refused}
+
+    return ({'worker': peers.workers_access, 'application': peers.applications_access}, figures,
+            lambda: peers.close(0))
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    logging.basicConfig(stream=sys.stderr, format='%(levelname)s %(message)s')
+    config = json.loads(os.read(0, 65536))
+    loop = Loop()
+    access, figures, close = {'agent': agent, 'master': master}[sys.argv[1]](
+        loop, config['directory'], config['address'])
+
+    def answer() -> None:
+        if not os.read(0, 65536):
+            loop.stop()
+            return
+        print(json.dumps(figures()), flush=True)
+
+    loop.add_fd(0, answer)
+    print(json.dumps({role: each.as_dict() for role, each in access.items()}), flush=True)
+    loop.run()
+    close()
+    loop.close()
+
+
+if __name__ == '__main__':
+    main()
