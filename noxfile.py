@@ -2,8 +2,8 @@
 
 `tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, those of
 compiled code once more in builds with checks, and tests on every other supported interpreter that is found: unit and
-system tests on the oldest and on the newest one, and on those between them what depends on the interpreter. The other
-sessions are its parts. Arguments after `--` go to what the session runs.
+system tests on the oldest one, system tests on the newest one, and on all of them what depends on the interpreter. The
+other sessions are its parts. Arguments after `--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -30,16 +30,25 @@ TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build',
 LINT_TOOLS = ['ruff', 'cython-lint']
 # two files at a time: many tests wait for something most of the time
 PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
-# what is tested on interpreters between the oldest and the newest one: extensions, functions by value, whole sessions
-BETWEEN = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
-           'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
-           'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
-LAUNCHER = 'rp_agent.executor.launchloop'
+# what is tested on each interpreter: extensions, functions by value, whole sessions
+SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
+         'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
+         'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
+# compiled modules that start programs
+LAUNCHERS = ['rp_agent.executor.launch', 'rp_agent.executor.launchloop', 'rp_agent.executor.plain']
 SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
 
 # programs that tests run, by the Debian package that has them
-DEBIAN = {'openssh-server': 'sshd'}
+SSH = {'openssh-server': 'sshd', 'iproute2': 'ip'}
+SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
+SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
+# what the packages of Grid Engine would ask for, and make a cluster of
+DEBCONF = '''gridengine-master shared/gridenginemaster string localhost
+gridengine-common shared/gridenginemaster string localhost
+gridengine-common shared/gridenginecell string default
+gridengine-common shared/gridengineconfig boolean false
+'''
 
 # exits with an error where there are no C headers, without which extensions cannot be compiled
 PROBE = 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_config_var("INCLUDEPY") + "/Python.h"))'
@@ -84,14 +93,16 @@ def install_editable(session: nox.Session, *tools: str) -> None:
     session.install('--quiet', '--no-build-isolation', *editables)
 
 
-def install_debian(session: nox.Session) -> None:
+def install_debian(session: nox.Session, *packages: dict[str, str]) -> None:
     """Install the Debian packages whose programs are missing, if we may; in CI they have to be there in the end."""
     path = f'{os.environ.get("PATH", "")}:/usr/sbin'
-    missing = [package for package, program in DEBIAN.items() if not shutil.which(program, path=path)]
+    wanted = {package: program for known in packages for package, program in known.items()}
+    missing = [package for package, program in wanted.items() if not shutil.which(program, path=path)]
     if missing and os.geteuid() == 0 and shutil.which('apt-get'):
+        subprocess.run(['debconf-set-selections'], input=DEBCONF, text=True, check=True)
         for command in (['update'], ['install', '--yes', '--no-install-recommends', *missing]):
-            session.run('apt-get', '-qq', *command, env={'DEBIAN_FRONTEND': 'noninteractive'}, external=True,
-                        silent=True)
+            session.run('apt-get', '-qq', '-o', 'DPkg::Lock::Timeout=600', *command,
+                        env={'DEBIAN_FRONTEND': 'noninteractive'}, external=True, silent=True)
     elif missing and 'CI' in os.environ:
         session.error(f'these Debian packages are needed: {", ".join(missing)}')
 
@@ -146,7 +157,7 @@ def run_asan(session: nox.Session) -> None:
             session.error('gcc has no AddressSanitizer here')
         session.warn('gcc has no AddressSanitizer here: nothing was tested with it')
         return
-    modules = [name for package in COMPILED for name in extensions(package) if name != LAUNCHER]
+    modules = [name for package in COMPILED for name in extensions(package) if name not in LAUNCHERS]
     # Python's own allocator would hide what happens inside its blocks; what Python keeps to its end is no leak
     run_checked(session, 'asan', modules, LD_PRELOAD=os.pathsep.join(found), ASAN_OPTIONS='detect_leaks=0',
                 PYTHONMALLOC='malloc')
@@ -155,8 +166,8 @@ def run_asan(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that a change must pass."""
-    install_debian(session)
-    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich')
+    install_debian(session, SSH, SLURM, SGE)
+    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich', 'rdkit')   # of examples/screening
     run_lint(session)
     run_types(session)
     session.run('pytest', *PARALLEL, *session.posargs)
@@ -169,9 +180,10 @@ def tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """Unit and system tests on one of the other interpreters; fewer of them if there are an older and a newer one."""
+    """Unit and system tests on the oldest other interpreter, system tests on the newest, a part of them on others."""
     install_editable(session, *TEST_TOOLS, 'mpich')
-    chosen = BETWEEN if session.python in list(OTHERS.values())[1:-1] else ['packages', 'tests/system']
+    newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
+    chosen = {newest: [*SMALL, 'tests/system'], oldest: ['packages', 'tests/system']}.get(session.python, SMALL)
     # `tests` has run those with real workers and masters, which take long, on one interpreter
     session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
                 '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
@@ -241,6 +253,30 @@ def raptor(session: nox.Session, mpi: str) -> None:
 
 
 @nox.session
+def slurm(session: nox.Session) -> None:
+    """Pilots on a real Slurm, which is started for it."""
+    install_debian(session, SLURM)
+    install_editable(session, *TEST_TOOLS)
+    session.run('pytest', 'tests/slurm', *session.posargs, env={'CI': '1'})
+
+
+@nox.session
+def sge(session: nox.Session) -> None:
+    """Pilots on a real Grid Engine, which is started for it."""
+    install_debian(session, SGE)
+    install_editable(session, *TEST_TOOLS)
+    session.run('pytest', 'tests/sge', *session.posargs, env={'CI': '1'})
+
+
+@nox.session
+def ssh(session: nox.Session) -> None:
+    """Pilots over ssh, on this machine and between hosts of their own networks, one of which has a Slurm."""
+    install_debian(session, SSH, SLURM)
+    install_editable(session, *TEST_TOOLS)
+    session.run('pytest', 'tests/ssh', *session.posargs, env={'CI': '1'})
+
+
+@nox.session
 def packaging(session: nox.Session) -> None:
     """Build, inspect and install wheels and sdists, alone and beside other packages."""
     install_editable(session, *TEST_TOOLS)
@@ -264,9 +300,9 @@ def types(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
-    install_editable(session, 'py-spy', 'mpich', *MONGODB[:2])
+    install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor'}
+               'raptor', 'platforms'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 

@@ -3,7 +3,9 @@
 Each task gets its input staged to its sandbox, runs `gzip` there, and has its result staged back. At the end, every
 result is unpacked and compared with its source, and a table tells what ran where and how long.
 
-    python examples/quickstart.py [--limit N] [--cores N] [--quiet]
+    python examples/quickstart.py [--resource LABEL] [--limit N] [--cores N] [--quiet]
+
+On another machine than this one, that has to see the same files.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--resource', default='local.localhost', help='the platform that the pilot runs on')
     parser.add_argument('--limit', type=int, help='use only the first N files')
     parser.add_argument('--cores', type=int, default=len(os.sched_getaffinity(0)), help='cores of the pilot')
     parser.add_argument('--quiet', action='store_true', help='print only the last line')
@@ -63,7 +66,7 @@ def run(session: rp.Session, sources: list[Path], results: Path,
     pmgr = rp.PilotManager(session=session)
     tmgr = rp.TaskManager(session=session)
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': options.cores, 'runtime': 30, 'sandbox': str(results.parent)}))
+        'resource': options.resource, 'cores': options.cores, 'runtime': 30, 'sandbox': str(results.parent)}))
     tmgr.add_pilots(pilot)
     with TaskProgress(tmgr, len(sources), quiet=options.quiet):
         tasks = tmgr.submit_tasks([describe(index, source, results) for index, source in enumerate(sources)])

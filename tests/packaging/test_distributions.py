@@ -198,7 +198,7 @@ def test_client_without_agent_says_so_on_the_pilot(alone: tuple[str, Env]) -> No
 
 def test_program(full_env: Env) -> None:
     program = str(full_env.path / 'bin' / 'rp')
-    assert 'session  List, show' in call([program, '--help'], full_env.path)
+    assert 'List, show' in call([program, '--help'], full_env.path)
     assert {line.split()[0] for line in call([program, '--version'], full_env.path).splitlines()} == {*NEEDS, 'Python'}
     call([program, 'session', 'list'], full_env.path)
 

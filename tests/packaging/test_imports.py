@@ -12,12 +12,15 @@ import pytest
 from envs import NEEDS, ROOT
 
 OURS = {name.replace('-', '_') for name in NEEDS} | {'radical'}
+FOREIGN = 'radical.saga'
+"""Lives in the same namespace and is not ours."""
+
 PACKAGES = sorted(OURS - {'radical'})
 
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
     {'errors', 'constants', 'record', 'processes', 'host'},
-    {'states', 'resources', 'functions', 'parts', 'blobs'},
+    {'states', 'standing', 'resources', 'functions', 'parts', 'blobs'},
     {'values'},
     {'staging'},
     {'description'},
@@ -58,7 +61,7 @@ def imported_by_cython(path: Path) -> Iterator[str]:
 
 def ours(path: Path) -> set[str]:
     names = imported_by_cython(path) if path.suffix == '.pyx' else imported(path)
-    return {name for name in names if name.partition('.')[0] in OURS}
+    return {name for name in names if name.partition('.')[0] in OURS and not name.startswith(FOREIGN)}
 
 
 @pytest.mark.parametrize('package', PACKAGES)
@@ -68,6 +71,13 @@ def test_a_package_imports_only_what_it_depends_on(package: str) -> None:
     wrong = {str(path.relative_to(ROOT)): name for path in modules(package) for name in ours(path)
              if name.partition('.')[0] not in allowed}
     assert wrong == {}
+
+
+def test_radical_saga_is_imported_in_one_place() -> None:
+    """In the process that is there for it."""
+    users = {path.name for package in PACKAGES for path in modules(package) if path.suffix == '.py'
+             and any(name.startswith(FOREIGN) for name in imported(path))}
+    assert users == {'service.py', 'pipe_shell.py'}
 
 
 def test_the_face_imports_only_itself_and_rp_api() -> None:
@@ -91,6 +101,7 @@ def test_rooms_of_the_api_use_only_lower_ones() -> None:
 @pytest.mark.parametrize(('module', 'foreign'), [
     ('rp_client.session', {'rp_agent', 'rp_raptor'}),
     ('rp_client.task_manager', {'rp_agent', 'rp_raptor'}),
+    ('rp_client.launcher.saga.launcher', {'rp_agent', 'rp_raptor', 'radical'}),
     ('rp_agent.agent', {'rp_client', 'rp_raptor'}),
     ('rp_api.component', {'rp_client', 'rp_agent', 'rp_raptor'}),
     ('rp_profiling.tracer', {'rp_api', 'rp_client', 'rp_agent', 'rp_raptor', 'radical'}),

@@ -1,0 +1,121 @@
+"""A Slurm for tests: a controller and nodes as processes of this machine, which use nothing that others may use.
+
+The nodes are called n1, n2 ..., have faked cores and GPUs (character devices that do nothing), and share file system,
+host name and network. Debian's Slurm is built for several `slurmd` on one host.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from clusters import Cluster, own_directory, require
+from ports import free_ports
+
+PROGRAMS = ('munged', 'slurmctld', 'slurmd', 'sbatch', 'srun')
+
+CONFIGURATION = '''\
+ClusterName=rptests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.sock
+CredType=cred/munge
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool.%n
+TmpFS={directory}/tmp.%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+MpiDefault=none
+ReturnToService=2
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={directory}/jobcomp.txt
+MinJobAge=300
+EnforcePartLimits=ALL
+InactiveLimit=0
+KillWait=2
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0,defer_batch,sched_interval=1
+MessageTimeout=30
+GresTypes=gpu
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={node_ports} CPUs={cores} Boards=1 \
+SocketsPerBoard=1 CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=16000 Gres=gpu:{gpus} State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=ALL MaxTime=30 State=UP
+PartitionName=closed Nodes=ALL MaxTime=30 State=DOWN
+'''
+
+
+class SlurmCluster(Cluster):
+    """A running Slurm; programs find it through `environ`."""
+
+    def __init__(self, directory: Path, nodes: int, cores: int, gpus: int, prefix: Sequence[str]) -> None:
+        super().__init__(directory, {'SLURM_CONF': f'{directory}/slurm.conf'}, prefix)
+        self.nodes, self.cores, self.gpus = nodes, cores, gpus
+
+    def start(self) -> None:
+        """Returns when all nodes are idle."""
+        self._configure()
+        munge = self.directory / 'munge'
+        self.daemon('munged', '--foreground', '--force', f'--key-file={munge}.key', f'--socket={munge}.sock',
+                    f'--pid-file={munge}.pid', f'--log-file={munge}.log', f'--seed-file={munge}.seed',
+                    '--num-threads=4')
+        self.wait(Path(f'{munge}.sock').exists, 'munge')
+        self.daemon('slurmctld', '-D', '-f', f'{self.directory}/slurm.conf')
+        for index in range(1, self.nodes + 1):
+            self.daemon('slurmd', '-D', '-f', f'{self.directory}/slurm.conf', '-N', f'n{index}')
+        self.wait(self._idle, 'all nodes idle')
+
+    def jobs(self) -> dict[str, str]:
+        """The states of all jobs, by id; Slurm remembers ended ones."""
+        lines = self.run('squeue', '-h', '-t', 'all', '-o', '%i %T').splitlines()
+        return dict(line.split() for line in lines)   # type: ignore[arg-type,misc]
+
+    def _configure(self) -> None:
+        for name in ('state', *(f'{kind}.n{index}' for kind in ('spool', 'tmp') for index in range(1, self.nodes + 1))):
+            (self.directory / name).mkdir()
+        key = self.directory / 'munge.key'
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(1024))
+        port, *node_ports = free_ports(1 + self.nodes)
+        listed = ','.join(map(str, node_ports))
+        (self.directory / 'slurm.conf').write_text(CONFIGURATION.format(
+            directory=self.directory, host=self.run('hostname').strip(), user=getpass.getuser(), port=port,
+            node_ports=f'[{listed}]', nodes=self.nodes, cores=self.cores, gpus=self.gpus))
+        for index in range(self.gpus):
+            os.symlink('/dev/null', self.directory / f'nvidia{index}')
+        (self.directory / 'gres.conf').write_text(
+            f'AutoDetect=off\nName=gpu File={self.directory}/nvidia[0-{self.gpus - 1}]\n')
+
+    def _idle(self) -> bool:
+        return self.run('sinfo', '-h', '-p', 'debug', '-t', 'idle', '-o', '%D', check=False).strip() == str(self.nodes)
+
+
+@contextmanager
+def slurm_cluster(nodes: int = 4, cores: int = 8, gpus: int = 2, prefix: Sequence[str] = ()) -> Iterator[SlurmCluster]:
+    """A Slurm of that size, which ends with all of its jobs; `prefix` is what to put before commands to run it there.
+    """
+    require(*PROGRAMS)
+    with own_directory('slurm.') as directory:
+        cluster = SlurmCluster(directory, nodes, cores, gpus, prefix)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()

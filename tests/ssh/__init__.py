@@ -1,0 +1,1 @@
+"""Tests with hosts that are reached by ssh."""
