@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -45,6 +46,13 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.setenv('TMPDIR', directory)
         patch.setattr(tempfile, 'tempdir', directory)
         yield
+
+
+@pytest.fixture(scope='session', autouse=True)
+def interrupts() -> None:
+    """Programs that tests start are interrupted by SIGINT, also if the tests run in the background of a shell."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
