@@ -134,29 +134,17 @@ class Listener(ABC):
         return limit
 
 
-class MeshListener(Listener):
-    """A bridge or a star, served by `serving.py`."""
+class ServedListener(Listener):
+    """A listener in a process that answers each line with one: what it is asked for, or its figures."""
 
-    def __init__(self, kind: str, address: str | None) -> None:
-        keys, self.admitted = generate(), generate()
-        self.server = keys.public
-        self._process = subprocess.Popen([sys.executable, SERVING, kind], stdin=subprocess.PIPE, text=True,
+    def _serve(self, program: Path, kind: str) -> None:
+        self._process = subprocess.Popen([sys.executable, program, kind], stdin=subprocess.PIPE, text=True,
                                          stdout=subprocess.PIPE, bufsize=1)
         self.pid = self._process.pid
-        self.addresses: list[str] = self._ask(json.dumps({
-            'public': keys.public.decode(), 'secret': keys.secret.decode(), 'address': address,
-            'admitted': self.admitted.public.decode()}))
-        self._kind = kind
-        self._waiting: dict[str, Callable[[int], object]] = {}
-        kinds = [zmq.PUSH, zmq.XSUB] if kind == 'pubsub' else [zmq.DEALER]
-        self.sockets = dict(zip(self.addresses, kinds, strict=True))
 
     def figures(self) -> dict[str, Any]:
         figures: dict[str, Any] = self._ask('figures')
         return figures
-
-    def peers(self) -> Peers:
-        return Peers({'queue': self._queue, 'pubsub': self._pubsub, 'star': self._star}[self._kind])
 
     def ended(self) -> int | None:
         return self._process.poll()
@@ -172,6 +160,25 @@ class MeshListener(Listener):
     def _ask(self, question: str) -> Any:
         self._process.stdin.write(question + '\n')
         return json.loads(self._process.stdout.readline())
+
+
+class MeshListener(ServedListener):
+    """A bridge or a star, served by `serving.py`."""
+
+    def __init__(self, kind: str, address: str | None) -> None:
+        keys, self.admitted = generate(), generate()
+        self.server = keys.public
+        self._serve(SERVING, kind)
+        self.addresses: list[str] = self._ask(json.dumps({
+            'public': keys.public.decode(), 'secret': keys.secret.decode(), 'address': address,
+            'admitted': self.admitted.public.decode()}))
+        self._kind = kind
+        self._waiting: dict[str, Callable[[int], object]] = {}
+        kinds = [zmq.PUSH, zmq.XSUB] if kind == 'pubsub' else [zmq.DEALER]
+        self.sockets = dict(zip(self.addresses, kinds, strict=True))
+
+    def peers(self) -> Peers:
+        return Peers({'queue': self._queue, 'pubsub': self._pubsub, 'star': self._star}[self._kind])
 
     def _link(self, address: str) -> tuple[str, KeyPair, bytes]:
         return address, self.admitted, self.server

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from array import array
 from collections.abc import Callable
 from itertools import count
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from listeners import Listener, Peers
+from listeners import Listener, Peers, ServedListener
 
 from rp_api.host import host_id
 from rp_api.mesh import codec
@@ -62,42 +60,21 @@ class Peer:
             self._heard(*codec.unpack(frames[-1]))
 
 
-class RaptorListener(Listener):
+class RaptorListener(ServedListener):
     """The socket of an agent or a master; those who are admitted, and speak nonsense, have the key of that role."""
 
     def __init__(self, directory: Path, kind: str, role: str, address: str | None) -> None:
         self._role = role
         self._names = count()
-        self._process = subprocess.Popen([sys.executable, SERVING, kind], stdin=subprocess.PIPE, text=True,
-                                         stdout=subprocess.PIPE, bufsize=1)
-        self.pid = self._process.pid
+        self._serve(SERVING, kind)
         answer = self._ask(json.dumps({'directory': str(directory), 'address': address}))
         self._access = {name: Access.read(access) for name, access in answer.items()}
         mine = self._access[role]
         self.server, self.admitted = mine.server_key, mine.keys
         self.sockets = {mine.address: zmq.DEALER}
 
-    def figures(self) -> dict[str, Any]:
-        figures: dict[str, Any] = self._ask('figures')
-        return figures
-
     def peers(self) -> Peers:
         return Peers(self._as_master if self._role == 'master' else self._as_application)
-
-    def ended(self) -> int | None:
-        return self._process.poll()
-
-    def close(self) -> None:
-        """End the process, which must have survived until now."""
-        crashed = self.ended() is not None
-        with self._process:   # which closes its input
-            pass
-        assert not crashed, 'the server has crashed'
-        assert self.ended() == 0
-
-    def _ask(self, question: str) -> Any:
-        self._process.stdin.write(question + '\n')
-        return json.loads(self._process.stdout.readline())
 
     def _as_master(self, peers: Peers) -> Callable[[int], object]:
         """A master that submits something impossible, and hears that it is."""

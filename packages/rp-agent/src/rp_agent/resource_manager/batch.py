@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
 
-class BatchSystem:
+class BatchSystem(ABC):
     """A batch system: sub-classes say what it has given to the job that the agent runs in."""
 
     NAME: ClassVar[str]
@@ -23,9 +24,9 @@ class BatchSystem:
     COUNTS_THREADS: ClassVar[bool] = True
     """Whether the cores it counts are hardware threads where a core has several."""
 
+    @abstractmethod
     def nodes(self, system: System) -> list[Node]:
         """The nodes that the job has, in the order of the batch system."""
-        raise NotImplementedError
 
     def own(self, nodes: Sequence[Node], system: System) -> Node | None:
         """The node that the agent runs on; None if it is none of them."""
