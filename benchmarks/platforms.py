@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,7 @@ sys.path.insert(0, str(TESTS))
 
 from batch_pilots import FINAL, Managers, platform, sandbox  # noqa: E402
 from remote_slurm import remote_slurm  # noqa: E402
-from slurm_cluster import SlurmCluster, slurm_cluster  # noqa: E402
+from slurm_cluster import slurm_cluster  # noqa: E402
 
 import radical.pilot as rp  # noqa: E402
 
@@ -45,24 +46,32 @@ def local(work: Path) -> Figures:
 
 
 def slurm(work: Path) -> Figures:
-    """The same on an idle Slurm, and how much longer that takes than the first line of a bare job."""
+    """The same on an idle Slurm, and how much of that is not between `sbatch` and the first line of the job."""
     with slurm_cluster() as cluster:
+        submitted = work / 'submitted'
         os.environ.update(cluster.environ | platform(work, 'slurm://localhost/', 'SLURM'))
-        bare = bare_job(cluster, work)
+        os.environ['PATH'] = f'{stamping(work, "sbatch", submitted)}:{os.environ["PATH"]}'
         with rp.Session(cfg={'base': str(work)}) as session:
             seconds, pilot = to_active(Managers(session))
-            return {'slurm: to PMGR_ACTIVE / s': seconds, 'slurm: bare job / s': bare,
-                    'slurm: ours / s': seconds - bare, 'slurm: files in the sandbox': files(pilot)}
+            waited = job_began(pilot) - float(submitted.read_text())
+            return {'slurm: to PMGR_ACTIVE / s': seconds, 'slurm: from sbatch to the job / s': waited,
+                    'slurm: ours / s': seconds - waited, 'slurm: files in the sandbox': files(pilot)}
 
 
-def bare_job(cluster: SlurmCluster, work: Path) -> float:
-    """Seconds from the start of `sbatch` to the first line of its job."""
-    mark = work / 'bare'
-    started = time.monotonic()
-    cluster.run('sbatch', '-o', '/dev/null', '--wrap', f'touch {mark}')
-    while not mark.exists():
-        time.sleep(0.005)
-    return time.monotonic() - started
+def stamping(work: Path, program: str, stamp: Path) -> Path:
+    """A directory with a program that notes the time, and then becomes the one of that name on PATH."""
+    directory = work / 'stamping'
+    directory.mkdir()
+    script = directory / program
+    script.write_text(f'#!/bin/sh\ndate +%s.%N >{stamp}\nexec {shutil.which(program)} "$@"\n')
+    script.chmod(0o700)
+    return directory
+
+
+def job_began(pilot: rp.Pilot) -> float:
+    """The time at which the first line of a pilot's job was run."""
+    rows = (sandbox(pilot) / 'bootstrap_0.prof').read_text().splitlines()
+    return next(float(time) for time, event, *_ in (row.split(',') for row in rows) if event == 'bootstrap_0_start')
 
 
 def remote(work: Path) -> Figures:

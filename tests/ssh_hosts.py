@@ -8,7 +8,9 @@ user's.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -98,7 +100,7 @@ class Namespaces(SshHosts):
     def __init__(self, directory: Path, count: int) -> None:
         super().__init__(directory)
         self.names = [f'h{index}' for index in range(1, count + 1)]
-        self._tag = f'rp{secrets.token_hex(3)}'
+        self._tag = f'rp{os.getpid():x}x{secrets.token_hex(1)}'   # with a host's name, no longer than 15 letters
         self._net = f'10.{64 + secrets.randbelow(64)}.{secrets.randbelow(256)}'
 
     def address(self, name: str) -> str:
@@ -121,11 +123,23 @@ class Namespaces(SshHosts):
         """End all that runs on the hosts, and the hosts."""
         super().stop()
         for name in self.names:
-            for pid in self.run('ip', 'netns', 'pids', f'{self._tag}{name}', check=False).split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-            self.run('ip', 'netns', 'del', f'{self._tag}{name}', check=False)
+            self._remove(f'{self._tag}{name}')
         self.run('ip', 'link', 'del', self._tag, check=False)
+
+    def clear(self) -> None:
+        """Remove what runs have left that were killed."""
+        for line in self.run('ip', 'netns', 'list').splitlines():
+            if _is_left(line.split()[0]):
+                self._remove(line.split()[0])
+        for link in json.loads(self.run('ip', '-json', 'link', 'show', 'type', 'bridge') or '[]'):
+            if _is_left(link.get('ifname', '')):
+                self.run('ip', 'link', 'del', link['ifname'], check=False)
+
+    def _remove(self, space: str) -> None:
+        for pid in self.run('ip', 'netns', 'pids', space, check=False).split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        self.run('ip', 'netns', 'del', space, check=False)
 
     def link(self) -> None:
         """Make the network: a bridge without an address, as this machine itself is not in that network."""
@@ -141,6 +155,12 @@ class Namespaces(SshHosts):
             self.run('ip', '-n', space, 'addr', 'add', f'{self.address(name)}/24', 'dev', 'eth0')
             for device in ('eth0', 'lo'):
                 self.run('ip', '-n', space, 'link', 'set', device, 'up')
+
+
+def _is_left(name: str) -> bool:
+    """Whether this is a name of ours, and the process that has made it is gone."""
+    owner = re.match('rp([0-9a-f]+)x[0-9a-f]{2}', name)
+    return owner is not None and not Path('/proc', str(int(owner[1], 16))).exists()
 
 
 @contextmanager
@@ -165,6 +185,7 @@ def namespaces(count: int) -> Iterator[Namespaces]:
     with own_directory('hosts.') as directory:
         hosts = Namespaces(directory, count)
         try:
+            hosts.clear()
             hosts.link()
             yield hosts
         finally:

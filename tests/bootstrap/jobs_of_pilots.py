@@ -60,7 +60,8 @@ class Job:
     def bring(self, platform: ResourceConfig) -> None:
         """Do what a launcher does: put the files in place."""
         bootstrap = prepare(self.config, platform, self.client)
-        for name, content in bootstrap.files.items():
+        copies = {name: path.read_bytes() for name, path in bootstrap.copies.items()}
+        for name, content in (bootstrap.files | copies).items():
             path = self.sandbox / name
             path.write_bytes(content)
             path.chmod(0o600)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from quotas import use_up, with_quota
 
 from bootstrap.jobs_of_pilots import Job, a_platform, environment, eventually, program, tools
 from rp_client.bootstrap import read_failure
@@ -114,6 +115,16 @@ def test_full_sandbox(job: Job, small_disk: Path, what: str) -> None:
     job.command[-1] = f'{small_disk}/bootstrap_0.sh'
     assert job.run() == 10
     assert f'the sandbox {small_disk} cannot be written on {NODE}: No space left on device' in job.err
+
+
+def test_sandbox_over_quota(job: Job, tmp_path: Path) -> None:
+    with with_quota(tmp_path) as directory:
+        job.sandbox = directory
+        job.bring(a_platform())
+        use_up(directory)
+        job.command[-1] = f'{directory}/bootstrap_0.sh'
+        assert job.run() == 10
+    assert f'the sandbox {directory} cannot be written on {NODE}: Disk quota exceeded' in job.err
 
 
 def test_no_settings(job: Job) -> None:

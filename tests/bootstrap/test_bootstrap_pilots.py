@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import pilot_description
+from mongo_servers import running
 from ports import free_ports
 
 import radical.pilot as rp
@@ -161,3 +162,17 @@ def test_tunnel(start: Start, ssh: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert pilot.state == rp.CANCELED
     directory = os.path.dirname(config['coordination']['endpoint'].removeprefix('ipc://'))
     eventually(lambda: not os.path.exists(directory))
+
+
+def test_tunnel_to_a_database(start: Start, ssh: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent has no other way to it than the socket."""
+    monkeypatch.setenv('PATH', f'{ssh}:/usr/bin:/bin')
+    (base / 'mongodb').mkdir()
+    with running('nx-27017', base / 'mongodb') as server:
+        monkeypatch.setenv('RADICAL_PILOT_DBURL', server.url)
+        pilot, tmgr = start(forward_tunnel_endpoint='login')
+        config = json.loads((Path(pilot.pilot_sandbox) / 'agent_0.cfg').read_text())
+        assert config['coordination']['url'].startswith('mongodb://%2Ftmp%2Frp.tunnel.')
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['through']}))
+        assert (task.wait(timeout=30), task.stdout.strip()) == (rp.DONE, 'through')
+        pilot.session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import pilot_description
+from quotas import use_up, with_quota
 
 import radical.pilot as rp
 
@@ -55,6 +57,21 @@ def test_full_sandbox(small_disk: Path, base: Path) -> None:
         assert 'No space left on device' in words
         assert task.sandbox in words
         shutil.rmtree(filler)
+        assert pilot.state == rp.PMGR_ACTIVE
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
+        assert task.wait(timeout=30) == rp.DONE
+
+
+def test_sandbox_over_quota(base: Path) -> None:
+    """As above, where it is the user's share that is used up."""
+    with with_quota(base) as directory, rp.Session(cfg={'base': str(base)}) as session:
+        pilot, tmgr = active_pilot(session, directory)
+        filler = use_up(directory)
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
+        assert task.wait(timeout=30) == rp.FAILED
+        assert 'Disk quota exceeded' in f'{task.exception} {task.exception_detail}'
+        filler.unlink()
+        os.sync()
         assert pilot.state == rp.PMGR_ACTIVE
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
         assert task.wait(timeout=30) == rp.DONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +50,14 @@ def test_a_queue_that_is_not_there(driver: SagaDriver, tmp_path: Path) -> None:
     refused = driver.event('submitted', 'refused')
     assert refused['event'] == 'refused'
     assert 'nowhere' in refused['reason']
+
+
+def test_a_job_whose_start_fails_is_deleted(driver: SagaDriver, cluster: GridEngine, tmp_path: Path) -> None:
+    cluster.run('qmod', '-d', 'all.q')
+    driver.submitted(URL, 'job', tmp_path / 'box', 'true', **PARALLEL)
+    shutil.rmtree(tmp_path / 'box')
+    cluster.run('qmod', '-e', 'all.q')
+    ended = driver.event('ended')
+    assert ended['state'] == 'FAILED'
+    assert re.match(rf'state Eqw, error reason: .*{tmp_path}/box', ended['words'])
+    cluster.wait(lambda: not cluster.run('qstat'), 'an empty queue')

@@ -437,7 +437,7 @@ def test_cancel_while_the_agent_stages(shared: Run, web: str) -> None:
 
 
 def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rp_client.stager import input as stager
+    from rp_api.staging import run as stager
 
     begun, go, run = threading.Event(), threading.Event(), stager.run
 
@@ -462,8 +462,8 @@ def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch
 def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: str,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for what may never end: here a web server, and a file that the client copies."""
+    from rp_api.staging import run as stager
     from rp_client import engine
-    from rp_client.stager import input as stager
 
     begun, go = threading.Event(), threading.Event()
 

@@ -17,6 +17,7 @@ import pytest
 from rp_agent.bootstrap import checks, environment, stage_2
 from rp_agent.bootstrap.child import FAILED, Child
 from rp_agent.bootstrap.failure import BootstrapError, report
+from rp_agent.bootstrap.tunnel import through_tunnel
 
 
 def test_environment_of_a_process() -> None:
@@ -180,3 +181,17 @@ def test_report(child: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads((child / 'bootstrap_0.failed').read_text()) == {
         'stage': 1, 'exit_code': 22, 'sentence': 'no way', 'file': '/x', 'tail': 'a\nb'}
     assert os.listdir(child) == ['bootstrap_0.failed']
+
+
+def test_a_hub_behind_a_tunnel() -> None:
+    access = {'backend': 'hub', 'endpoint': 'tcp://10.0.0.1:4711', 'key': 'k'}
+    assert through_tunnel(access, '/tmp/t/hub.sock') == access | {'endpoint': 'ipc:///tmp/t/hub.sock'}
+
+
+@pytest.mark.parametrize(('url', 'local'), [
+    ('mongodb://db', 'mongodb://%2Ft%2Fhub.sock/?directConnection=true'),
+    ('mongodb://me:p%40ss@db:1/rp', 'mongodb://me:p%40ss@%2Ft%2Fhub.sock/rp?directConnection=true'),
+    ('mongodb://[::1]/rp?w=1&replicaSet=rs0&x=y', 'mongodb://%2Ft%2Fhub.sock/rp?w=1&x=y&directConnection=true')])
+def test_a_database_behind_a_tunnel(url: str, local: str) -> None:
+    """It may tell of other members of its replica set, which are not reached."""
+    assert through_tunnel({'backend': 'mongodb', 'url': url}, '/t/hub.sock')['url'] == local

@@ -114,8 +114,8 @@ def test_bundle(tmp_path: Path) -> None:
     with pytest.raises(PlatformError, match=r'there is neither site.machine.tar nor default.tar in .*`rp bundle`'):
         prepare(CONFIG, platform, client)
     for name in ('default', 'site.machine'):
-        (tmp_path / f'{name}.tar').write_text(name)
-        assert prepare(CONFIG, platform, client).files['bootstrap_0.tar'] == name.encode()
+        (tmp_path / f'{name}.tar').touch()
+        assert prepare(CONFIG, platform, client).copies == {'bootstrap_0.tar': tmp_path / f'{name}.tar'}
 
 
 def test_tunnel() -> None:
@@ -125,10 +125,20 @@ def test_tunnel() -> None:
     assert variables(a_platform())['rp_tunnel'] == ''
 
 
+@pytest.mark.parametrize(('url', 'end'), [
+    ('mongodb://db.host', 'db.host:27017'), ('mongodb://me:p%40ss@db.host:4711/rp?w=1', 'db.host:4711'),
+    ('mongodb://[::1]:4711/', '[::1]:4711'), ('mongodb://db.host?appname=a@b', 'db.host:27017')])
+def test_tunnel_to_a_database(url: str, end: str) -> None:
+    config = {**CONFIG, 'coordination': {'backend': 'mongodb', 'endpoint': 'mongodb://...', 'url': url}}
+    found = variables(a_platform(forward_tunnel_endpoint='login'), config=config)
+    assert found['rp_tunnel_to'] == end
+
+
 @pytest.mark.parametrize(('through', 'access', 'words'), [
     ('BIND_ADDRESS', CONFIG['coordination'], "'BIND_ADDRESS' is not supported"),
     ('login', {'backend': 'hub', 'endpoint': 'ipc:///tmp/x/s'}, 'not to ipc:///tmp/x/s'),
-    ('login', {'backend': 'mongodb', 'endpoint': 'mongodb://db.host:27017'}, 'not to mongodb://db.host:27017')])
+    *(('login', {'backend': 'mongodb', 'endpoint': 'mongodb://the.servers', 'url': url}, 'names mongodb://the.servers')
+      for url in ('mongodb://a,b/rp', 'mongodb+srv://me:x@a/rp', 'mongodb://a:1/rp?w=1&tls=true'))])
 def test_tunnel_to_nowhere(through: str, access: dict[str, str], words: str) -> None:
     with pytest.raises(PlatformError, match=words):
         prepare({**CONFIG, 'coordination': access}, a_platform(forward_tunnel_endpoint=through), CLIENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -72,9 +73,18 @@ class Site:
         self.states.append((state, [task.uid for task in tasks]))
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+@pytest.fixture(params=['here', 'elsewhere'])
+def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Where the sandboxes can be seen, and where the same directories are only reached through ssh."""
+    found = Site(tmp_path)
+    if request.param == 'elsewhere':
+        program = tmp_path / 'bin' / 'ssh'
+        program.parent.mkdir()
+        program.write_text('#!/bin/sh\nfor last; do :; done\necho >>"$0.log"\necho Welcome!\neval "$last"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv('PATH', f'{program.parent}{os.pathsep}{os.environ["PATH"]}')
+        found.pilot.sandboxes = replace(found.pilot.sandboxes, here=False, endpoint='sftp://host/')
+    return found
 
 
 def stage_in(site: Site, *tasks: Task) -> None:
@@ -173,7 +183,7 @@ ELSEWHERE = 'the sandbox of pilot.0000 is on another host: the client can move n
 
 def test_input_for_another_host(site: Site) -> None:
     """Nothing is made here in its place."""
-    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False)
+    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False, endpoint='')
     (site.client / 'a').touch()
     task = site.task(input_staging='a')
     stage_in(site, task)
@@ -182,12 +192,30 @@ def test_input_for_another_host(site: Site) -> None:
 
 
 def test_output_of_another_host(site: Site) -> None:
-    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False)
+    site.pilot.sandboxes = replace(site.pilot.sandboxes, here=False, endpoint='')
     finished = site.ended(output_staging='a', cleanup=True)
     (ended,) = stage_out(site, finished)
     assert ended.state == states.FAILED
     assert ended.info['exception'].startswith(ELSEWHERE)
     assert site.sandbox(finished.task).exists()
+
+
+def test_tasks_of_one_pilot_share_connections_but_no_faults(site: Site, tmp_path: Path) -> None:
+    (site.client / 'a').write_text('a')
+    tasks = [site.task(f'task.{number}', input_staging=name, output_staging=f'{name} > back.{number}', cleanup=True)
+             for number, name in enumerate(('a', 'none', 'a'))]
+    stage_in(site, *tasks)
+    assert [task.uid for bulk in site.out for task in bulk] == ['task.0', 'task.2']
+    assert [task.uid for task, *_ in site.failed] == ['task.1']
+    assert [(site.sandbox(task) / 'a').exists() for task in tasks] == [True, False, True]
+    site.out.clear()
+    ended = stage_out(site, *(Finished(task, states.DONE) for task in tasks))
+    assert [end.state for end in ended] == [states.DONE, states.FAILED, states.DONE]
+    assert f'failed on {site.sandbox(tasks[1])}/none: No such file' in (ended[1].info or {})['exception']
+    assert sorted(path.name for path in site.client.iterdir()) == ['a', 'back.0', 'back.2']
+    assert not any(site.sandbox(task).exists() for task in tasks)
+    if not site.pilot.sandboxes.here:   # in, out, and sandboxes away
+        assert (tmp_path / 'bin' / 'ssh.log').read_text().count('\n') == 3
 
 
 def test_cancelled_before_its_files_are_moved(site: Site) -> None:

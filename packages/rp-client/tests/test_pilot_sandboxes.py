@@ -9,7 +9,7 @@ import pytest
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
-from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
+from rp_client.launcher.sandbox import PilotSandboxes, files_endpoint, pilot_sandboxes
 
 
 def sandboxes(workdir: str = '', **description: Any) -> PilotSandboxes:
@@ -39,6 +39,14 @@ def test_variables_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sandboxes().here
 
 
+@pytest.mark.parametrize(('files', 'jobs', 'found'), [
+    ('sftp://dtn/', 'slurm+ssh://login/', 'sftp://dtn/'), ('file://localhost/', 'slurm+ssh://login/', 'slurm+ssh://login/'),
+    ('', 'ssh://host/', 'ssh://host/'), ('file://localhost/', 'slurm://localhost/', '')])
+def test_where_files_are_staged_to(files: str, jobs: str, found: str) -> None:
+    platform = ResourceConfig({'filesystem_endpoint': files, 'job_manager_endpoint': jobs})
+    assert files_endpoint(platform) == found
+
+
 def test_moved() -> None:
     found = elsewhere('$PLACE/x').moved('/there/radical.pilot.sandbox')
     assert found == PilotSandboxes('/client', '/there/radical.pilot.sandbox', '/there/radical.pilot.sandbox/session',
@@ -63,6 +71,17 @@ def test_variables_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_attributes_are_filled_in() -> None:
     assert sandboxes('/scratch/%(pd.project)s/%(pd.PROJECT)s', project='abc').resource == (
         '/scratch/abc/ABC/radical.pilot.sandbox')
+
+
+@pytest.mark.parametrize(('label', 'project', 'path'), [
+    ('ornl.frontier', 'CHM155_003', 'CHM155'), ('ncsa.delta', 'bbka-delta-gpu', 'bbka'),
+    ('ncsa.delta', 'bbka_x', 'bbka_x'), ('nersc.perlmutter', 'm1_x-y', 'm1_x-y'),
+    ('nersc.perlmutter', 'm1:reservation', 'm1')])
+def test_directories_are_called_after_projects(label: str, project: str, path: str) -> None:
+    """Not after accounts, of which a project has several on some machines."""
+    platform = ResourceConfig({'label': label, 'default_remote_workdir': '/scratch/%(pd.project)s'})
+    found = pilot_sandboxes('/client', 'session', 'pilot.0000', PilotDescription({'project': project}), platform)
+    assert found.resource == f'/scratch/{path}/radical.pilot.sandbox'
 
 
 def test_attribute_that_is_not_set() -> None:

@@ -29,7 +29,8 @@ PROGRAMS = {
     'sinfo': 'case "$*" in *" -p work") echo "work*";; *) echo "sinfo: no such partition" >&2; exit 1;; esac',
     'sacctmgr': 'exit 0',
     'srun': 'exit 0',
-    'ssh': 'echo Welcome; echo "$@" >> "$SSH_ARGUMENTS"; while test "$1" != /bin/sh; do shift; done; "$@"',
+    'ssh': 'echo Welcome; echo "$@" >> "$SSH_ARGUMENTS"; while test "$1" != me@far.away; do shift; done; '
+           'shift; eval "$*"',
 }
 
 
@@ -186,7 +187,10 @@ def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
     assert found['reach'] == ('ok', 'me@far.away')
     assert found['queue'] == ('ok', 'work is there')
     assert found['agent'][0] == 'ok'
-    assert (tmp_path / 'ssh').read_text() == '-oBatchMode=yes -oConnectTimeout=15 -p 2222 me@far.away /bin/sh -s\n'
+    looked, files = (tmp_path / 'ssh').read_text().splitlines()
+    assert looked == '-oBatchMode=yes -oConnectTimeout=15 -p 2222 me@far.away /bin/sh -s'
+    assert files.endswith("-p 2222 me@far.away exec /bin/sh -c 'command -v tar'")
+    assert found['files'] == ('ok', 'far.away')
 
 
 def test_a_host_that_cannot_be_reached(bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

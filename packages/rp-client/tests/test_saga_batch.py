@@ -93,7 +93,8 @@ job-ID  prior   name       user         state submit/start at     queue         
 def test_grid_engine_queue() -> None:
     assert GridEngine().read(QSTAT_SGE) == {
         '11': Status(RUNNING, 'state r'), '12': Status(QUEUED, 'state qw'), '13': Status(QUEUED, 'state hqw'),
-        '14': Status(FAILED, "state Eqw, error reason: can't chdir to /nowhere: No such file or directory"),
+        '14': Status(FAILED, "state Eqw, error reason: can't chdir to /nowhere: No such file or directory",
+                     stays=True),
         '15': Status(RUNNING, 'state dr')}
 
 

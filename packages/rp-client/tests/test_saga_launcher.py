@@ -54,9 +54,9 @@ class Site:
             self._launched, lambda uid, why: self.said.append(('refused', uid, why)),
             lambda uid, words: self.said.append(('told', uid, words)), self._ended)))
 
-    def launch(self, script: str, *uids: str) -> None:
+    def launch(self, script: str, *uids: str, **config: Any) -> None:
         self.launcher.launch([
-            Start(uid, self.base / uid, {'script': script}, a_platform(), a_pilot(uid=uid))
+            Start(uid, self.base / uid, {'script': script, **config}, a_platform(), a_pilot(uid=uid))
             for uid in uids or ['pilot.0000']])
 
     def wait(self, ready: Callable[[], object]) -> None:
@@ -93,7 +93,8 @@ def end(launcher: SagaLauncher) -> None:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     def prepare(config: Any, platform: Any, client: Any) -> Bootstrap:
-        return Bootstrap({'bootstrap_0.sh': config['script'].encode()}, ['/bin/sh', './bootstrap_0.sh'], {'TOLD': 'it'})
+        return Bootstrap({'bootstrap_0.sh': config['script'].encode()}, ['/bin/sh', './bootstrap_0.sh'],
+                         {'TOLD': 'it'}, config.get('copies', {}))
 
     monkeypatch.setattr(launcher, 'prepare', prepare)
     found = Site(tmp_path)
@@ -107,6 +108,59 @@ def test_job_that_ends_in_order(site: Site) -> None:
     assert site.end() == End('pilot.0000', None, f'it\n{site.base}/pilot.0000\n', '')
     assert site.handles['pilot.0000']['url'] == URL
     assert {what for what, *_ in site.said} <= {'told'}
+
+
+def test_what_was_made_ready_serves_the_pilots_that_come(site: Site) -> None:
+    site.launcher.expect(a_platform())
+    process = site.launcher._process.pid
+    assert process
+    site.launch('echo $TOLD')
+    assert site.end().stdout == 'it\n'
+    assert site.launcher._process.pid == process
+
+
+def test_a_host_that_cannot_be_reached_is_not_tried_again_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = site.base / 'bin' / 'ssh'
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho >>{site.base}/tried\necho ssh: no way >&2\nexit 255\n')
+    program.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{program.parent}:{os.environ["PATH"]}')
+    platform = a_platform('ssh://host/')
+    site.launcher.expect(platform)
+    found: list[tuple[str, str]] = []
+    site.launcher.locate(platform, '$HOME', lambda path, error: found.append((path, error)))
+    site.wait(lambda: found)
+    assert found == [('', 'ssh host failed: ssh: no way')]
+    assert (site.base / 'tried').read_text() == '\n'
+
+
+def test_a_host_that_cannot_be_reached_does_not_spoil_what_is_asked_of_others(site: Site) -> None:
+    found: dict[str, tuple[str, str]] = {}
+    for url in ('ssh://nowhere.invalid/', URL):
+        for _ in range(2):
+            site.launcher.locate(a_platform(url), '$HOME/x', lambda *told, url=url: found.__setitem__(url, told))
+    site.wait(lambda: len(found) == 2)
+    assert found[URL] == (f'{os.environ["HOME"]}/x', '')
+    assert found['ssh://nowhere.invalid/'][0] == ''
+
+
+def test_files_of_this_host_go_along(site: Site) -> None:
+    bundle = site.base / 'bundle'
+    bundle.write_bytes(os.urandom(1 << 20))
+    uids = [f'pilot.{number}' for number in range(3)]
+    site.launch('true', *uids, copies={'bundle.tar': bundle})
+    for uid in uids:
+        assert site.end(uid).reason is None
+        copy = site.base / uid / 'bundle.tar'
+        assert copy.read_bytes() == bundle.read_bytes()
+        assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_file_of_this_host_that_is_gone(site: Site) -> None:
+    site.launch('true', copies={'bundle.tar': site.base / 'gone'})
+    site.wait(lambda: site.said)
+    ((what, _, reason),) = site.said
+    assert (what, f'{site.base}/gone could not be sent: ' in reason) == ('refused', True), reason
 
 
 def test_job_that_fails(site: Site) -> None:
@@ -275,7 +329,7 @@ def test_launchers_of_others(monkeypatch: pytest.MonkeyPatch, site: Site) -> Non
 def test_what_is_refused_at_submission() -> None:
     pytest.importorskip('radical.saga')
     SagaLauncher.check(a_platform('slurm://localhost/'), a_pilot())
+    with pytest.raises(PlatformError, match=r"rp_version of site\.machine is '@devel'"):
+        SagaLauncher.check(a_platform('slurm://localhost/', rp_version='@devel'), a_pilot())
     with pytest.raises(PlatformError, match='memory is 5'):
         SagaLauncher.check(a_platform('condor://localhost/'), a_pilot(memory=5))
-    with pytest.raises(PlatformError, match=r"input_staging is \['a'\], but sandboxes of site\.machine are on another"):
-        SagaLauncher.check(a_platform('slurm+ssh://host/'), a_pilot(input_staging=['a']))

@@ -15,13 +15,23 @@ MARGIN = 60.0
 """Seconds before the end of a runtime in which a batch system that ends the job does so because its time is over."""
 
 
+RESERVE = 15.0
+"""Seconds that an agent in a job keeps for ending its tasks and saying so, or a tenth of the runtime if that is less.
+
+The batch system is asked for the runtime and no more, which has to fit the limits of its queues.
+"""
+
+
 class Lifetime:
     """The runtime of a pilot, in seconds since its job began; the first process of a session began it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._minutes: int = config['runtime']
         self._batch = config['platform'].get('resource_manager', FORK) not in HERE
-        self._end: float = time.monotonic() + 60 * self._minutes - (_age(os.getsid(0)) if self._batch else 0.0)
+        seconds = 60.0 * self._minutes
+        if self._batch:
+            seconds -= _age(os.getsid(0)) + min(RESERVE, 0.1 * seconds)
+        self._end: float = time.monotonic() + seconds
 
     @property
     def left(self) -> float:

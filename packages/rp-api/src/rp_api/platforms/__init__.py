@@ -9,6 +9,7 @@ from __future__ import annotations
 from rp_api.platforms.definition import AccessSchema, RaptorConfig, ResourceConfig
 from rp_api.platforms.load import (
     fill,
+    filled,
     get_platform,
     get_resource_config,
     get_resource_configs,
@@ -19,6 +20,7 @@ from rp_api.platforms.load import (
 )
 
 __all__ = [
-    'AccessSchema', 'RaptorConfig', 'ResourceConfig', 'fill', 'get_platform', 'get_resource_config',
-    'get_resource_configs', 'get_resource_fs_url', 'get_resource_job_url', 'list_platforms', 'load_config',
+    'AccessSchema', 'RaptorConfig', 'ResourceConfig', 'fill', 'filled', 'get_platform',
+    'get_resource_config', 'get_resource_configs', 'get_resource_fs_url', 'get_resource_job_url', 'list_platforms',
+    'load_config',
 ]

@@ -19,6 +19,7 @@ from rp_api.record import suggestion
 
 _DATA = os.path.join(os.path.dirname(__file__), 'data')
 _FILE = re.compile(r'resource_(.+)\.json')
+_LEFT = ('default_remote_workdir', 'default_queue')
 _PLACEHOLDER = re.compile(r'%\(pd\.(\w+)\)s')
 
 
@@ -92,6 +93,16 @@ def fill(value: Any, description: Mapping[str, Any]) -> Any:
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda match: _attribute(match, description), value)
     return value
+
+
+def filled(config: ResourceConfig, description: Mapping[str, Any]) -> ResourceConfig:
+    """The definition with attributes of a pilot description filled in.
+
+    Work directory and queue are left as they are: the description may have its own, and who uses them fills them in.
+    """
+    changed = {name: found for name, value in config.items()
+               if name not in _LEFT and (found := fill(value, description)) != value}
+    return ResourceConfig({**config, **changed}) if changed else config
 
 
 def _attribute(match: re.Match[str], description: Mapping[str, Any]) -> str:

@@ -8,6 +8,6 @@
 from __future__ import annotations
 
 from rp_client.bootstrap.failure import FAILED, Failure, read_failure
-from rp_client.bootstrap.prepare import Bootstrap, Client, prepare
+from rp_client.bootstrap.prepare import Bootstrap, Client, check, prepare
 
-__all__ = ['FAILED', 'Bootstrap', 'Client', 'Failure', 'prepare', 'read_failure']
+__all__ = ['FAILED', 'Bootstrap', 'Client', 'Failure', 'check', 'prepare', 'read_failure']

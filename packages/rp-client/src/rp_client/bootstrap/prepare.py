@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.bootstrap import settings
 from rp_client.bootstrap.bundles import bundle_directory, find_bundle
@@ -30,13 +29,15 @@ _PARTS = ('begin', 'report', 'waiting', 'sandbox', 'tunnel', 'commands', 'python
 class Bootstrap(NamedTuple):
     """What starts an agent.
 
-    `files` go to the pilot's sandbox, readable for their owner only. `command` is then run there, with `environment`
-    added to that of the job, and its output in `bootstrap_0.out` and `bootstrap_0.err` of that directory.
+    `files` go to the pilot's sandbox, readable for their owner only, and so do `copies`, which are files of this host.
+    `command` is then run there, with `environment` added to that of the job, and its output in `bootstrap_0.out` and
+    `bootstrap_0.err` of that directory.
     """
 
     files: dict[str, bytes]
     command: list[str]
     environment: dict[str, str]
+    copies: dict[str, Path]
 
 
 class Client(NamedTuple):
@@ -60,6 +61,13 @@ class Client(NamedTuple):
                    time.time())
 
 
+def check(platform: ResourceConfig) -> None:
+    """Raise PlatformError for settings of the platform with which no agent can be started."""
+    settings.check(platform)
+    if platform.rp_version == 'local':
+        find_bundle(bundle_directory(), platform.label)
+
+
 def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client) -> Bootstrap:
     """What starts the agent with this configuration (what `agent_0.cfg` is to hold) on a platform.
 
@@ -73,16 +81,10 @@ def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client)
         CONFIG: json.dumps({**config, 'submitted': client.now}, indent=1).encode()}
     if settings.needs_program(platform):
         files[MAKER] = _read('virtenv.py')
+    copies = {}
     if platform.rp_version == 'local':
-        files[settings.BUNDLE] = _bundle(client.bundles, config['resource'])
-    return Bootstrap(files, ['/bin/sh', f'{sandbox}/{STAGE_0}'], {'RP_PILOT_SANDBOX': sandbox})
-
-
-def _bundle(directory: Path, label: str) -> bytes:
-    try:
-        return find_bundle(directory, label).read_bytes()
-    except OSError as error:
-        raise PlatformError(f"rp_version of {label} is 'local', but the bundle cannot be read: {error}") from error
+        copies[settings.BUNDLE] = find_bundle(client.bundles, config['resource'])
+    return Bootstrap(files, ['/bin/sh', f'{sandbox}/{STAGE_0}'], {'RP_PILOT_SANDBOX': sandbox}, copies)
 
 
 @cache

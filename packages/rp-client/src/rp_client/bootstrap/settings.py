@@ -27,7 +27,10 @@ MADE = ('private', 'create', 'update', 'recreate')
 _VARIABLE = re.compile(r'\$(?:(\w+)|\{(\w+)\})')
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 _VERSION = re.compile(r'@v?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)?)')
-_HUB = re.compile(r'tcp://(\[[0-9a-fA-F:]+\]|[^:/]+):([0-9]+)')
+_HOST = r'(\[[0-9a-fA-F:]+\]|[^:/@,]+)'
+_HUB = re.compile(rf'tcp://{_HOST}:([0-9]+)')
+_MONGODB = re.compile(rf'mongodb://(?:[^/@?]*@)?{_HOST}(?::([0-9]+))?(?:[/?].*)?')
+_TLS = re.compile(r'[?&](?:tls|ssl)=true', re.IGNORECASE)
 
 _SECRET = ('RADICAL_PILOT_DBURL',)
 """Variables that may hold passwords."""
@@ -36,6 +39,7 @@ _SECRET = ('RADICAL_PILOT_DBURL',)
 def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Mapping[str, str], prefix: str,
                executable: str) -> str:
     """The assignments, in lines; the last one tells that none is missing."""
+    check(platform)
     like_client = platform.virtenv_mode == 'local'
     values = {
         'rp_pilot': quote(config['pilot']),
@@ -60,6 +64,17 @@ def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Map
                       'rp_complete=yes', ''])
 
 
+def check(platform: ResourceConfig) -> None:
+    """Raise PlatformError for what would be refused in any pilot's settings."""
+    requirements(platform)
+    if platform.virtenv_mode == 'use' and not platform.virtenv:
+        raise PlatformError(f'virtenv_mode of {platform.label or "the platform"} is use, but virtenv, which names the '
+                            'environment, is not set')
+    if platform.forward_tunnel_endpoint == 'BIND_ADDRESS':
+        raise PlatformError("forward_tunnel_endpoint 'BIND_ADDRESS' is not supported: name a host that ssh reaches "
+                            'from the nodes, and that reaches the client')
+
+
 def requirements(platform: ResourceConfig) -> list[str]:
     """What is installed on the platform, if anything is; PlatformError for a version that cannot be."""
     version = platform.rp_version
@@ -74,7 +89,8 @@ def requirements(platform: ResourceConfig) -> list[str]:
         wanted = f'>={_major()},<{_major() + 1}'
     else:
         raise PlatformError(f"rp_version of {platform.label or 'the platform'} is {version!r}, allowed are "
-                            "'installed', 'local' (the client's bundle, see `rp bundle`), 'release', and '@<version>'")
+                            "'installed', 'local' (the client's bundle, see `rp bundle`), 'release', and "
+                            "'@<version>'; an agent of a branch or a commit goes into a bundle")
     return [f'rp-agent{wanted}', f'rp-raptor{wanted}']
 
 
@@ -110,9 +126,6 @@ def _virtenv(config: Mapping[str, Any], platform: ResourceConfig) -> str:
     mode = platform.virtenv_mode
     if mode == 'none':
         return ''
-    if mode == 'use' and not platform.virtenv:
-        raise PlatformError(f'virtenv_mode of {platform.label or "the platform"} is use, but virtenv, which names the '
-                            'environment, is not set')
     if mode == 'private' and not platform.virtenv:
         return f'{config["pilot_sandbox"]}/virtenv'
     return platform.virtenv or f'{config["resource_sandbox"]}/ve.{config["resource"]}.{__version__}'
@@ -123,18 +136,26 @@ def _tunnel(config: Mapping[str, Any], platform: ResourceConfig) -> dict[str, st
     through = platform.forward_tunnel_endpoint
     if not through:
         return {'rp_tunnel': ''}
-    if through == 'BIND_ADDRESS':
-        raise PlatformError("forward_tunnel_endpoint 'BIND_ADDRESS' is not supported: name a host that ssh reaches "
-                            'from the nodes, and that reaches the client')
-    endpoint = str(config['coordination'].get('endpoint', ''))
-    target = _HUB.fullmatch(endpoint)
-    if target is None:
-        raise PlatformError(f'forward_tunnel_endpoint is {through!r}, but a tunnel can only lead to a hub at '
-                            f"tcp://<host>:<port>, not to {endpoint or 'a database'}: open the session with "
-                            "cfg={'hub': {'listen': 'tcp://<interface>'}}")
     host, _, port = through.partition(':')
     return {'rp_tunnel': quote(host), 'rp_tunnel_port': quote(port) if port else '',
-            'rp_tunnel_to': quote(f'{target[1]}:{target[2]}')}
+            'rp_tunnel_to': quote(_tunnel_end(config['coordination'], through))}
+
+
+def _tunnel_end(access: Mapping[str, Any], through: str) -> str:
+    """Host and port of the coordinator, to which a tunnel leads."""
+    if access.get('backend') == 'mongodb':
+        server = _MONGODB.fullmatch(access['url'])
+        if server is None or _TLS.search(access['url']):
+            raise PlatformError(f'forward_tunnel_endpoint is {through!r}, but a tunnel can only lead to one MongoDB '
+                                'server without TLS, at mongodb://<host>:<port>, and the URL of this session names '
+                                f'{access["endpoint"]}')
+        return f'{server[1]}:{server[2] or 27017}'
+    hub = _HUB.fullmatch(str(access.get('endpoint', '')))
+    if hub is None:
+        raise PlatformError(f'forward_tunnel_endpoint is {through!r}, but a tunnel can only lead to a hub at '
+                            f"tcp://<host>:<port>, not to {access.get('endpoint')}: open the session with "
+                            "cfg={'hub': {'listen': 'tcp://<interface>'}}")
+    return f'{hub[1]}:{hub[2]}'
 
 
 def _exports(environ: Mapping[str, str]) -> list[str]:

@@ -90,6 +90,10 @@ class Launcher(ABC):
         """Call `done(path, error)` with a path of the platform whose variables are filled in there, or an error."""
         done(path, '')
 
+    def expect(self, platform: ResourceConfig) -> None:
+        """Get ready for pilots on a platform, which will be launched soon."""
+        return   # most launchers always are
+
     @abstractmethod
     def launch(self, starts: Sequence[Start]) -> None:
         """Start the agents of pilots; each is reported as launched or refused, at once or later."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
+from rp_client.launcher.saga.shell import is_remote
+
+_ACCOUNTS = {'ornl': '_', 'ncsa': '-'}
+"""Sites where a project has several accounts, and what separates its name from the rest of theirs: `CHM155_003`,
+`bbka-delta-gpu`. Directories belong to projects."""
 
 
 @dataclass(frozen=True, slots=True)
 class PilotSandboxes:
     """The directories of one pilot, as absolute paths on the platform (`client` on the client).
 
-    `here` tells whether the client can see those of the platform.
+    `here` tells whether the client can see those of the platform; else `endpoint` is the URL of the host that does.
     """
 
     client: str
@@ -23,6 +29,7 @@ class PilotSandboxes:
     session: str
     pilot: str
     here: bool = True
+    endpoint: str = ''
 
     def moved(self, resource: str) -> PilotSandboxes:
         """The same ones below another directory of all sessions."""
@@ -43,14 +50,31 @@ def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDes
     its files can be seen from `here`; elsewhere they are left in the paths, to be filled in there.
     """
     base = description.sandbox or platform.default_remote_workdir or '$PWD'
-    workdir = fill(base, description)
+    workdir = fill(base, _described(description, platform))
     if not here and not description.sandbox:
-        resource = Path(workdir) / 'radical.pilot.sandbox'
-        return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here)
+        return _below(workdir, client, session, pilot, platform, here=here)
     workdir = os.path.expandvars(workdir)
     if '$' in workdir:
         raise ValueError(f'sandbox {base!r} of {pilot} uses an environment variable that is not set: {workdir!r}')
     if not os.path.isabs(workdir):
         raise ValueError(f'sandbox {base!r} of {pilot} is not an absolute path')
+    return _below(workdir, client, session, pilot, platform, here=here)
+
+
+def _below(workdir: str, client: str, session: str, pilot: str, platform: ResourceConfig, *,
+           here: bool) -> PilotSandboxes:
     resource = Path(workdir) / 'radical.pilot.sandbox'
-    return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here)
+    return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here,
+                          '' if here else files_endpoint(platform))
+
+
+def files_endpoint(platform: ResourceConfig) -> str:
+    """The URL of another host that sees the platform's files; empty if the platform names none."""
+    return next(filter(is_remote, (platform.filesystem_endpoint, platform.job_manager_endpoint)), '')
+
+
+def _described(description: PilotDescription, platform: ResourceConfig) -> dict[str, Any]:
+    """The description, with the project as directories are called after it."""
+    project = (description.project or '').partition(':')[0]   # then comes a reservation
+    mark = _ACCOUNTS.get(platform.label.partition('.')[0])
+    return {**description, 'project': project.partition(mark)[0] if mark else project}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.review import review
 from rp_client.bootstrap.prepare import Client
+from rp_client.launcher.saga.shell import Shell, is_remote
+from rp_client.launcher.saga.transfer import receive
+from rp_client.launcher.sandbox import files_endpoint
 from rp_client.platform_check.probe import MARK, script
 from rp_client.platform_check.reach import run, way
 
@@ -37,6 +42,19 @@ def check(config: ResourceConfig) -> Iterator[Finding]:
         return
     yield Finding(OK, 'reach', path.host)
     yield from findings(output)
+    yield from _files(config)
+
+
+def _files(config: ResourceConfig) -> Iterator[Finding]:
+    """Whether files can be staged from here to a platform on another host."""
+    endpoint = files_endpoint(config)
+    if endpoint and is_remote(config.job_manager_endpoint):
+        shell = Shell(endpoint)
+        try:
+            receive(shell.command('command -v tar'), Path(os.devnull), f'files cannot be staged to {shell.host}')
+            yield Finding(OK, 'files', shell.host)
+        except PlatformError as error:
+            yield Finding(NOTE, 'files', str(error))
 
 
 def findings(output: str) -> Iterator[Finding]:

@@ -14,9 +14,8 @@ from rp_api.errors import PilotError
 from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
-from rp_api.staging.run import run
 from rp_client.component import ClientComponent
-from rp_client.stager.base import INWARDS, client_directives, task_sandboxes
+from rp_client.stager.base import INWARDS, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -38,16 +37,12 @@ class TaskStagingInput(ClientComponent):
     def put(self, tasks: list[Task]) -> None:
         """Take bound tasks."""
         self.advance(tasks, states.TMGR_STAGING_INPUT)
-        ready, delayed = [], []
-        for task in tasks:
-            if task.common.stages_input:
-                self._start(task, client_directives(task.sparse()['input_staging']))
-                delayed.append(task)
-            else:
-                ready.append(task)
+        delayed = [task for task in tasks if task.common.stages_input]
         if delayed:
+            for bulk in bulks(delayed, lambda task: task):
+                self._start(bulk)
             self.delayed(delayed)
-        self._pass_on(ready)
+        self._pass_on([task for task in tasks if not task.common.stages_input])
 
     def has(self, uid: str) -> bool:
         """Whether files of that task are being moved."""
@@ -60,26 +55,41 @@ class TaskStagingInput(ClientComponent):
             if task is not None and task.state not in states.FINAL:
                 self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
 
-    def _start(self, task: Task, directives: list[Directive]) -> None:
-        self._busy[task.uid] = task
-        self._offload(lambda: self._stage(task, directives), lambda error: self._staged(task, error))
+    def _start(self, tasks: list[Task]) -> None:
+        self._busy.update((task.uid, task) for task in tasks)
+        wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks]
+        self._offload(lambda: self._stage(wanted), lambda errors: self._staged(tasks, errors))
 
-    def _stage(self, task: Task, directives: list[Directive]) -> PilotError | OSError | None:
-        """What may take long; gives what went wrong."""
-        if task.uid not in self._busy:   # it was cancelled
-            return None
+    def _stage(self, wanted: list[tuple[Task, list[Directive]]]) -> dict[str, Exception]:
+        """What may take long; gives what went wrong, by task."""
+        wanted = [(task, directives) for task, directives in wanted if task.uid in self._busy]   # not cancelled
+        errors: dict[str, Exception] = {}
+        if not wanted:
+            return errors
         try:
-            sandboxes = task_sandboxes(task)
+            with pilot_files(wanted[0][0].bound) as files:
+                files.fetch([(task.sandbox or '', directives) for task, directives in wanted], INWARDS)
+                for task, directives in wanted:
+                    if (error := self._stage_one(task, directives, files)) is not None:
+                        errors[task.uid] = error
+                files.finish()
+        except (PilotError, OSError) as error:
+            return {task.uid: error for task, _ in wanted} | errors
+        return errors
+
+    def _stage_one(self, task: Task, directives: list[Directive], files: Files) -> Exception | None:
+        try:
+            sandbox = files.of(task.sandbox or '')
             self.tracer.record('create_sandbox_start', task.uid)
-            os.makedirs(sandboxes.task, exist_ok=True)
+            sandbox.make()
             self.tracer.record('create_sandbox_stop', task.uid)
             packed = [directive for directive in directives if directive['action'] == TARBALL]
             if packed:
-                self._pack(task, packed, sandboxes)
-            run(task.uid, [directive for directive in directives if directive['action'] != TARBALL], INWARDS,
-                sandboxes, self.tracer, 'staging_in')
+                self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
+            sandbox.run(task.uid, [directive for directive in directives if directive['action'] != TARBALL], INWARDS,
+                        self.tracer, 'staging_in')
         except (PilotError, OSError) as error:
-            return error
+            return files.fault(error)
         return None
 
     def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
@@ -96,13 +106,17 @@ class TaskStagingInput(ClientComponent):
         pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), members)
         self.tracer.record('staging_in_tar_stop', task.uid)
 
-    def _staged(self, task: Task, error: PilotError | OSError | None) -> None:
-        if self._busy.pop(task.uid, None) is None or task.state in states.FINAL:
-            return   # it was cancelled, or its pilot or the session has ended meanwhile
-        if error is not None:
-            self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})
-        else:
-            self._pass_on([task])
+    def _staged(self, tasks: list[Task], errors: dict[str, Exception]) -> None:
+        ready = []
+        for task in tasks:
+            if self._busy.pop(task.uid, None) is None or task.state in states.FINAL:
+                continue   # it was cancelled, or its pilot or the session has ended meanwhile
+            error = errors.get(task.uid)
+            if error is None:
+                ready.append(task)
+            else:
+                self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})
+        self._pass_on(ready)
 
     def _pass_on(self, tasks: list[Task]) -> None:
         tasks = [task for task in tasks if task.state not in states.FINAL]

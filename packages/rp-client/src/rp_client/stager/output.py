@@ -9,9 +9,8 @@ from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
 from rp_api.errors import PilotError
 from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
-from rp_api.staging.run import remove_sandbox, run
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, client_directives, task_sandboxes
+from rp_client.stager.base import OUTWARDS, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -24,6 +23,14 @@ class Finished(NamedTuple):
     info: dict[str, Any] | None = None
 
 
+class _Job(NamedTuple):
+    """A finished task, what is brought back, and whether its sandbox is removed then."""
+
+    finished: Finished
+    directives: list[Directive]
+    cleanup: bool
+
+
 class TaskStagingOutput(ClientComponent):
     """Brings files to the client for the tasks that ask for it; files are moved outside of the event loop."""
 
@@ -34,18 +41,19 @@ class TaskStagingOutput(ClientComponent):
     def put(self, tasks: list[Finished]) -> None:
         """Take finished tasks."""
         self.advance([finished.task for finished in tasks], states.TMGR_STAGING_OUTPUT)
+        jobs: list[_Job] = []
         ready = []
         for finished in tasks:
-            if not finished.task.common.stages_output:
-                ready.append(finished)
-                continue
-            sparse = finished.task.sparse()
-            if finished.state == states.DONE or sparse.get('stage_on_error'):
-                self._start(finished, client_directives(sparse['output_staging']), cleanup=bool(sparse.get('cleanup')))
-            elif sparse.get('cleanup'):
-                self._start(finished, [], cleanup=True)
+            sparse = finished.task.sparse() if finished.task.common.stages_output else {}
+            cleanup = bool(sparse.get('cleanup'))
+            if sparse and (finished.state == states.DONE or sparse.get('stage_on_error')):
+                jobs.append(_Job(finished, client_directives(sparse['output_staging']), cleanup))
+            elif cleanup:
+                jobs.append(_Job(finished, [], cleanup))
             else:
                 ready.append(finished)
+        for bulk in bulks(jobs, lambda job: job.finished.task):
+            self._start(bulk)
         if ready:
             self.output(ready)
 
@@ -53,26 +61,41 @@ class TaskStagingOutput(ClientComponent):
         """Take note of tasks that have come through without anything to be done."""
         self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
 
-    def _start(self, finished: Finished, directives: list[Directive], *, cleanup: bool) -> None:
-        self._offload(lambda: self._stage(finished.task, directives, cleanup),
-                       lambda error: self._staged(finished, error))
+    def _start(self, jobs: list[_Job]) -> None:
+        self._offload(lambda: self._stage(jobs), lambda errors: self._staged(jobs, errors))
 
-    def _stage(self, task: Task, directives: list[Directive], cleanup: bool) -> PilotError | OSError | None:
+    def _stage(self, jobs: list[_Job]) -> dict[str, Exception]:
+        """What may take long; gives what went wrong, by task."""
+        errors: dict[str, Exception] = {}
         try:
-            sandboxes = task_sandboxes(task)
-        except PilotError as error:
-            return error
-        try:
-            run(task.uid, directives, OUTWARDS, sandboxes, self.tracer, 'staging_out')
+            with pilot_files(jobs[0].finished.task.bound) as files:
+                files.fetch([(job.finished.task.sandbox or '', job.directives) for job in jobs], OUTWARDS)
+                for job in jobs:
+                    if (error := self._stage_one(job, files)) is not None:
+                        errors[job.finished.task.uid] = error
+                files.finish()
         except (PilotError, OSError) as error:
-            return error
+            return {job.finished.task.uid: error for job in jobs} | errors
+        return errors
+
+    def _stage_one(self, job: _Job, files: Files) -> Exception | None:
+        task = job.finished.task
+        sandbox = files.of(task.sandbox or '')
+        try:
+            sandbox.run(task.uid, job.directives, OUTWARDS, self.tracer, 'staging_out')
+        except (PilotError, OSError) as error:
+            return files.fault(error)
         finally:
-            if cleanup:   # the agent leaves it to the one who needs the sandbox last
-                remove_sandbox(sandboxes)
+            if job.cleanup:   # the agent leaves it to the one who needs the sandbox last
+                sandbox.remove()
         return None
 
-    def _staged(self, finished: Finished, error: PilotError | OSError | None) -> None:
-        if error is not None and finished.state == states.DONE:
-            finished = Finished(finished.task, states.FAILED, {
-                'exception': str(error), 'exception_detail': 'output staging failed'})
-        self.output([finished])
+    def _staged(self, jobs: list[_Job], errors: dict[str, Exception]) -> None:
+        self.output([self._ended(job.finished, errors.get(job.finished.task.uid)) for job in jobs])
+
+    @staticmethod
+    def _ended(finished: Finished, error: Exception | None) -> Finished:
+        if error is None or finished.state != states.DONE:
+            return finished
+        return Finished(finished.task, states.FAILED, {
+            'exception': str(error), 'exception_detail': 'output staging failed'})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rp_api.errors import StagingError
 from rp_api.staging.directive import expand
-from rp_api.staging.run import check_locations, run
+from rp_api.staging.run import check_locations
 from rp_client.pilot import Pilot
-from rp_client.stager.base import INWARDS, OUTWARDS, pilot_sandboxes
+from rp_client.stager.base import INWARDS, OUTWARDS, pilot_files
 from rp_profiling.tracer import Tracer
 
 
@@ -19,4 +20,12 @@ def stage(pilot: Pilot, sds: Any, tracer: Tracer, *, inwards: bool) -> list[str]
     directives = expand(sds)
     check_locations(directives)   # before any of them is carried out
     bases, name = (INWARDS, 'staging_in') if inwards else (OUTWARDS, 'staging_out')
-    return run(pilot.uid, directives, bases, pilot_sandboxes(pilot), tracer, name)
+    own = pilot.sandboxes.pilot
+    with pilot_files(pilot) as files:
+        files.fetch([(own, directives)], bases)
+        try:
+            targets = files.of(own).run(pilot.uid, directives, bases, tracer, name)
+        except StagingError as error:
+            raise files.fault(error) from None
+        files.finish()
+        return targets

@@ -12,7 +12,7 @@ rp_make_tunnel() {
     rp_keep_tunnel > /dev/null 2>&1 &
     exec 5> "$rp_tunnel_dir/alive"   # closed by the kernel when we end, however that happens
     rp_index=0
-    while ! test -S "$rp_tunnel_dir/hub"; do
+    while ! test -S "$rp_tunnel_dir/hub.sock"; do
         if test -e "$rp_tunnel_dir/ended" || test "$rp_index" -gt 150; then
             cp "$rp_tunnel_dir/err" bootstrap_0.log
             rp_fail "$rp_exit_tunnel" "no tunnel to $rp_tunnel_to can be made through $rp_tunnel from $(uname -n): \
@@ -21,7 +21,7 @@ $(tail -n 1 bootstrap_0.log)" bootstrap_0.log
         sleep 0.1
         rp_index=$((rp_index + 1))
     done
-    RP_TUNNEL=$rp_tunnel_dir/hub
+    RP_TUNNEL=$rp_tunnel_dir/hub.sock
     export RP_TUNNEL
     rp_event tunnel_setup_stop
 }
@@ -35,7 +35,7 @@ rp_keep_tunnel() {
     # the other side may close what nobody uses, so there is a sign of life now and then
     ssh -N -o BatchMode=yes -o ExitOnForwardFailure=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 \
         -o ControlPath=none -o StrictHostKeyChecking=accept-new -o StreamLocalBindMask=0177 \
-        -L "$rp_tunnel_dir/hub:$rp_tunnel_to" ${rp_tunnel_port:+-p "$rp_tunnel_port"} "$rp_tunnel" \
+        -L "$rp_tunnel_dir/hub.sock:$rp_tunnel_to" ${rp_tunnel_port:+-p "$rp_tunnel_port"} "$rp_tunnel" \
         < /dev/null 2> "$rp_tunnel_dir/err" &
     rp_child=$!
     { read -r rp_words < "$rp_tunnel_dir/alive"; kill -KILL "$rp_child"; } &

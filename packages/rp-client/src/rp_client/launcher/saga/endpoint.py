@@ -16,9 +16,9 @@ from typing import Any
 from rp_api.errors import PlatformError
 from rp_client.launcher.saga.batch.base import FINAL, GONE, Status
 from rp_client.launcher.saga.batch.known import batch_system
-from rp_client.launcher.saga.remains import last_lines, place
-from rp_client.launcher.saga.service import SagaService
-from rp_client.launcher.saga.shell import Shell
+from rp_client.launcher.saga.remains import copy_there, last_lines, place
+from rp_client.launcher.saga.service import SagaService, load_saga
+from rp_client.launcher.saga.shell import Result, Shell
 
 SOON = 1.0
 """Seconds between questions to the batch system while jobs are young, or have just changed."""
@@ -60,6 +60,7 @@ class Endpoint:
         self._shell = Shell(url)
         self._system = batch_system(url)
         self._service: SagaService | None = None
+        self._not_open: PlatformError | None = None
         self._jobs: dict[str, _Job] = {}
         self._unsubmitted: set[str] = set()
         self._cancelled: set[str] = set()
@@ -113,17 +114,37 @@ class Endpoint:
         finally:
             self.busy_since = None
 
+    def _do_open(self) -> None:
+        """Do what takes time with the first jobs; should it fail, they tell, without trying it again."""
+        if self._system.needs_saga:
+            threading.Thread(target=load_saga, daemon=True).start()
+        try:
+            self._shell.run('true')
+        except PlatformError as error:
+            self._not_open = error
+
+    def _run(self, script: str) -> Result:
+        """Run the first script of a request."""
+        error, self._not_open = self._not_open, None
+        if error is not None:
+            raise error
+        return self._shell.run(script)
+
     def _do_submit(self, jobs: list[dict[str, Any]]) -> None:
         try:
-            result = self._shell.run(place(self._shell, jobs))
+            result = self._run(place(self._shell, jobs))
             if result.code:
                 raise PlatformError(f'the files of the pilot could not be written: {result.output.strip()[-500:]}')
+            copy_there(self._shell, jobs, self._goes_on)
         except PlatformError as error:
             for job in jobs:
                 self._refuse(job['key'], str(error))
             return
         for job in jobs:
             self._submit(job)
+
+    def _goes_on(self) -> None:
+        self.busy_since = time.monotonic()
 
     def _submit(self, job: Mapping[str, Any]) -> None:
         key = job['key']
@@ -142,10 +163,9 @@ class Endpoint:
             self._do_cancel([key])
 
     def _submitted(self, job: Mapping[str, Any]) -> str:
-        script = self._system.submit(job['description'])
-        if not script:
+        if self._system.needs_saga:
             return self._opened().submit(job['description'], job.get('amendments', ()))
-        result = self._shell.run(script)
+        result = self._shell.run(self._system.submit(job['description']))
         if result.code:
             raise PlatformError(f'it could not be started on {self._shell.host}: {result.output.strip()[-500:]}')
         return result.output.strip()
@@ -167,7 +187,7 @@ class Endpoint:
 
     def _do_check(self, key: str, script: str) -> None:
         """Run a script on the host, for those who want to know something about the platform."""
-        result = self._shell.run(script)
+        result = self._run(script)
         self._tell({'event': 'checked', 'key': key, 'code': result.code, 'output': result.output})
 
     def _do_poll(self) -> None:
@@ -207,8 +227,11 @@ class Endpoint:
                 found[job.name] = Status(GONE, f'{self._system.name} does not know job {job.name} any more')
 
     def _end(self, jobs: Iterable[_Job]) -> None:
-        """Tell about the end of jobs, with what they have left."""
+        """Tell about the end of jobs, with what they have left; have those deleted that would stay in the queue."""
         jobs = list(jobs)
+        if names := [job.name for job in jobs if job.status.stays]:
+            with suppress(PlatformError):
+                self._shell.run(self._system.cancel(names))
         try:
             files = last_lines(self._shell, [job.sandbox for job in jobs])
         except PlatformError:
@@ -216,9 +239,9 @@ class Endpoint:
         for job in jobs:
             del self._jobs[job.key]
             self._cancelled.discard(job.key)
-            state, said, code = job.status
-            self._tell({'event': 'ended', 'key': job.key, 'state': state, 'words': said, 'exit_code': code,
-                        'files': files.get(job.sandbox, {}), 'job': job.name})
+            status = job.status
+            self._tell({'event': 'ended', 'key': job.key, 'state': status.state, 'words': status.words,
+                        'exit_code': status.exit_code, 'files': files.get(job.sandbox, {}), 'job': job.name})
 
     def _opened(self) -> SagaService:
         if self._service is None:

@@ -7,6 +7,7 @@ events mean for pilots. The batch system knows whether a job lives; what the pil
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError, PlatformError
 from rp_api.platforms.definition import ResourceConfig
+from rp_client import bootstrap
 from rp_client.bootstrap import FAILED, Client, prepare, read_failure
 from rp_client.launcher.base import Context, End, Launcher, Start
 from rp_client.launcher.saga.job import amendments, job_description
@@ -45,7 +47,8 @@ class SagaLauncher(Launcher):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._pilots: dict[str, _Pilot] = {}
-        self._asked: dict[str, Callable[[str, str], object]] = {}
+        self._asked: dict[str, tuple[str, Callable[[str, str], object]]] = {}
+        self._numbers = itertools.count()
         self._over = threading.Condition()
         self._process = SagaProcess(context.loop, context.directory / 'saga.log', self._on_event, self._on_restart,
                                     self._on_given_up)
@@ -60,9 +63,7 @@ class SagaLauncher(Launcher):
         _require_saga(platform.job_manager_endpoint)
         job_description(description, platform, '/', ['/bin/sh'], {})
         amendments(description, platform)
-        if description.input_staging and is_remote(platform.job_manager_endpoint):
-            raise PlatformError(f'PilotDescription.input_staging is {description.input_staging!r}, but sandboxes of '
-                                f'{platform.label} are on another host: stage the files with tasks')
+        bootstrap.check(platform)
 
     @classmethod
     def sees_sandboxes(cls, platform: ResourceConfig) -> bool:
@@ -72,10 +73,14 @@ class SagaLauncher(Launcher):
         if '$' not in path and not path.startswith('~'):
             done(path, '')
             return
-        key = f'locate.{len(self._asked)}.{path}'
-        self._asked[key] = done
-        self._request({'op': 'check', 'url': platform.job_manager_endpoint, 'key': key,
-                       'script': f'set -u; printf %s "{_expandable(path)}"'}, lambda why: self._located(key, '', why))
+        key = f'locate.{next(self._numbers)}'
+        url = platform.job_manager_endpoint
+        self._asked[key] = url, done
+        self._request({'op': 'check', 'url': url, 'key': key, 'script': f'set -u; printf %s "{_expandable(path)}"'},
+                      lambda why: self._located(key, '', why))
+
+    def expect(self, platform: ResourceConfig) -> None:
+        self._request({'op': 'open', 'url': platform.job_manager_endpoint}, lambda why: None)
 
     def launch(self, starts: Sequence[Start]) -> None:
         jobs: dict[str, list[dict[str, Any]]] = {}
@@ -178,16 +183,17 @@ class SagaLauncher(Launcher):
         self._located(event['key'], *(('', said) if event['code'] else (said, '')))
 
     def _on_trouble(self, event: dict[str, Any]) -> None:
-        """Something could not be done for a URL: what was asked there has no answer."""
-        for key in list(self._asked):
-            self._located(key, '', event['reason'])
+        """Something could not be done for a URL (or, without one, for all): what was asked there has no answer."""
+        for key, (url, _) in list(self._asked.items()):
+            if event['url'] in ('', url):
+                self._located(key, '', event['reason'])
         for pilot in self._pilots.values():
             if pilot.url == event['url']:
                 self.context.reports.told(pilot.uid, event['reason'])
 
     def _located(self, key: str, path: str, error: str) -> None:
-        done = self._asked.pop(key, None)
-        if done is not None:
+        if key in self._asked:
+            _, done = self._asked.pop(key)
             done(path, error)
 
     def _on_restart(self) -> None:
@@ -218,11 +224,12 @@ class SagaLauncher(Launcher):
 
 def _job(start: Start, client: Client) -> dict[str, Any]:
     """What the process is asked to submit for a pilot."""
-    bootstrap = prepare(start.config, start.platform, client)
+    prepared = prepare(start.config, start.platform, client)
     sandbox = str(start.sandbox)
-    return {'key': start.uid, 'sandbox': sandbox, 'files': bootstrap.files,
-            'description': job_description(start.description, start.platform, sandbox, bootstrap.command,
-                                           bootstrap.environment),
+    return {'key': start.uid, 'sandbox': sandbox, 'files': prepared.files,
+            'copies': {name: str(path) for name, path in prepared.copies.items()},
+            'description': job_description(start.description, start.platform, sandbox, prepared.command,
+                                           prepared.environment),
             'amendments': amendments(start.description, start.platform)}
 
 

@@ -6,7 +6,9 @@ is the end of the process, not of the jobs. A request has `op` and the `url` of 
 
 | op | further keys | events that answer |
 |---|---|---|
-| submit | jobs: [{key, sandbox, files: {name: bytes}, description, amendments}] | submitted or refused, each |
+| open | | none: a connection is made, radical.saga is imported |
+| submit | jobs: [{key, sandbox, files: {name: bytes}, copies: {name: path}, description, amendments}] | submitted, \
+refused |
 | watch | jobs: [{key, job, sandbox}] | state, ended |
 | cancel | keys | ended |
 | check | key, script | checked, or trouble |

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from rp_api.errors import PlatformError
 from rp_client.launcher.saga.shell import Shell
+from rp_client.launcher.saga.transfer import send
 
 ENDS = ('bootstrap_0.failed', 'bootstrap_0.out', 'bootstrap_0.err', 'agent_0.out', 'agent_0.err')
 """The files whose last bytes tell how a pilot's job went."""
@@ -25,6 +28,21 @@ def _place(shell: Shell, sandbox: str, files: Mapping[str, bytes]) -> str:
     made = f'(umask 077 && mkdir -p {shlex.quote(sandbox)}) || exit 1'
     puts = ''.join(shell.put(os.path.join(sandbox, name), content) for name, content in files.items())
     return f'{made}\n{puts}'
+
+
+def copy_there(shell: Shell, jobs: Iterable[Mapping[str, Any]], progress: Callable[[], object]) -> None:
+    """Bring files of this host, each once, to the sandboxes of jobs that want a copy; `PlatformError` if that fails."""
+    targets: dict[str, list[str]] = {}
+    for job in jobs:
+        for name, source in job.get('copies', {}).items():
+            targets.setdefault(source, []).append(shlex.quote(os.path.join(job['sandbox'], name)))
+    for source, (first, *others) in targets.items():
+        send(shell.command(f'umask 077 && rm -f {first} && cat >{first}'), Path(source),
+             f'{source} could not be sent', progress)
+        if others:
+            result = shell.run('\n'.join(f'cp -p {first} {other} || exit 1' for other in others))
+            if result.code:
+                raise PlatformError(f'{source} could not be copied: {result.output.strip()[-500:]}')
 
 
 def last_lines(shell: Shell, sandboxes: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -5,15 +5,17 @@ What stands around its calls is about defects of version 1.103: see the comments
 
 from __future__ import annotations
 
+import importlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.saga.pipe_shell import PipeShell, adaptor_module, put_in_place
+from rp_client.launcher.saga.pipe_shell import ADAPTORS, PipeShell, adaptor_module, put_in_place
 from rp_client.launcher.saga.shell import Shell
 
 _GO_ON = ('sge', 'torque', 'loadl')
@@ -24,6 +26,30 @@ _SCRIPT = re.compile(r'\s*[:.\[]?\s*(?:SCRIPTFILE=|Script(?: was)?: |Command: )'
 
 _opening = threading.Lock()
 """Adaptors are imported, and given their shell, by one thread at a time."""
+
+
+def load_saga() -> None:
+    """Import radical.saga and its adaptors for batch systems, which takes a while, for services that are opened later.
+
+    Those for clouds, file systems and more, which take as long again, are left out. Should it fail, the services tell.
+    """
+    with _opening, suppress(Exception):
+        engine = importlib.import_module('radical.saga.engine.engine').Engine
+        load = engine._load_adaptors
+
+        def load_ours(self: Any) -> None:
+            known = self._registry.get('adaptor_registry', [])
+            self._registry = {'adaptor_registry': [name for name in known if _is_ours(name)]}
+            load(self)
+
+        engine._load_adaptors = load_ours
+        engine()   # there is one, for all services
+        engine._load_adaptors = load
+
+
+def _is_ours(module: str) -> bool:
+    kind = module.removeprefix('radical.saga.adaptors.')
+    return kind.startswith('context.') or kind in ADAPTORS.values()
 
 
 class SagaService:

@@ -87,6 +87,11 @@ class Shell:
         return (f"rm -f {quoted} && (umask 077 && base64 -d > {quoted}) <<'E_O_F' && chmod {mode:o} {quoted} "
                 f'|| exit 1\n{text}E_O_F\n')
 
+    def command(self, script: str) -> list[str]:
+        """The command that runs a short script apart from the others, with its own standard input."""
+        command = ['/bin/sh', '-c', script]
+        return [*self._connection(), f'exec {shlex.join(command)}'] if self.remote else command
+
     def close(self) -> None:
         """End the shell."""
         process = self._process
@@ -113,18 +118,19 @@ class Shell:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            command = ['/bin/sh']
-            if self.remote:
-                if not shutil.which(self._transport):
-                    raise PlatformError(f'{self._transport} is needed to reach {self.host}, and it is not installed '
-                                        'here')
-                command = [self._transport, *_OPTIONS, *self._port, self._target, _LOGIN]
+            command = [*self._connection(), _LOGIN] if self.remote else ['/bin/sh']
             try:
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                                  stderr=subprocess.PIPE, start_new_session=True)
             except OSError as error:
                 raise PlatformError(f'{command[0]} cannot be started: {error}') from None
         return self._process
+
+    def _connection(self) -> list[str]:
+        """The command that brings another one to the host."""
+        if not shutil.which(self._transport):
+            raise PlatformError(f'{self._transport} is needed to reach {self.host}, and it is not installed here')
+        return [self._transport, *_OPTIONS, *self._port, self._target]
 
     def _kill(self) -> None:
         process, self._process = self._process, None

@@ -28,6 +28,8 @@ class Status(NamedTuple):
     state: str
     words: str = ''
     exit_code: int | None = None
+    stays: bool = False
+    """It will never run, but is in the queue until somebody deletes it."""
 
 
 class BatchSystem(ABC):
@@ -36,12 +38,16 @@ class BatchSystem(ABC):
     name: str
     alive: str
     """A script that ends with exit code 0 if the batch system answers at all."""
+    canceller: str
+    """The program that is given the ids of jobs to cancel."""
     forgets = False
     """Whether it does not know jobs any more when they have ended."""
+    needs_saga = True
+    """Whether radical.saga submits its jobs; else `submit` does."""
 
     def submit(self, description: Mapping[str, Any]) -> str:
-        """The script that submits a job and prints its id, where radical.saga is not needed for that; else empty."""
-        return ''
+        """The script that submits a job and prints its id, where radical.saga is not needed for that."""
+        raise NotImplementedError
 
     @abstractmethod
     def ask(self, jobs: Mapping[str, str]) -> str:
@@ -59,9 +65,14 @@ class BatchSystem(ABC):
         """What the output of that script says, by job."""
         return self.read(output)
 
-    @abstractmethod
     def cancel(self, ids: Iterable[str]) -> str:
         """The script that cancels jobs; harmless for those that have ended."""
+        return f'{self.canceller} {words(ids)}'
+
+
+def each(ids: Iterable[str], command: str) -> str:
+    """A script that runs a command with each job id as last word; what is said of unknown jobs is dropped."""
+    return f'for job in {words(ids)}; do {command} "$job" 2>/dev/null; done; true'
 
 
 def words(ids: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from rp_client.launcher.saga.batch.base import DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
+from rp_client.launcher.saga.batch.base import DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, each
 
 _RUNNING = ('starting', 'running', 'exiting', 'killing', 'preempted')
 _FIELD = re.compile(r'^\s*(\w+)\s*: (.*?)\s*$', re.MULTILINE)
@@ -21,7 +21,7 @@ class Cobalt(BatchSystem):
     forgets = True
 
     def ask(self, jobs: Mapping[str, str]) -> str:
-        return f'for job in {words(jobs)}; do qstat --full --long "$job" 2>/dev/null; done; true'
+        return each(jobs, 'qstat --full --long')
 
     def read(self, output: str) -> Mapping[str, Status]:
         found: dict[str, Status] = {}
@@ -48,4 +48,4 @@ class Cobalt(BatchSystem):
         return found
 
     def cancel(self, ids: Iterable[str]) -> str:
-        return f'for job in {words(ids)}; do qdel "$job"; done'
+        return each(ids, 'qdel')

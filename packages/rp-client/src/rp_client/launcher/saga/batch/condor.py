@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
 
@@ -16,6 +16,7 @@ class Condor(BatchSystem):
 
     name = 'HTCondor'
     alive = 'condor_q >/dev/null'
+    canceller = 'condor_rm'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         reason = 'ifThenElse(HoldReason =?= undefined, "", HoldReason)'
@@ -33,9 +34,6 @@ class Condor(BatchSystem):
     def read_history(self, output: str) -> Mapping[str, Status]:
         rows = ([field.strip() for field in line.split(',')] for line in output.splitlines() if line.count(',') == 3)
         return {f'{cluster}.{process}': _ended(state, code) for cluster, process, state, code in rows}
-
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'condor_rm {words(ids)}'
 
 
 def _queued(state: str, reason: str) -> Status:

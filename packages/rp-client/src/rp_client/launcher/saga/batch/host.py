@@ -29,6 +29,7 @@ class Host(BatchSystem):
 
     name = 'the host'
     alive = 'true'
+    needs_saga = False
 
     def submit(self, description: Mapping[str, Any]) -> str:
         exports = ''.join(f'export {name}={shlex.quote(str(value))}\n'

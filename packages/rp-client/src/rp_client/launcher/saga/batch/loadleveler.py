@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
 
@@ -17,6 +17,7 @@ class LoadLeveler(BatchSystem):
 
     name = 'LoadLeveler'
     alive = 'llq >/dev/null'
+    canceller = 'llcancel'
     forgets = True
 
     def ask(self, jobs: Mapping[str, str]) -> str:
@@ -25,6 +26,3 @@ class LoadLeveler(BatchSystem):
     def read(self, output: str) -> Mapping[str, Status]:
         rows = re.findall(r'^(\S+)\.\d+!(\w+)\s*$', output, re.MULTILINE)   # a job has steps, ours one
         return {job: Status(_STATES.get(state, QUEUED), f'state {state}') for job, state in rows}
-
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'llcancel {words(ids)}'

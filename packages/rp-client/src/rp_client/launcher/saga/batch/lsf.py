@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
 
@@ -15,6 +15,7 @@ class LSF(BatchSystem):
 
     name = 'LSF'
     alive = 'lsid >/dev/null'
+    canceller = 'bkill'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         fields = "jobid stat exit_code exit_reason pend_reason delimiter='|'"
@@ -23,9 +24,6 @@ class LSF(BatchSystem):
     def read(self, output: str) -> Mapping[str, Status]:
         rows = (line.strip().split('|', 4) for line in output.splitlines() if line.count('|') >= 4)
         return {row[0]: _status(*row[1:]) for row in rows}
-
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'bkill {words(ids)}'
 
 
 def _status(state: str, code: str, exit_reason: str, pend_reason: str) -> Status:

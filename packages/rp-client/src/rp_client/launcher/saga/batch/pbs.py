@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
+from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, each
 
 _RUNNING = set('RBEST')
 _ENDED = set('FCX')
@@ -17,16 +17,14 @@ class PBSPro(BatchSystem):
 
     name = 'PBS Pro'
     alive = 'qstat -B >/dev/null'
+    canceller = 'qdel'
     _options = '-x -f'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
-        return f'for job in {words(jobs)}; do qstat {self._options} "$job" 2>/dev/null; done; true'
+        return each(jobs, f'qstat {self._options}')
 
     def read(self, output: str) -> Mapping[str, Status]:
         return {job: _status(fields) for job, fields in _blocks(output).items()}
-
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'qdel {words(ids)}'
 
 
 class Torque(PBSPro):

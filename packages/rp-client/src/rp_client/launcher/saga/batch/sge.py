@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
+from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, each, words
 
 _RUNNING = re.compile(r'[rtRSTsN]+')
 _ROW = re.compile(r'^\s*(\d+)\s+[\d.]+\s+\S+\s+\S+\s+(\S+)\s', re.MULTILINE)
@@ -17,6 +17,7 @@ class GridEngine(BatchSystem):
 
     name = 'Grid Engine'
     alive = 'qconf -sh >/dev/null'
+    canceller = 'qdel'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return ('qstat -u "$(id -un)" 2>&1\n'
@@ -28,22 +29,19 @@ class GridEngine(BatchSystem):
         return {job: _queued(state, errors.get(job, '')) for job, state in _ROW.findall(output)}
 
     def ask_history(self, jobs: Mapping[str, str]) -> str:
-        return f'for job in {words(jobs)}; do qacct -j "$job" 2>/dev/null; done; true'
+        return each(jobs, 'qacct -j')
 
     def read_history(self, output: str) -> Mapping[str, Status]:
         records = re.split(r'^=+\s*$', output, flags=re.MULTILINE)
         fields = [dict(re.findall(r'^(\w+)\s+(.*?)\s*$', record, re.MULTILINE)) for record in records]
         return {record['jobnumber']: _ended(record) for record in fields if 'jobnumber' in record}
 
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'qdel {words(ids)}'
-
 
 def _queued(state: str, error: str) -> Status:
-    """The status of a job that `qstat` shows; an error at its start keeps a job in the queue for ever."""
+    """The status of a job that `qstat` shows."""
     said = f'state {state}' + (f', error reason: {error}' if error else '')
     if 'E' in state:
-        return Status(FAILED, said)
+        return Status(FAILED, said, stays=True)
     return Status(RUNNING if _RUNNING.fullmatch(state.lstrip('dh')) else QUEUED, said)
 
 

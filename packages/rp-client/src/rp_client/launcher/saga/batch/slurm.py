@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, words
+from rp_client.launcher.saga.batch.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, BatchSystem, Status, each
 
 _QUEUED = {'PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED', 'SPECIAL_EXIT', 'RESV_DEL_HOLD'}
 _RUNNING = {'RUNNING', 'COMPLETING', 'SUSPENDED', 'STOPPED', 'SIGNALING', 'RESIZING', 'STAGE_OUT'}
@@ -17,9 +17,10 @@ class Slurm(BatchSystem):
 
     name = 'Slurm'
     alive = 'scontrol ping | grep -q "is UP"'
+    canceller = 'scancel'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
-        return f'for job in {words(jobs)}; do scontrol -o show job "$job" 2>/dev/null; done; true'
+        return each(jobs, 'scontrol -o show job')
 
     def read(self, output: str) -> Mapping[str, Status]:
         return dict(_shown(line) for line in output.splitlines() if line.startswith('JobId='))
@@ -30,9 +31,6 @@ class Slurm(BatchSystem):
     def read_history(self, output: str) -> Mapping[str, Status]:
         rows = (line.split('|') for line in output.splitlines() if line.count('|') == 2)
         return {job: _status(state.split()[0], '', code, f'State={state}') for job, state, code in rows if state}
-
-    def cancel(self, ids: Iterable[str]) -> str:
-        return f'scancel {words(ids)}'
 
 
 def _shown(line: str) -> tuple[str, Status]:
