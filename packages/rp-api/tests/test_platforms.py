@@ -14,6 +14,7 @@ from rp_api.platforms import (
     RaptorConfig,
     ResourceConfig,
     fill,
+    filled,
     get_platform,
     get_resource_config,
     get_resource_configs,
@@ -47,7 +48,7 @@ def write(configs, site, content):
 DATA = Path(load.__file__).parent / 'data'
 LABELS = sorted(f'{path.stem.removeprefix("resource_")}.{name}'
                 for path in DATA.iterdir() for name in read_json(str(path)))
-HERE = ['debug.flux', 'debug.noop', 'debug.summit', 'debug.test', 'local.dragon', 'local.localhost',
+HERE = ['debug.flux', 'debug.noop', 'debug.radical', 'debug.summit', 'debug.test', 'local.dragon', 'local.localhost',
         'local.localhost_anaconda', 'local.localhost_test']
 
 
@@ -86,7 +87,7 @@ class TestShipped:
     def test_localhost(self):
         config = get_platform('local.localhost')
         assert config.resource_manager == 'FORK'
-        assert config.launch_methods['order'] == ['FORK']
+        assert config.launch_methods['order'] == ['FORK', 'MPIEXEC', 'MPIRUN']
         assert (config.cores_per_node, config.gpus_per_node) == (0, 0)
         assert config.fake_resources is True
         assert config['job_manager_endpoint'] == 'fork://localhost/'
@@ -330,6 +331,15 @@ class TestFill:
     def test_missing_attribute(self, name):
         with pytest.raises(PlatformError, match=rf'%\(pd.{name}\)s .* {name!r}'):
             fill(f'%(pd.{name})s', {'queue': None})
+
+
+    def test_a_whole_definition(self):
+        config = ResourceConfig({'default_queue': '%(pd.queue)s', 'default_remote_workdir': '/w/%(pd.project)s',
+                                 'virtenv': '/ve/%(pd.project)s', 'launch_methods': {'order': ['SRUN'], 'SRUN': {
+                                     'options': {'account': '%(pd.PROJECT)s'}}}})
+        found = filled(config, {'project': 'abc', 'queue': None})   # which the platform is not asked for
+        assert (found.virtenv, found.launch_methods['SRUN']['options']['account']) == ('/ve/abc', 'ABC')
+        assert (found.default_queue, found.default_remote_workdir) == ('%(pd.queue)s', '/w/%(pd.project)s')
 
 
 class TestOtherConfigs:

@@ -7,8 +7,8 @@ RESOURCE_MANAGERS = frozenset((
 
 LAUNCH_METHODS = frozenset((
     'APRUN', 'CCMRUN', 'DPLACE', 'DRAGON', 'FLUX', 'FORK', 'IBRUN', 'JSRUN', 'JSRUN_ERF', 'MPIEXEC', 'MPIEXEC_MPT',
-    'MPIRUN', 'MPIRUN_CCMRUN', 'MPIRUN_DPLACE', 'MPIRUN_MPT', 'MPIRUN_RSH', 'ORTE', 'POE', 'PRTE', 'RSH', 'RUNJOB',
-    'SPARK', 'SRUN', 'SSH', 'YARN'))
+    'MPIRUN', 'MPIRUN_CCMRUN', 'MPIRUN_DPLACE', 'MPIRUN_MPT', 'MPIRUN_RSH', 'ORTE', 'ORTE_LIB', 'POE', 'PRTE', 'RSH',
+    'RUNJOB', 'SRUN', 'SSH'))
 
 _BATCH_SYSTEMS = ('cobalt', 'condor', 'loadl', 'lsf', 'pbs', 'pbspro', 'sge', 'slurm', 'torque')
 

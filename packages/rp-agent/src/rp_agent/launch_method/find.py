@@ -1,0 +1,118 @@
+"""Which launch methods a pilot has, and which of them launches a task.
+
+A platform names them in `launch_methods.order`. Those of this distribution are in the table; others can be added as
+entry points `rp_agent.launch_methods`, each a class as `rp_agent.launch_method.base` describes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rp_agent.executor.lookup import LaunchRefused
+from rp_agent.launch_method.base import Job, LaunchMethod, Setting
+from rp_agent.launch_method.system import System
+from rp_api.errors import PlatformError
+
+GROUP = 'rp_agent.launch_methods'
+
+_OWN = {
+    'APRUN': 'cray:Aprun',
+    'CCMRUN': 'cray:Ccmrun',
+    'DPLACE': 'mpt:Dplace',
+    'DRAGON': 'dragon:Dragon',
+    'FLUX': 'flux:Flux',
+    'FORK': 'fork:Fork',
+    'IBRUN': 'ibrun:Ibrun',
+    'JSRUN': 'jsrun:Jsrun',
+    'JSRUN_ERF': 'jsrun:JsrunErf',
+    'MPIEXEC': 'mpirun:Mpiexec',
+    'MPIEXEC_MPT': 'mpt:MpiexecMpt',
+    'MPIRUN': 'mpirun:Mpirun',
+    'MPIRUN_CCMRUN': 'cray:MpirunCcmrun',
+    'MPIRUN_DPLACE': 'mpt:MpirunDplace',
+    'MPIRUN_MPT': 'mpt:MpirunMpt',
+    'MPIRUN_RSH': 'mvapich:MpirunRsh',
+    'ORTE': 'dvm:Orte',
+    'ORTE_LIB': 'dvm:OrteLib',
+    'POE': 'poe:Poe',
+    'PRTE': 'dvm:Prte',
+    'RSH': 'ssh:Rsh',
+    'RUNJOB': 'runjob:Runjob',
+    'SRUN': 'srun:Srun',
+    'SSH': 'ssh:Ssh',
+}
+NAMES = tuple(_OWN)
+"""The launch methods of this distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """The launch methods of a pilot, in the order in which they are tried."""
+
+    found: tuple[LaunchMethod, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Those that cannot be used, and why."""
+
+
+def find(name: str) -> type[LaunchMethod]:
+    """The launch method of that name; `PlatformError`, with all names, if there is none."""
+    own = _OWN.get(name)
+    if own is not None:
+        module, _, attribute = own.partition(':')
+        return cast('type[LaunchMethod]',
+                    getattr(importlib.import_module(f'rp_agent.launch_method.{module}'), attribute))
+    from importlib.metadata import entry_points
+
+    installed = entry_points(group=GROUP)
+    if name not in installed.names:
+        known = ', '.join(sorted({*_OWN, *installed.names}))
+        raise PlatformError(f'launch method {name!r} of the platform is unknown, installed are {known}')
+    return cast('type[LaunchMethod]', installed[name].load())
+
+
+def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Methods:
+    """The launch methods that this platform names, as they can be used here. It runs programs, which takes a while."""
+    named = platform['launch_methods']
+    found = []
+    missing = {}
+    for name in named['order']:
+        try:
+            found.append(detect_one(name, named.get(name) or {}, setting, system))
+        except PlatformError as error:
+            missing[name] = str(error)
+    return Methods(tuple(found), missing)
+
+
+def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, system: System) -> LaunchMethod:
+    """One launch method, in the environment that its `pre_exec` makes; `PlatformError` if it cannot be used."""
+    commands = [*configuration.get('pre_exec_cached', ()), *configuration.get('pre_exec', ())]
+    prepared = system.after(commands)
+    method = find(name).detect(prepared, setting, configuration.get('options') or {})
+    method.environment |= {key: value for key, value in prepared.environ.items() if system.environ.get(key) != value}
+    return method
+
+
+def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
+    """The first method that can launch the job, for this spawner; raises LaunchRefused with what each of them says."""
+    reasons = []
+    for method in methods.found:
+        if method.SPAWNER in ('', spawner):
+            reason = method.refuses(job)
+        else:
+            reason = f'it is for platforms with agent_spawner {method.SPAWNER}'
+        if not reason:
+            return method
+        reasons.append(f'{method.NAME}: {reason}')
+    reasons += [f'{name}: {reason}' for name, reason in methods.missing.items()]
+    raise LaunchRefused(f'no launch method of the platform can start {_described(job)}: {"; ".join(reasons)}')
+
+
+def _described(job: Job) -> str:
+    return f'{job.uid} ({len(job.ranks)} rank(s) on {_count(job.ranks)} node(s){", MPI" if job.mpi else ""})'
+
+
+def _count(ranks: Sequence[Any]) -> int:
+    return len({rank.index for rank in ranks})

@@ -1,0 +1,121 @@
+"""The launch methods JSRUN and JSRUN_ERF, of IBM's Job Step Manager.
+
+jsrun starts ranks in resource sets: cores and GPUs of a node that several ranks may share. JSRUN says how many there
+are and what they have, and jsrun chooses where they are. JSRUN_ERF says it in an explicit resource file, which is
+described at https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/erf_format.html.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Rank, Setting
+from rp_agent.launch_method.nodes import ranges
+from rp_agent.launch_method.system import System
+from rp_agent.resource_manager.lsf import Lsf
+
+_MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
+
+
+class Sets(NamedTuple):
+    """Resource sets of one shape."""
+
+    number: int
+    ranks: int
+    gpus: int
+
+
+class Jsrun(LaunchMethod):
+    """JSRUN."""
+
+    NAME: ClassVar[str] = 'JSRUN'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('jsrun',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'JSM_*', 'PMIX_*', 'OMPI_*')
+
+    rank_variables = ('PMIX_RANK', 'JSM_NAMESPACE_RANK', 'OMPI_COMM_WORLD_RANK')
+    size_variables = ('JSM_NAMESPACE_SIZE', 'OMPI_COMM_WORLD_SIZE')
+    chooses_devices = True
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        sets = resource_sets(len(job.ranks), job.gpus_per_rank)
+        cores = math.ceil(sets.ranks * job.cores_per_rank / self.setting.threads_per_core)
+        argv = [self.program.path, f'-n{sets.number}', f'-a{sets.ranks}', f'-c{cores}', f'-g{sets.gpus}']
+        if sets.gpus:
+            argv.append(f'-r{self._sets_per_node(job, sets)}')
+        if sets.ranks == 1:
+            argv += ['-b', 'rs']
+        elif job.cores_per_rank > 1 or job.threading == 'OpenMP':
+            argv += ['-b', f'packed:{math.ceil(job.cores_per_rank / self.setting.threads_per_core)}']
+        if job.mem_per_rank:
+            argv += ['-m', str(sets.ranks * job.mem_per_rank)]
+        return Command((*argv, *_smpi(job), *self._arguments, *executable))
+
+    def _sets_per_node(self, job: Job, sets: Sets) -> int:
+        """As many as have found room on a node."""
+        counts: dict[int, int] = {}
+        for rank in job.ranks:
+            counts[rank.index] = counts.get(rank.index, 0) + 1
+        return max(1, max(counts.values()) // sets.ranks)
+
+
+class JsrunErf(Jsrun):
+    """JSRUN_ERF."""
+
+    NAME: ClassVar[str] = 'JSRUN_ERF'
+    chooses_devices = False
+
+    def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None,
+                 positions: Mapping[str, int] | None = None) -> None:
+        super().__init__(program, setting, options)
+        self._positions = positions or {}
+
+    @classmethod
+    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+        return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.positions(Lsf()))
+
+    def refuses(self, job: Job) -> str:
+        return '' if all(rank.cores for rank in job.ranks) else 'the numbers of the cores are not known'
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        name = f'{job.uid}.rs'
+        text = ''.join(['cpu_index_using: logical\n', *_erf_lines(job.ranks, self._positions)])
+        argv = (self.program.path, '--erf_input', f'{job.sandbox}/{name}', *_smpi(job), *self._arguments, *executable)
+        return Command(argv, {name: text})
+
+
+def resource_sets(ranks: int, gpus_per_rank: float) -> Sets:
+    """The most resource sets with the same number of ranks and of whole GPUs."""
+    if gpus_per_rank == int(gpus_per_rank):
+        return Sets(ranks, 1, int(gpus_per_rank))
+    gpus = math.ceil(ranks * gpus_per_rank - _MILLIONTH)
+    count = math.gcd(ranks, gpus)
+    return Sets(count, ranks // count, gpus // count)
+
+
+def _erf_lines(ranks: Sequence[Rank], positions: Mapping[str, int]) -> Iterator[str]:
+    """A line for each resource set: ranks that follow each other and share GPUs, and each of the others.
+
+    Hosts are numbered as in the job of LSF, from 1 on: 0 is the launch node.
+    """
+    start = 0
+    for number in range(1, len(ranks) + 1):
+        if number == len(ranks) or not _share(ranks[start], ranks[number]):
+            first, members = ranks[start], ranks[start:number]
+            cores = ','.join(['{' + ranges(rank.cores) + '}' for rank in members])
+            gpus = f'; gpu: {{{ranges(first.gpus)}}}' if first.gpus else ''
+            yield (f'rank: {",".join(map(str, range(start, number)))} : '
+                   f'{{ host: {positions.get(first.node, first.index) + 1}; cpu: {cores}{gpus} }}\n')
+            start = number
+
+
+def _share(one: Rank, other: Rank) -> bool:
+    return bool(one.gpus) and one.gpus == other.gpus and one.index == other.index
+
+
+def _smpi(job: Job) -> tuple[str, ...]:
+    """What the MPI library has to know when ranks have GPUs."""
+    if job.gpu_type != 'CUDA' or not job.gpus_per_rank:
+        return ()
+    return ('--smpiargs=-gpu',) if len(job.ranks) > 1 else ('--smpiargs=off',)

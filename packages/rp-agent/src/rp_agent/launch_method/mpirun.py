@@ -1,0 +1,55 @@
+"""The launch methods MPIRUN and MPIEXEC: whichever launcher goes by these names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
+from rp_agent.launch_method.flavours import FLAVOURS, recognised
+from rp_agent.launch_method.nodes import joined
+from rp_agent.launch_method.system import System
+
+
+class Mpirun(LaunchMethod):
+    """MPIRUN."""
+
+    NAME: ClassVar[str] = 'MPIRUN'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('mpirun', 'mpirun.openmpi', 'mpirun.mpich', 'mpirun-openmpi-mp',
+                                           'mpirun-mpich-mp')
+    RESERVED: ClassVar[tuple[str, ...]] = (
+        *LaunchMethod.RESERVED,
+        *sorted({pattern for flavour in FLAVOURS.values() for pattern in flavour.reserved}))
+
+    def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None, *,
+                 as_root: bool = False, counts_gpus: bool = False) -> None:
+        super().__init__(program, setting, options)
+        flavour = FLAVOURS[program.flavour]
+        self.rank_variables = flavour.rank_variables
+        self.size_variables = flavour.size_variables
+        self._place = flavour.place
+        # the srun that they use in a job of Slurm would ask for all GPUs of the job, if that has a number of them
+        self._without_gpus = {'SLURM_GPUS': '0'} if counts_gpus else {}
+        self.first = (program.path, *(flavour.as_root if as_root else ()))
+
+    @classmethod
+    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+        # if it is broken, one of another MPI does not help: programs would not find each other
+        program = recognised(system, system.which(*cls.PROGRAMS))
+        method = cls(program, setting, options, as_root=system.is_root, counts_gpus='SLURM_GPUS' in system.environ)
+        method.environment.update(system.for_inner_srun)
+        return method
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        placement = self._place(job, self.program)
+        placement.options[0] += self._arguments
+        environment = placement.environment | ({} if job.gpus_per_rank else self._without_gpus)
+        return Command((*self.first, *joined(placement.options, executable)), placement.files, environment)
+
+
+class Mpiexec(Mpirun):
+    """MPIEXEC."""
+
+    NAME: ClassVar[str] = 'MPIEXEC'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('mpiexec', 'mpiexec.hydra', 'mpiexec.mpich', 'mpiexec.openmpi',
+                                           'mpiexec-mpich-mp', 'mpiexec-openmpi-mp')

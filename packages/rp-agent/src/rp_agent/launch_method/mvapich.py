@@ -1,0 +1,34 @@
+"""The launch method MPIRUN_RSH: the launcher of MVAPICH, which takes a host for each rank and variables in between.
+
+See section 5.2 of the user guide of MVAPICH2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rp_agent.launch_method.base import Command, Job, LaunchMethod
+from rp_agent.launch_method.nodes import MANY, hosts
+
+
+class MpirunRsh(LaunchMethod):
+    """MPIRUN_RSH."""
+
+    NAME: ClassVar[str] = 'MPIRUN_RSH'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('mpirun_rsh',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'MV2_*', 'MPIRUN_*', 'PMI_*')
+
+    rank_variables = ('MV2_COMM_WORLD_RANK', 'MPIRUN_RANK', 'PMI_ID')
+    size_variables = ('MV2_COMM_WORLD_SIZE', 'MPIRUN_NPROCS')
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        argv = [self.program.path, '-export-all', '-np', str(len(job.ranks)), *self._arguments]
+        files = {}
+        if len(job.ranks) <= MANY:
+            argv += [rank.node for rank in job.ranks]
+        else:
+            path, files[f'{job.uid}.hosts'] = hosts(job)
+            argv += ['-hostfile', path]
+        # else the library would bind the ranks of each program to the same cores
+        return Command((*argv, 'MV2_ENABLE_AFFINITY=0', *executable), files)

@@ -1,0 +1,114 @@
+"""How ranks lie on nodes, in the forms that launchers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby, pairwise
+from typing import NamedTuple
+
+from rp_agent.launch_method.base import Job, Rank
+
+MANY = 42
+"""Up to so many names of hosts stand in a command line; more go to a file."""
+
+LONGEST = 2**16
+"""Characters of a list of hosts in a command line; Linux takes twice as many."""
+
+
+class Block(NamedTuple):
+    """Ranks that follow each other on one node."""
+
+    node: str
+    position: int
+    ranks: int
+
+
+def blocks(ranks: Sequence[Rank]) -> list[Block]:
+    """The ranks, in their order, as runs on one node each; a node may come several times."""
+    found = []
+    last, start = ranks[0], 0
+    for number, rank in enumerate(ranks):
+        if rank.index != last.index:
+            found.append(Block(last.node, last.index, number - start))
+            last, start = rank, number
+    found.append(Block(last.node, last.index, len(ranks) - start))
+    return found
+
+
+def in_order(runs: Sequence[Block]) -> bool:
+    """Whether the nodes are in the order of the pilot, none comes twice, and the ranks of each follow each other."""
+    return all(before.position < after.position for before, after in pairwise(runs))
+
+
+def parts(runs: Sequence[Block]) -> list[list[Block]]:
+    """The runs in as few parts as possible, each of which has the same number of ranks on all of its nodes.
+
+    Launchers that fill their nodes one after the other can be told so for each part; the last node may have fewer.
+    """
+    if _is_filled(runs):
+        return [list(runs)]
+    found: list[list[Block]] = []
+    for _, alike in groupby(runs, key=lambda run: run.ranks):
+        found.append([])
+        for run in alike:
+            if any(run.position == other.position for other in found[-1]):
+                found.append([])
+            found[-1].append(run)
+    return found
+
+
+def joined(options: Sequence[Sequence[str]], executable: Sequence[str]) -> list[str]:
+    """The options of each part, followed by the executable, with colons between the parts."""
+    argv = [*options[0], *executable]
+    for more in options[1:]:
+        argv += [':', *more, *executable]
+    return argv
+
+
+def hosts(job: Job) -> tuple[str, str]:
+    """The path of a file with a host for each rank, and its text."""
+    return f'{job.sandbox}/{job.uid}.hosts', ''.join([f'{rank.node}\n' for rank in job.ranks])
+
+
+def host_options(job: Job, files: dict[str, str]) -> tuple[str, str]:
+    """The options of Open MPI and PRRTE that name a host for each rank; what they need is put into `files`."""
+    names = ','.join([rank.node for rank in job.ranks])
+    if len(names) <= LONGEST:   # as a rule, as Open MPI 4 knows no `localhost` in a file
+        return '--host', names
+    path, files[f'{job.uid}.hosts'] = hosts(job)
+    return '--hostfile', path
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in the form `0-3,8`."""
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:   # most are
+        return f'{numbers[0]}-{numbers[-1]}'
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] + 1 == number:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ','.join(str(first) if first == last else f'{first}-{last}' for first, last in found)
+
+
+def cores_of_each(ranks: Sequence[Rank], runs: Sequence[Block]) -> list[tuple[int, ...]]:
+    """The cores of the ranks of a node, if they are known and the same on all nodes; else nothing."""
+    most = runs[0].ranks
+    first = [rank.cores for rank in ranks[:most]]
+    start = 0
+    for run in runs:
+        if [rank.cores for rank in ranks[start:start + run.ranks]] != first[:run.ranks]:
+            return []
+        start += run.ranks
+    return first if all(first) else []
+
+
+def all_cores(each: Iterable[tuple[int, ...]]) -> list[int]:
+    """The cores of several ranks, sorted."""
+    return sorted(set(chain.from_iterable(each)))
+
+
+def _is_filled(runs: Sequence[Block]) -> bool:
+    first = runs[0].ranks
+    return in_order(runs) and all(run.ranks == first for run in runs[:-1]) and runs[-1].ranks <= first

@@ -1,0 +1,25 @@
+"""The launch method POE, of IBM's Parallel Environment below LSF, which tells it the hosts and their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rp_agent.launch_method.base import Command, Job, LaunchMethod
+from rp_agent.launch_method.nodes import blocks
+
+
+class Poe(LaunchMethod):
+    """POE."""
+
+    NAME: ClassVar[str] = 'POE'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('poe',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'MP_*', 'LSB_MCPU_HOSTS')
+
+    rank_variables = ('MP_CHILD', 'PMI_RANK')
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        hosts = ' '.join([f'{run.node} {run.ranks}' for run in blocks(job.ranks)])
+        # the last one: else it would take arguments of the program for its own
+        environment = {'LSB_MCPU_HOSTS': hosts, 'MP_PROCS': str(len(job.ranks)), 'MP_NOARGLIST': 'yes'}
+        return Command((self.program.path, *executable), {}, environment)
