@@ -12,7 +12,7 @@ from raptor_listeners import RAPTOR_LISTENERS
 
 
 def mesh(kind: str, transport: str, directory: Path) -> MeshListener:
-    """A bridge or star that listens on that transport."""
+    """A bridge or the root of a tree that listens on that transport."""
     return MeshListener(kind, 'tcp://127.0.0.1' if transport == 'tcp' else f'ipc://{directory}/s')
 
 
@@ -20,7 +20,7 @@ LISTENERS: dict[str, Callable[[Path], Any]] = {
     'hub-ipc': HubListener, 'hub-tcp': lambda directory: HubListener(directory, 'tcp://127.0.0.1:*'),
     'service': ServiceListener,
     **{f'{kind}-{transport}': lambda directory, kind=kind, transport=transport: mesh(kind, transport, directory)
-       for kind in ('queue', 'pubsub', 'star') for transport in ('ipc', 'tcp')},
+       for kind in ('queue', 'pubsub', 'tree') for transport in ('ipc', 'tcp')},
     **RAPTOR_LISTENERS}
 """Makers of everything that listens, by name."""
 

@@ -25,6 +25,7 @@ from rp_api.coordination.results import read_results
 from rp_api.host import python_program
 from rp_api.mesh.channel import Publisher, QueueGetter, QueuePutter, Subscriber
 from rp_api.mesh.keys import KeyPair, generate
+from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 
 GROWTH = 24 << 20
@@ -163,7 +164,7 @@ class ServedListener(Listener):
 
 
 class MeshListener(ServedListener):
-    """A bridge or a star, served by `serving.py`."""
+    """A bridge or the root of a tree, served by `serving.py`."""
 
     def __init__(self, kind: str, address: str | None) -> None:
         keys, self.admitted = generate(), generate()
@@ -173,12 +174,14 @@ class MeshListener(ServedListener):
             'public': keys.public.decode(), 'secret': keys.secret.decode(), 'address': address,
             'admitted': self.admitted.public.decode()}))
         self._kind = kind
+        self.is_tree = kind == 'tree'
+        self._leaves = 0
         self._waiting: dict[str, Callable[[int], object]] = {}
         kinds = [zmq.PUSH, zmq.XSUB] if kind == 'pubsub' else [zmq.DEALER]
         self.sockets = dict(zip(self.addresses, kinds, strict=True))
 
     def peers(self) -> Peers:
-        return Peers({'queue': self._queue, 'pubsub': self._pubsub, 'star': self._star}[self._kind])
+        return Peers({'queue': self._queue, 'pubsub': self._pubsub, 'tree': self._tree}[self._kind])
 
     def _link(self, address: str) -> tuple[str, KeyPair, bytes]:
         return address, self.admitted, self.server
@@ -199,19 +202,16 @@ class MeshListener(ServedListener):
         peers.ends += [putter, getter]
         return lambda number: putter.put([{'name': name, 'number': number}])
 
-    def _star(self, peers: Peers) -> Callable[[int], object]:
-        link = self._link(self.addresses[0])
-        name = os.urandom(8).hex()
-
+    def _tree(self, peers: Peers) -> Callable[[int], object]:
         def receive(items: list[dict[str, Any]]) -> None:
-            getter.done(len(items))
             for item in items:
                 peers.arrived(item['number'])
 
-        getter = QueueGetter(peers.loop, *link, receive, 8, name=name)
-        putter = QueuePutter(peers.loop, *link)
-        peers.ends += [putter, getter]
-        return lambda number: putter.put([{'name': name, 'number': number}])
+        self._leaves += 1   # the first one is for attacks
+        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', *self._link(self.addresses[0]), receive, lambda: None,
+                    context=zmq.Context.instance())
+        peers.ends.append(leaf)
+        return lambda number: leaf.put([{'number': number}])
 
     def _pubsub(self, peers: Peers) -> Callable[[int], object]:
         inlet, outlet = self.addresses

@@ -19,7 +19,7 @@ from rp_api.mesh.bridge import PubSubBridge, QueueBridge
 from rp_api.mesh.channel import Subscriber
 from rp_api.mesh.keys import Gate, KeyPair, generate
 from rp_api.mesh.loop import Loop
-from rp_api.mesh.star import Star
+from rp_api.mesh.tree import Root
 
 Figures = Callable[[], dict[str, Any]]
 Served = tuple[list[str], Figures, Callable[[float], object]]
@@ -56,24 +56,28 @@ def pubsub(loop: Loop, keys: KeyPair, gate: Gate, address: str | None) -> Served
     return [bridge.publish_address, bridge.subscribe_address], figures, close
 
 
-def star(loop: Loop, keys: KeyPair, gate: Gate, address: str | None) -> Served:
-    """A star that sends back what it gets; accepted is what it got from others than proper peers."""
+LEAVES = 1000
+
+
+def tree(loop: Loop, keys: KeyPair, gate: Gate, address: str | None) -> Served:
+    """The root of a tree that sends back what it gets; accepted is what it got from others than proper peers."""
     got: list[Any] = []
 
-    def receive(items: list[Any]) -> None:
+    def receive(name: str, items: list[Any]) -> None:
         got.extend(item for item in items if 'number' not in item)   # those of proper peers
-        for item in items:
-            middle.put(str(item.get('name')), [item])
+        root.put(name, items)
 
-    middle = Star(loop, keys, gate, receive, address)
+    root = Root(loop, keys, gate, address, receive)
+    for number in range(LEAVES):
+        root.expect(f'leaf.{number}')
 
     def figures() -> dict[str, Any]:
-        return {'accepted': len(got), 'malformed': middle.malformed, 'strangers': middle.strangers}
+        return {'accepted': len(got), 'malformed': root.malformed, 'strangers': root.strangers}
 
-    return [middle.address], figures, middle.close
+    return [root.address], figures, root.close
 
 
-KINDS = {'queue': queue, 'pubsub': pubsub, 'star': star}
+KINDS = {'queue': queue, 'pubsub': pubsub, 'tree': tree}
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from every_listener import LISTENERS, serving
 from flood import flood
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listeners import GROWTH, HubListener, Listener
+from listeners import GROWTH, HubListener, Listener, MeshListener
 
 from rp_api import states
 from rp_api.coordination.contract import Submission
 from rp_api.coordination.results import read_results
-from rp_api.mesh import codec, flow
+from rp_api.mesh import codec, flow, stream
 from rp_api.mesh.codec import pack_bulk
 
 HUGE = [2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -2**63]
@@ -85,6 +85,8 @@ def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
     """Answers wait for a peer, but not without end; publish/subscribe has none, RAPTOR sends what was asked for."""
     hello = (pack([0, 'hello', HELLO]) if isinstance(listener, HubListener)
              else flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
+    if isinstance(listener, MeshListener) and listener.is_tree:
+        (hello,) = letter(stream.encode('hello', stream.VERSION, 0))
     ask = pack([0, 'ping', 0, 0, 0, False]) if isinstance(listener, HubListener) else hello
     assert set(listener.sockets.values()) == {zmq.DEALER}
     memory = listener.rss()
@@ -97,13 +99,12 @@ def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
     assert listener.rss() < memory + GROWTH
 
 
-@pytest.mark.parametrize('name', ['queue-ipc', 'star-tcp'])
 class TestBridges:
     """Messages of the right form with numbers and contents that no proper peer sends."""
 
     @pytest.fixture
-    def bridge(self, name: str, tmp_path: Path) -> Iterator[Any]:
-        with serving(name, tmp_path) as made:
+    def bridge(self, tmp_path: Path) -> Iterator[Any]:
+        with serving('queue-ipc', tmp_path) as made:
             yield made
 
     def test_numbers_out_of_range(self, bridge: Listener) -> None:
@@ -127,9 +128,7 @@ class TestBridges:
             shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
             speak(bridge, [[flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)],
                            [flow.encode('items', 0, shared, [b'\x81\xa6number\x00'])], [flow.encode('bye', 0)]])
-            assert bridge.ended() is None
-        if name_of(bridge) == 'star':   # a queue passes on what it does not look into
-            bridge.works()
+            assert bridge.ended() is None   # a queue passes on what it does not look into
 
     def test_replayed_items_are_not_taken_twice(self, bridge: Listener) -> None:
         """Sent again on the same connection, or by the same peer on another one."""
@@ -138,12 +137,58 @@ class TestBridges:
         for _ in range(3):
             speak(bridge, [[hello], [items], [items], [items]], identity=b'replayer')
         taken = bridge.until(lambda now: now['accepted'] != bridge.initial, 'it is taken once')['accepted']
-        assert taken == (1 if name_of(bridge) == 'star' else [1, 1, 0])
+        assert taken == [1, 1, 0]
 
 
-def name_of(listener: Any) -> str:
-    kind: str = listener._kind
-    return kind
+def letter(*messages: bytes) -> list[bytes]:
+    """A packet with messages of a leaf."""
+    return list(stream.pack_letters(('leaf.0', message) for message in messages))
+
+
+class TestTrees:
+    """The same for the root of a tree."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Iterator[Any]:
+        with serving('tree-tcp', tmp_path) as made:
+            yield made
+
+    def test_numbers_out_of_range(self, root: Listener) -> None:
+        shapes: list[list[Any]] = [['hello', 'N', 'N'], ['sync', 'N'], ['items', 'N', 0, b'\x80', [b'x']],
+                                   ['items', 0, 'N', b'\x80', [b'x']]]
+        speak(root, [letter(pack([number if part == 'N' else part for part in shape]))
+                     for shape in shapes for number in HUGE])
+        root.works()
+        root.until(lambda now: now['malformed'] >= len(shapes) * len(HUGE), 'all of them are counted')
+        root.untouched()
+
+    def test_what_was_not_sent_cannot_have_arrived(self, root: Listener) -> None:
+        speak(root, [letter(stream.encode('hello', stream.VERSION, 5), stream.encode('items', 7, 0, b'\x80', [b'x']))])
+        root.until(lambda now: now['malformed'] >= 2, 'it is counted')
+        root.untouched()
+
+    def test_deep_nesting(self, root: Listener) -> None:
+        for depth in (400, 600, 900, 1100, 5000):
+            shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
+            speak(root, [letter(stream.encode('items', 0, 0, shared, [b'\x81\xa6number\x00']))])
+            assert root.ended() is None
+        root.works()
+
+    def test_replayed_items_are_not_taken_twice(self, root: Listener) -> None:
+        items = stream.encode('items', 0, 0, *pack_bulk([{'secret': 1}]))
+        for _ in range(3):
+            speak(root, [letter(stream.encode('hello', stream.VERSION, 0)), letter(items, items), letter(items)])
+        assert root.until(lambda now: now['accepted'] != root.initial, 'it is taken once')['accepted'] == 1
+
+    def test_names_of_nobody(self, root: Listener) -> None:
+        """Nothing is kept for a leaf that is not expected."""
+        memory = root.rss()
+        hello = stream.encode('hello', stream.VERSION, 0)
+        for number in range(50):
+            speak(root, [list(stream.pack_letters((f'{number}.{each}', hello) for each in range(2000)))])
+        root.works()
+        assert root.rss() < memory + GROWTH
+
 
 
 class TestPublications:

@@ -124,11 +124,6 @@ def test_many_pilots_at_once(managers: Managers, slurm: SlurmCluster) -> None:
     assert {pilot.state for pilot in pilots} == {rp.CANCELED}
 
 
-def test_more_than_a_node(managers: Managers) -> None:
-    said = managers.failed(managers.submitted(cores=16))
-    assert 'the pilot spans several hosts (n1, n2)' in said
-
-
 def test_quickstart(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM'), monkeypatch)
     command = [sys.executable, f'{ROOT}/examples/quickstart.py', '--resource', 'test.machine', '--cores', '8']

@@ -16,9 +16,9 @@ STAYS = {'placement', 'request', 'ticket', 'cancelled', 'packed'}
 """What is Agent_0's alone; a cancel is told by itself."""
 
 
-def travelled(data: dict[str, Any]) -> dict[str, Any]:
-    (arrived,) = unpack_bulk(*pack_bulk([data]))
-    return arrived
+def travelled(data: Any) -> Any:
+    (arrived,) = unpack_bulk(*pack_bulk([{'data': data}]))
+    return arrived['data']
 
 
 def seen(task: AgentTask) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rp_agent.resource_manager.lsf import Lsf
 from rp_agent.resource_manager.pbspro import PbsPro
 from rp_agent.resource_manager.sge import Sge
 from rp_agent.resource_manager.torque import Torque
-from rp_api.errors import PlatformError, ResourceError
+from rp_api.errors import PlatformError
 from rp_api.platforms.names import RESOURCE_MANAGERS
 
 PBS = {'PBS_JOBID': '7.server', 'PBS_NODEFILE': '/n'}
@@ -148,9 +148,9 @@ def test_slots_of_lsf_are_cores() -> None:
     assert (allocation.cores_per_node, allocation.threads_per_core, allocation.gpus_per_node) == (168, 4, 6)
 
 
-def test_an_agent_on_a_launch_node_says_that_it_is_on_none_of_its_nodes() -> None:
-    with pytest.raises(ResourceError, match=r'is none of the nodes of its pilot \(a\)'):
-        allocate('LSF', {'LSB_JOBID': '1', 'LSB_MCPU_HOSTS': 'batch1 1 a 42'}, nodes=1, here=['batch1'])
+def test_an_agent_on_a_launch_node_is_on_none_of_its_nodes() -> None:
+    allocation = allocate('LSF', {'LSB_JOBID': '1', 'LSB_MCPU_HOSTS': 'batch1 1 a 42'}, nodes=1, here=['batch1'])
+    assert (allocation.names, allocation.elsewhere) == (('a',), (0,))
 
 
 # COBALT

@@ -68,7 +68,7 @@ def test_other_notations() -> None:
 
 
 def shaped(node: Node, platform: dict[str, Any] | None = None, *, counts_threads: bool = True) -> Allocation:
-    return Shape(platform or {}, {}, counts_threads).allocation([node], here=True)
+    return Shape(platform or {}, {}, counts_threads).allocation([node], node)
 
 
 @pytest.mark.parametrize(('platform', 'granted', 'cores'), [
@@ -126,7 +126,7 @@ def test_a_node_of_which_all_is_blocked_is_refused() -> None:
 
 def test_nodes_may_differ() -> None:
     platform = {'system_architecture': {'blocked_cores': [0]}}
-    allocation = Shape(platform, {}, True).allocation([Node('a', 8, 0), Node('b', 32, 4), Node('c', 4, 4)], here=False)
+    allocation = Shape(platform, {}, True).allocation([Node('a', 8, 0), Node('b', 32, 4), Node('c', 4, 4)], None)
     assert (allocation.cores_per_node, allocation.gpus_per_node) == (31, 4)
     assert allocation.smaller == {0: (7, 0), 2: (3, 4)}
     assert (allocation.cores, allocation.gpus, str(allocation)[:60]) == (
@@ -177,8 +177,7 @@ def test_nodes_that_are_out_of_order_are_left_out() -> None:
 def test_nodes_are_asked_for_their_health_only_if_there_are_backup_nodes() -> None:
     environ = {'JOB_ID': '1', 'PE_HOSTFILE': '/h'}
     host: dict[str, Any] = {'files': {'/h': 'a 4 q U\nb 4 q U\nc 4 q U\n'}, 'sick': {'a': 'mute', 'c': 'mute'}}
-    with pytest.raises(ResourceError, match=r'spans several hosts \(b, a\)'):
-        allocate('SGE', environ, nodes=2, here=['b'], **host)
+    assert allocate('SGE', environ, nodes=2, here=['b'], **host).names == ('b', 'a')
     with pytest.raises(ResourceError, match=r'nodes=2 .* the 1 that job 1 of SGE has; out of order are a \(mute\), c'):
         allocate('SGE', environ, nodes=2, backup_nodes=1, here=['b'], **host)
     assert allocate('SGE', environ, nodes=1, backup_nodes=1, here=['b'], **host).names == ('b',)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_agent import layout
-from rp_agent.layout import COMPONENTS, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT, read
+from rp_agent.layout import COMPONENTS, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT, heartbeat, read
 from rp_api.errors import DescriptionError
 
 
@@ -69,7 +69,7 @@ def in_agent(**components: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(('settings', 'words'), [
-    ({'compnents': {}}, ['compnents is not known', 'components, agents, number_of_workers, spawner']),
+    ({'compnents': {}}, ['compnents is not known', 'components, agents, number_of_workers, heartbeat, spawner']),
     ({'components': []}, ['components is []', 'a dict']),
     ({'components': {'agent_thinking': {}}}, ["components is 'agent_thinking'", 'agent_executing']),
     ({'components': {EXECUTING: 3}}, ['components.agent_executing is 3', 'a dict']),
@@ -80,7 +80,9 @@ def in_agent(**components: Any) -> dict[str, Any]:
     (of_executing(count='2'), ["count is '2'", 'a whole number']),
     (of_executing(count=True), ['count is True', 'a whole number']),
     (of_executing(count=1.0), ['count is 1.0', 'a whole number']),
-    (of_executing(target='node'), ["components.agent_executing.target is 'node'", "'inline'", "'process'"]),
+    (of_executing(target='host'), ["components.agent_executing.target is 'host'", "'inline'", "'process'", "'node'"]),
+    (of_executing(target='node', count=2), ['components.agent_executing.count is 2', "1 with the target 'node'"]),
+    ({'components': {STAGING_INPUT: {'target': 'node'}}}, ["agent_staging_input.target is 'node'", "'process'"]),
     ({'components': {SCHEDULING: {'count': 2}}}, ['components.agent_scheduling', 'one inline instance']),
     ({'components': {SCHEDULING: {'target': 'process'}}}, ['components.agent_scheduling', 'one inline instance']),
     ({'agents': 2}, ['agents is 2', 'a dict']),
@@ -132,3 +134,36 @@ def test_laws(settings: dict[str, Any]) -> None:
     for component, options in settings.get('components', {}).items():
         assert [each.host for each in plan.of(component)].count(INLINE) == options['count']
     assert layout.SCHEDULING not in {each.component for held in plan.hosts().values() for each in held}
+
+
+def test_every_other_host_has_an_executor() -> None:
+    """Those are beside what lives on the agent's own machine, which also starts what is spread over several nodes."""
+    found = read({}, nodes=4, elsewhere=(1, 3))
+    assert [tuple(each) for each in found.of(EXECUTING)] == [
+        (EXECUTING, 'agent_executing.0000', INLINE, layout.ANYWHERE),
+        (EXECUTING, 'agent_executing.0001', 'agent_n.0001', 1), (EXECUTING, 'agent_executing.0002', 'agent_n.0003', 3)]
+    assert [each.node for each in found.on_nodes()] == [1, 3]
+    assert found.hosts() == {}
+
+
+def test_an_executor_on_each_node_if_that_is_asked_for() -> None:
+    found = read(of_executing(target='node'), nodes=3)
+    assert [(each.host, each.node) for each in found.of(EXECUTING)] == [
+        (INLINE, layout.ANYWHERE), ('agent_n.0000', 0), ('agent_n.0001', 1), ('agent_n.0002', 2)]
+
+
+def test_heartbeat() -> None:
+    assert heartbeat({}) == (10.0, 60.0)
+    assert heartbeat({'heartbeat': {'interval': 1, 'timeout': 2.5}}) == (1, 2.5)
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    (3, ['heartbeat is 3', 'a dict']),
+    ({'delay': 3}, ['heartbeat.delay is not known', 'interval, timeout']),
+    ({'interval': '1'}, ["heartbeat.interval is '1'", 'a number of seconds']),
+    ({'interval': 0}, ['heartbeat.interval is 0', 'above 0']),
+    ({'interval': 10, 'timeout': 15}, ['heartbeat.timeout is 15', 'at least twice the interval, 10'])])
+def test_heartbeats_that_are_refused(values: Any, words: list[str]) -> None:
+    with pytest.raises(DescriptionError) as caught:
+        heartbeat({'heartbeat': values})
+    assert [word for word in words if word not in str(caught.value)] == []

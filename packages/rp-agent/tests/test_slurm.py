@@ -92,14 +92,12 @@ def test_outside_of_a_job_there_is_nothing() -> None:
         allocate('SLURM', {}, nodes=1)
 
 
-def test_other_hosts_cannot_be_used() -> None:
+def test_other_hosts_are_told_from_the_own_one() -> None:
     environ = ONE | {'SLURM_JOB_NODELIST': 'n[1-9]', 'SLURM_JOB_CPUS_PER_NODE': '8(x9)'}
-    with pytest.raises(ResourceError, match=r'spans several hosts \(n1, n2\), and its agent, on n1, cannot start'):
-        allocate('SLURM', environ, nodes=2)
-    with pytest.raises(ResourceError, match=r'\(n1, n2, n3, n4, n5 and 4 more\)'):
-        allocate('SLURM', environ, cores=72)
-    with pytest.raises(ResourceError, match=r'the agent runs on .*, which is none of the nodes of its pilot'):
-        allocate('SLURM', environ | {'SLURMD_NODENAME': 'login'}, nodes=1)
+    assert allocate('SLURM', environ, nodes=2).elsewhere == (1,)
+    assert len(allocate('SLURM', environ, cores=72).elsewhere) == 8
+    allocation = allocate('SLURM', environ | {'SLURMD_NODENAME': 'login'}, nodes=2)
+    assert (allocation.names, allocation.elsewhere, allocation.cpus) == (('n1', 'n2'), (0, 1), ())
 
 
 def test_less_than_was_asked_for_is_refused() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, sub_agent_pid
 
-from rp_agent import pipeline, sub_agents
+from rp_agent import child, pipeline
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_profiling.profile import read_profile
@@ -88,7 +88,7 @@ def test_dead_sub_agent_costs_the_tasks_that_it_had(make: Callable[..., Agent]) 
 
 
 def test_last_words_of_a_sub_agent(make: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sub_agents, 'python_program',
+    monkeypatch.setattr(child, 'python_program',
                         lambda _: [sys.executable, '-c', 'import sys; sys.exit("no luck today")'])
     agent = make(ALONE)
     task = agent.task()
@@ -219,7 +219,7 @@ def test_closed_pipe_ends_a_sub_agent(make: Callable[..., Agent]) -> None:
     """So it does where the kernel does not tell of the agent's end, as on another node."""
     agent = make(ALONE)
     sub_agent = agent.pipeline._sub_agents._running['agent_executing.0000']   # type: ignore[union-attr]
-    once(agent, 1, states.AGENT_EXECUTING, sub_agent.process.stdin.close)   # type: ignore[union-attr]
+    once(agent, 1, states.AGENT_EXECUTING, sub_agent.child.process.stdin.close)   # type: ignore[union-attr]
     (task,) = agent.run(agent.task(**SLEEP))
     assert task.target_state == states.CANCELED
     assert 'the agent is gone' in str(task.exception)

@@ -1,14 +1,19 @@
 """How many instances of each component an agent has, and where each of them lives: read from its configuration.
 
     components          {component: {'count': 1, 'target': 'inline'}}
-        `count` instances in Agent_0's process ('inline') or each in a process of its own ('process')
+        `count` instances in Agent_0's process ('inline') or each in a process of its own ('process'). An executor with
+        the target 'node' is in a sub-agent on each node of the pilot, whether that is another host or not
     agents              {name: {'target': 'local', 'components': {component: {'count': 1}}}}
         sub-agents: processes that host components, on the machine of Agent_0 ('local')
     number_of_workers   {worker: count}
         old names, with the same meaning as a component's `count`
+    heartbeat           {'interval': 10, 'timeout': 60}
+        seconds between two signs of life of sub-agents and Agent_0, and after how many without one they are lost
 
-A component that is not mentioned under `components` has one inline instance, unless a sub-agent has some. There is one
-scheduler, in Agent_0. Here is no I/O: values in, values out.
+Each node that is another host than Agent_0's has a sub-agent with an executor, without being mentioned. All other
+executors start tasks on Agent_0's host, and those that are spread over several nodes. A component that is not mentioned
+under `components` has one inline instance, unless a sub-agent has some. There is one scheduler, in Agent_0. Here is no
+I/O: values in, values out.
 """
 
 from __future__ import annotations
@@ -35,16 +40,25 @@ COMPONENTS = (STAGING_INPUT, SCHEDULING, EXECUTING, STAGING_OUTPUT)
 
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
 _UPDATE_WORKER = 'UpdateWorker'
-_KEYS = ('components', 'agents', 'number_of_workers', 'spawner')   # the last one is for executors
+ANYWHERE = -1
+"""The node of instances that start tasks on whatever nodes the others do not."""
+
+_KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat', 'spawner')   # the last one is for executors
+_INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
+_TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent on each node)"
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]*')
 
 
 class Instance(NamedTuple):
-    """One instance of a component; `uid` also names its trace, `host` is the process that it lives in."""
+    """One instance of a component; `uid` also names its trace, `host` is the process that it lives in.
+
+    `node` is the position of the node on which an executor starts tasks.
+    """
 
     component: str
     uid: str
     host: str
+    node: int = ANYWHERE
 
 
 class Layout(NamedTuple):
@@ -57,31 +71,71 @@ class Layout(NamedTuple):
         return [instance for instance in self.instances if instance.component == component]
 
     def hosts(self) -> dict[str, list[Instance]]:
-        """The processes beside Agent_0 by name, and what lives in each."""
+        """The processes beside Agent_0 on its own machine by name, and what lives in each."""
         found: dict[str, list[Instance]] = {}
         for instance in self.instances:
-            if instance.host != INLINE:
+            if instance.host != INLINE and instance.node == ANYWHERE:
                 found.setdefault(instance.host, []).append(instance)
         return found
 
+    def on_nodes(self) -> list[Instance]:
+        """The executors that have a node of their own."""
+        return [instance for instance in self.instances if instance.node != ANYWHERE]
 
-def read(settings: Mapping[str, Any]) -> Layout:
-    """The layout that an agent's configuration asks for; DescriptionError names what is wrong, and what is allowed."""
+
+class Heartbeat(NamedTuple):
+    """How often signs of life are given, and after how many seconds without one a sub-agent is lost."""
+
+    interval: float = 10.0
+    timeout: float = 60.0
+
+
+def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] = ()) -> Layout:
+    """The layout that an agent's configuration asks for; DescriptionError names what is wrong, and what is allowed.
+
+    The pilot has so many nodes; those at the positions `elsewhere` are other hosts.
+    """
     _check_keys('', settings, _KEYS)
     here = _of_agent_0(settings)
     agents = _sub_agents(_mapping('agents', settings.get('agents', {})))
     instances: list[Instance] = []
     for component in COMPONENTS:
-        elsewhere = [name for name, counts in agents.items() for _ in range(counts.get(component, 0))]
-        count, target = here.get(component, (0 if elsewhere else 1, 'inline'))
-        number = count + len(elsewhere)
+        hosted = [name for name, counts in agents.items() for _ in range(counts.get(component, 0))]
+        count, target = here.get(component, (0 if hosted else 1, 'inline'))
+        number = count + len(hosted)
         if not number:
             raise _wrong(f'components.{component}.count', 0, 'at least 1, unless a sub-agent has some')
         uids = [f'{component}.{index:04d}' for index in range(number)]
-        hosts = [INLINE if target == 'inline' else uid for uid in uids[:count]] + elsewhere
+        hosts = [uid if target == 'process' else INLINE for uid in uids[:count]] + hosted
         instances += [Instance(component, uid, host) for uid, host in zip(uids, hosts, strict=True)]
+        if component == EXECUTING:
+            instances += _on_nodes(range(nodes) if target == 'node' else elsewhere, number)
     _check_names(agents, instances)
     return Layout(tuple(instances))
+
+
+def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
+    """The heartbeat that an agent's configuration asks for."""
+    values = _mapping('heartbeat', settings.get('heartbeat', {}))
+    _check_keys('heartbeat.', values, Heartbeat._fields)
+    found = Heartbeat(**values)
+    for name, value in found._asdict().items():
+        if type(value) not in (int, float) or not value > 0:
+            raise _wrong(f'heartbeat.{name}', value, 'a number of seconds above 0')
+    if found.timeout < 2 * found.interval:
+        raise _wrong('heartbeat.timeout', found.timeout, f'at least twice the interval, {found.interval:g}')
+    return found
+
+
+def sub_agent_on(position: int) -> str:
+    """The name of the sub-agent on the node at that position."""
+    return f'agent_n.{position:04d}'
+
+
+def _on_nodes(positions: Iterable[int], first: int) -> list[Instance]:
+    """Executors with a node of their own; their numbers begin with `first`."""
+    return [Instance(EXECUTING, f'{EXECUTING}.{number:04d}', sub_agent_on(position), position)
+            for number, position in enumerate(positions, first)]
 
 
 def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
@@ -93,9 +147,11 @@ def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
         options = _mapping(where, options)
         _check_keys(f'{where}.', options, ('count', 'target'))
         target = options.get('target', 'inline')
-        if target not in ('inline', 'process'):
-            raise _wrong(f'{where}.target', target, "'inline' (in the agent's process) or 'process' (its own)")
+        if target not in ('inline', 'process') and (component, target) != (EXECUTING, 'node'):
+            raise _wrong(f'{where}.target', target, _TARGETS[component == EXECUTING])
         count = _count(f'{where}.count', options.get('count', 1), 0)
+        if target == 'node' and count != 1:
+            raise _wrong(f'{where}.count', count, "1 with the target 'node'")
         if component == SCHEDULING and (count, target) != (1, 'inline'):
             raise _wrong(where, options, 'one inline instance: there is one view of the nodes')
         found[component] = count, target
@@ -123,8 +179,8 @@ def _sub_agents(agents: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         options = _mapping(where, options)
         _check_keys(f'{where}.', options, ('target', 'components'))
         if options.get('target', 'local') != 'local':
-            raise _wrong(f'{where}.target', options['target'], "'local', the machine of the agent; others are not "
-                         'supported')
+            raise _wrong(f'{where}.target', options['target'], "'local', the machine of the agent; other nodes have "
+                         'sub-agents without being mentioned')
         components = _mapping(f'{where}.components', options.get('components', {}))
         if not components:
             raise _wrong(f'{where}.components', {}, 'at least one component')

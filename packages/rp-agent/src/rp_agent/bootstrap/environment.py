@@ -56,5 +56,10 @@ def additions(tasks: Mapping[str, str] | None, own: Mapping[str, str]) -> dict[s
             if value != tasks.get(name) and _is_shared(name) and not name.startswith('RP_')}
 
 
+def is_of_a_process(name: str) -> bool:
+    """Whether a variable tells one process where and what it is."""
+    return bool(_OF_A_PROCESS.fullmatch(name))
+
+
 def _is_shared(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and not _OF_A_PROCESS.fullmatch(name) and name not in _STAGE_0
+    return bool(_NAME.fullmatch(name)) and not is_of_a_process(name) and name not in _STAGE_0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.resource_manager.base import Allocation, Request
-from rp_agent.resource_manager.choice import choose, refuse_others
+from rp_agent.resource_manager.choice import choose
 from rp_agent.resource_manager.granted import Node
 from rp_agent.resource_manager.shape import Shape
 from rp_agent.resource_manager.system import System
@@ -42,8 +41,7 @@ class BatchSystem(ABC):
         sick = system.sick([node.name for node in nodes if node is not own]) if request.backup_nodes else {}
         shape = Shape(platform, system.environ, self.COUNTS_THREADS)
         chosen = choose(nodes, own, request, shape.devices, job, sick)
-        refuse_others(chosen, own, os.uname().nodename)
-        return shape.allocation(chosen, here=True)
+        return shape.allocation(chosen, own)
 
     def _job(self, system: System) -> str:
         """The job, for messages; `PlatformError` if the agent does not run in one."""

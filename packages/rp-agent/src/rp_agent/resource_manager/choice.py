@@ -39,18 +39,6 @@ def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: D
     return ordered[:taken]
 
 
-def refuse_others(chosen: Sequence[Node], own: Node | None, host: str) -> None:
-    """`ResourceError` if the pilot has to use nodes that the agent does not run on."""
-    if all(node is own for node in chosen):
-        return
-    names = some([node.name for node in chosen])
-    if own is None:
-        raise ResourceError(f'the agent runs on {host}, which is none of the nodes of its pilot ({names}), and it '
-                            'cannot start tasks on other hosts yet')
-    raise ResourceError(f'the pilot spans several hosts ({names}), and its agent, on {own.name}, cannot start tasks on '
-                        'other hosts yet: ask for one node')
-
-
 def some(names: Sequence[str]) -> str:
     """The first names, for messages."""
     left = len(names) - _SHOWN

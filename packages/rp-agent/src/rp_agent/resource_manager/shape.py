@@ -41,12 +41,13 @@ class Shape:
             raise PlatformError(f'system_architecture.blocked_cores leaves no core of {node.name}')
         return cores, self._gpus_of(node).usable
 
-    def allocation(self, nodes: Sequence[Node], here: bool) -> Allocation:
-        """The nodes with what tasks may use of them; `here` if that is on the agent's own host."""
+    def allocation(self, nodes: Sequence[Node], own: Node | None) -> Allocation:
+        """The nodes with what tasks may use of them; `own` is the one that the agent runs on, None if it is no node."""
         devices = [self.devices(node) for node in nodes]
         cores, blocked_cores = max(map(self._cores_of, nodes))
         gpus, blocked_gpus = max(map(self._gpus_of, nodes))
         all_cores, all_gpus = cores + len(blocked_cores), gpus + len(blocked_gpus)
+        here = any(node is own for node in nodes)
         cpus, near = binding.of_this_host(all_cores, all_gpus, blocked_cores, self._threads) if here else ((), ())
         return Allocation(
             names=tuple(node.name for node in nodes), cores_per_node=cores, gpus_per_node=gpus,
@@ -55,7 +56,8 @@ class Shape:
             domains=architecture.domains(self._platform, all_cores, all_gpus) or near,
             threads_per_core=self._threads, cpus=cpus,
             gpu_ids=binding.gpu_ids(self._environ, all_gpus) if here else (),
-            smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)})
+            smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)},
+            elsewhere=tuple(index for index, node in enumerate(nodes) if node is not own))
 
     def _cores_of(self, node: Node) -> Part:
         if not node.cores:

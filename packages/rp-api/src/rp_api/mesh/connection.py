@@ -89,8 +89,10 @@ class Strangers:
     that they are gone again, so that those count less by the number of proper peers that are connected.
     """
 
-    def __init__(self, loop: Loop, socket: zmq.Socket[Any], address: str) -> None:
+    def __init__(self, loop: Loop, socket: zmq.Socket[Any], address: str,
+                 gone: Callable[[], object] | None = None) -> None:
         self._tally = Tally(f'a stranger at {address}')
+        self._on_gone = gone
         self._failed = self._judged = self._gone = 0
         self._monitor = Monitor(loop, socket, _WATCHED | zmq.Event.DISCONNECTED, self._on_event)
 
@@ -109,6 +111,8 @@ class Strangers:
         self._gone += number == zmq.Event.DISCONNECTED
         if max(self._failed, self._gone - self._judged) > self._tally.count:
             self._tally.add('it has not shown that it knows the keys')
+        if number == zmq.Event.DISCONNECTED and self._on_gone:
+            self._on_gone()
 
 
 class Connection:
@@ -167,11 +171,12 @@ class Listener:
 
     None as address makes a fresh ipc path in a directory of its own (which is in `base`), 'ipc://path' is in a
     directory that is ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
-    At most `high_water` messages wait for a peer that does not read.
+    At most `high_water` messages wait for a peer that does not read. `gone` is called when a connection was lost.
     """
 
     def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
-                 high_water: int, receive: Callable[[], object], base: str | None = None) -> None:
+                 high_water: int, receive: Callable[[], object], base: str | None = None, *,
+                 gone: Callable[[], object] | None = None) -> None:
         self._loop = loop
         self._fresh = ''
         self._strangers: Strangers | None = None
@@ -185,7 +190,7 @@ class Listener:
                 self.socket.router_mandatory = True
                 self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.address = self._bind(address, base)
-            self._strangers = Strangers(loop, self.socket, self.address)
+            self._strangers = Strangers(loop, self.socket, self.address, gone)
         except BaseException:
             self.close(0)
             raise

@@ -49,7 +49,6 @@ ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 # names of earlier versions, which are still found in users' files
 _RENAMED = {
     'lrms': 'resource_manager',
-    'agent_launch_method': 'launch_methods',
     'task_launch_method': 'launch_methods',
     'mpi_launch_method': 'launch_methods',
     'global_virtenv': 'virtenv',
@@ -131,6 +130,7 @@ class ResourceConfig(Record):
         'agent_config': Field(_text_or_dict, 'default'),
         'agent_scheduler': Field(text, 'CONTINUOUS'),
         'agent_spawner': Field(text, 'POPEN'),
+        'agent_launch_method': Field(text, ''),
         'launch_methods': Field(dict_of(anything), dict),
 
         'pre_bootstrap_0': Field(list_of(text), list),
@@ -179,6 +179,7 @@ class ResourceConfig(Record):
     agent_config: str | dict[str, Any]
     agent_scheduler: str
     agent_spawner: str
+    agent_launch_method: str
     launch_methods: dict[str, Any]
     pre_bootstrap_0: list[str]
     pre_bootstrap_1: list[str]

@@ -1,0 +1,63 @@
+"""Which relay of a tree each leaf connects to: as many to each, and to the root those that find no place yet."""
+
+from __future__ import annotations
+
+
+class Homes:
+    """The relays that are there, of so many that are expected, and their guests."""
+
+    def __init__(self, leaves: int, relays: int) -> None:
+        self._others = max(0, leaves - relays)
+        self._relays = relays
+        self._addresses: dict[str, str] = {}
+        self._guests: dict[str, set[str]] = {}
+        self._last: dict[str, str] = {}
+        self._gone: set[str] = set()
+        self._waiting: dict[str, None] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether this is a relay."""
+        return name in self._addresses
+
+    def add(self, relay: str, address: str) -> None:
+        """A relay has come."""
+        self._waiting.pop(relay, None)
+        self._gone.discard(relay)
+        self._addresses[relay] = address
+        self._guests.setdefault(relay, set())
+
+    def find(self, name: str) -> str:
+        """The address that a leaf is to connect to; empty if it is to stay with the root, at least for now.
+
+        One that comes back from a relay is not sent there again: it may be gone.
+        """
+        if not self._relays:
+            return ''
+        self.remove(name)
+        there = [relay for relay in self._guests if relay != self._last.get(name)]
+        relay = min(there, key=lambda each: len(self._guests[each]), default=None)
+        if relay is None or len(self._guests[relay]) >= self._capacity():
+            self._waiting[name] = None
+            return ''
+        self._guests[relay].add(name)
+        self._last[name] = relay
+        return self._addresses[relay]
+
+    def settle(self) -> dict[str, str]:
+        """Where those go that have found no place, as far as there is one now."""
+        if not self._waiting:
+            return {}
+        found = {name: self.find(name) for name in list(self._waiting)[:self._capacity() * len(self._guests)]}
+        return {name: home for name, home in found.items() if home}
+
+    def remove(self, name: str) -> None:
+        """A leaf, or a relay, has gone."""
+        self._waiting.pop(name, None)
+        if self._addresses.pop(name, None) is not None:
+            del self._guests[name]
+            self._gone.add(name)
+        for guests in self._guests.values():
+            guests.discard(name)
+
+    def _capacity(self) -> int:
+        return -(-self._others // max(1, self._relays - len(self._gone)))

@@ -1,0 +1,259 @@
+"""The leaves of a tree (see `tree`), and the relays that some of them are for others."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.mesh.connection import Connection, arrivals, refuse_loudly
+from rp_api.mesh.fan import Fan
+from rp_api.mesh.flow import Soon
+from rp_api.mesh.inproc import Receiver
+from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally
+from rp_api.mesh.loop import Loop, Timer
+from rp_api.mesh.stream import ALIVE, VERSION, Letter, Stream, decode, encode, pack_letters, unpack_letters
+from rp_api.mesh.tree import INTERVAL, PATIENCE
+
+FORSAKEN = 20.0
+"""Seconds without a connection to the root after which it is gone."""
+
+
+TRY = 2.5
+"""Seconds that a relay may take to let a leaf in: less than the root waits for it to come back."""
+
+
+class Leaf:
+    """Exchanges items with the root of a tree.
+
+    `receiver(items)` gets what that puts, `forsaken()` is called if that is gone, or has no more to do with us. `keys`
+    are its own, with which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a
+    tree that has relays have the same keys.
+    """
+
+    def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
+                 forsaken: Callable[[], object], *, context: zmq.Context[Any], relay: bool = False,
+                 interval: float = INTERVAL, patience: float = PATIENCE) -> None:
+        self.name = name
+        self._loop = loop
+        self._door = address
+        self._keys = keys
+        self._root = root
+        self._receiver = receiver
+        self._forsaken = forsaken
+        self._context = context
+        self._interval, self._patience = interval, patience
+        self._stream = Stream()
+        self._put: list[Mapping[str, Any]] = []
+        self._outbox: list[Letter] = []
+        self._flush_soon = Soon(loop, self._flush)
+        self._closed = False
+        self._away: Timer | None = None
+        self._heard = 0.0
+        self._malformed = Tally(f'malformed message from {address}')
+        self._relay = Relay(loop, keys, context, own_address(address), self._pass_on) if relay else None
+        self._connect(address, root)
+        self._timer = loop.call_later(interval, self._tick)
+
+    @property
+    def address(self) -> str:
+        """Where it is connected to."""
+        return self._address
+
+    def put(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Put items for the root."""
+        self._put += items
+        self._flush_soon()
+
+    def close(self, linger: float = LINGER) -> None:
+        """Leave; what was put is sent, if there is a connection."""
+        if self._closed:
+            return
+        self._flush()
+        self._closed = True
+        self._timer.cancel()
+        if self._away is not None:
+            self._away.cancel()
+        self._connection.close(linger)
+        if self._relay:
+            self._relay.close(linger)
+
+    # the connection
+
+    def _connect(self, address: str, server: bytes) -> None:
+        self._address = address
+        self._connected = False
+        self._connection = Connection(self._loop, zmq.DEALER, address, self._keys, server, self._context, self._arrived,
+                                      self._greet, refuse_loudly, self._disconnected)
+        sock = self._connection.socket
+        sock.sndhwm = sock.rcvhwm = 0
+        self._connection.open()
+        self._wait()
+
+    def _move(self, address: str, server: bytes) -> None:
+        self._connection.close(0)
+        self._connect(address, server)
+
+    def _wait(self) -> None:
+        """There is no connection, for now."""
+        if self._away is not None:
+            self._away.cancel()
+        self._away = self._loop.call_later(FORSAKEN if self._address == self._door else TRY, self._give_up)
+
+    def _greet(self) -> None:
+        """There is a connection: what was sent over another one may have been lost."""
+        self._connected = True
+        self._heard = time.monotonic()
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+        letters = [(self.name, encode('hello', VERSION, self._stream.received))]
+        if self._relay:
+            letters.insert(0, (self.name, encode('relay', self._relay.address)))
+            self._relay.again()
+        self._send(letters)
+
+    def _disconnected(self) -> None:
+        if self._closed:
+            return
+        if self._address != self._door:
+            self._move(self._door, self._root)
+        elif self._connected:
+            self._connected = False
+            self._wait()
+
+    def _give_up(self) -> None:
+        self._away = None
+        if self._address != self._door:
+            self._move(self._door, self._root)
+        else:
+            self._forsaken()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(self._interval, self._tick)
+        alive = [self.name, *(self._relay.beat() if self._relay else ())]
+        if self._connected:
+            self._send([(name, ALIVE) for name in alive])
+            if self._address != self._door and self._heard < time.monotonic() - self._patience:
+                self._move(self._door, self._root)   # the relay has given no sign of life
+
+    # what travels
+
+    def _pass_on(self, letters: list[Letter]) -> None:
+        """Send letters of others to the root, with all that is sent in this turn of the loop."""
+        self._outbox += letters
+        self._flush_soon()
+
+    def _flush(self) -> None:
+        items, self._put = self._put, []
+        letters, self._outbox = self._outbox, []
+        if items:
+            letters += [(self.name, message) for message in self._stream.put(items)]
+        if letters and self._connected:   # else they are sent when it is known what of all has arrived
+            self._send(letters)
+
+    def _send(self, letters: list[Letter]) -> None:
+        for packet in pack_letters(letters):
+            self._connection.socket.send(packet, zmq.NOBLOCK)
+
+    def _arrived(self) -> None:
+        for frames in arrivals(self._connection.socket):
+            try:
+                for name, message in unpack_letters(b''.join(frames)):
+                    self._letter(name, message)
+            except CoordinationError as error:
+                self._malformed.add(error)
+
+    def _letter(self, name: str, message: bytes) -> None:
+        self._heard = time.monotonic()
+        if name == self.name:
+            self._handle(*decode(message))
+        elif message and self._relay:
+            self._relay.deliver(name, message)
+
+    def _handle(self, kind: str, fields: list[Any]) -> None:
+        if kind == 'items':
+            items = self._stream.take(*fields)
+            if items is None:
+                self._send([(self.name, encode('sync', self._stream.received))])
+            elif items:
+                self._receiver(items)
+        elif kind == 'welcome':
+            self._welcome(*fields)
+        elif kind == 'sync':
+            self._send_again(*fields)
+        elif kind == 'again':
+            self._greet()
+        elif kind == 'forgotten':
+            self._forsaken()
+        else:
+            raise CoordinationError(f'malformed message: {kind!r} is not for a leaf')
+
+    def _welcome(self, received: int, home: str) -> None:
+        if home and home != self._address:
+            self._move(home, self._keys.public)
+        else:
+            self._send_again(received)
+
+    def _send_again(self, received: int) -> None:
+        self._send([(self.name, message) for message in self._stream.missing(received)])
+
+
+class Relay:
+    """Lets other leaves connect, and passes letters on: up by `up(letters)`, down by `deliver`."""
+
+    def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
+                 up: Callable[[list[Letter]], None]) -> None:
+        self._up = up
+        self._alive: dict[str, None] = {}
+        self._gate = Gate(context, loop)
+        self._gate.allow(keys.public)
+        self._fan = Fan(loop, keys, self._gate, address, self._arrived, self._gone)
+
+    @property
+    def address(self) -> str:
+        """Where others connect to."""
+        return self._fan.address
+
+    def deliver(self, name: str, message: bytes) -> None:
+        """Pass a letter on to a leaf; it is lost if that is not here, which will make itself heard elsewhere."""
+        self._fan.send(name, message)
+
+    def again(self) -> None:
+        """What was passed on may have been lost: have all leaves say hello."""
+        for name in self._fan.everybody():
+            self._fan.send(name, encode('again'))
+
+    def beat(self) -> list[str]:
+        """Give the leaves a sign of life; those that have given one since it was asked last."""
+        self._fan.beat()
+        alive, self._alive = self._alive, {}
+        return list(alive)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Serve no more."""
+        self._fan.close(linger)
+        self._gate.close()
+
+    def _arrived(self, child: bytes, letters: list[Letter]) -> None:
+        for name, message in letters:
+            if self._fan.way(name) != child:
+                self._fan.learn(name, child)
+            if not message:
+                self._alive[name] = None
+        self._up([letter for letter in letters if letter[1]])
+
+    def _gone(self, names: list[str]) -> None:
+        self._up([(name, encode('gone')) for name in names])
+
+
+def own_address(server: str) -> str:
+    """Where others reach this process: at the address from which it reaches that server, at any free port."""
+    host, _, port = server.removeprefix('tcp://').rpartition(':')
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))   # which sends nothing
+        return f'tcp://{probe.getsockname()[0]}'

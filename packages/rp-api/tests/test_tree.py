@@ -1,0 +1,290 @@
+"""A tree: what is put arrives once and in order, whatever connections break, and who is lost is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.mesh import keys, leaf, tree
+from rp_api.mesh.leaf import Leaf
+from rp_api.mesh.loop import Loop
+from rp_api.mesh.tree import Root, relays_for
+
+PATIENCE = 30.0
+
+
+class Mesh:
+    """A root and its leaves, all in one loop, which can run once; what arrives is in `here` and `there`, by leaf."""
+
+    def __init__(self, leaves: int = 0, relays: int = 0, **times: float) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.loop = Loop()
+        self.keys, self.own = keys.generate(), keys.generate()
+        self.gate = keys.Gate(self.context, self.loop)
+        self.gate.allow(self.own.public)
+        self.here: dict[str, list[Any]] = {}
+        self.there: dict[str, list[Any]] = {}
+        self.lost: dict[str, str] = {}
+        self.forsaken: list[str] = []
+        self.times = times
+        self.root = Root(self.loop, self.keys, self.gate, 'tcp://127.0.0.1', self._here, self._lost, leaves=leaves,
+                         relays=relays, **times)
+        self.leaves: dict[str, Leaf] = {}
+        self.contexts: list[zmq.Context[Any]] = []
+        for number in range(leaves):
+            self.add(f'n{number}', relay=number < relays)
+
+    def add(self, name: str, relay: bool = False) -> Leaf:
+        self.root.expect(name)
+        context: zmq.Context[Any] = zmq.Context()   # one gate for each
+        self.contexts.append(context)
+        self.there[name] = []
+        self.leaves[name] = Leaf(self.loop, name, self.root.address, self.own, self.keys.public,
+                                 self.there[name].extend, lambda: self._forsaken(name), context=context,
+                                 relay=relay, **self.times)
+        return self.leaves[name]
+
+    def run_until(self, *holds: Callable[[], object]) -> None:
+        """Run the loop until these have come true, one after the other; each is asked again after it did something."""
+        waiting = list(holds)
+
+        def ask() -> None:
+            while waiting and waiting[0]():
+                del waiting[0]
+            if waiting:
+                self.loop.call_later(0.001, ask)
+            else:
+                self.loop.stop()
+
+        self.loop.call_soon(ask)
+        self.loop.call_later(PATIENCE, pytest.fail, 'it did not come true')
+        self.loop.run()
+
+    def settled(self) -> bool:
+        """Whether all leaves that are not relays are connected to relays, as many to each."""
+        homes = [each.address for each in self.leaves.values() if not each._relay]
+        known = len(self.root._fan._way) == len(self.leaves) and len(self.root._fan._children) == len(set(homes))
+        return known and self.root.address not in homes and len({homes.count(home) for home in homes}) == 1
+
+    def close(self) -> None:
+        for each in self.leaves.values():
+            each.close(0)
+        self.root.close(0)
+        self.gate.close()
+        self.context.term()
+        for context in self.contexts:
+            context.term()
+        self.loop.close()
+
+    def _forsaken(self, name: str) -> None:
+        self.forsaken.append(name)
+        self.leaves[name].close(0)
+
+    def _here(self, name: str, items: list[Any]) -> None:
+        self.here.setdefault(name, []).extend(items)
+
+    def _lost(self, name: str, why: str) -> None:
+        self.lost[name] = why
+        self.root.forget(name)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Mesh]]:
+    made: list[Mesh] = []
+
+    def mesh(*args: Any, **kwargs: Any) -> Mesh:
+        made.append(Mesh(*args, **kwargs))
+        return made[-1]
+
+    yield mesh
+    for each in made:
+        each.close()
+
+
+def numbered(count: int, first: int = 0, **values: Any) -> list[dict[str, Any]]:
+    return [{'number': number} | values for number in range(first, first + count)]
+
+
+def test_items_travel_both_ways_in_order(make: Callable[..., Mesh]) -> None:
+    """Also what is put before the other side has come, and more than one message holds."""
+    mesh = make(2)
+    mesh.root.put('n0', numbered(3000, to=0))
+    mesh.root.put('n1', numbered(10, to=1))
+    mesh.leaves['n1'].put(numbered(5000, by=1))
+    mesh.root.put('n0', [])
+    mesh.run_until(lambda: len(mesh.here.get('n1', ())) == 5000 and sum(map(len, mesh.there.values())) == 3010)
+    assert mesh.there == {'n0': numbered(3000, to=0), 'n1': numbered(10, to=1)}
+    assert mesh.here == {'n1': numbered(5000, by=1)}
+    assert mesh.root.malformed == 0
+
+
+def test_what_cannot_travel(make: Callable[..., Mesh]) -> None:
+    mesh = make(1)
+    mesh.root.put('n0', [{'x': object()}])
+    with pytest.raises(TypeError, match='object'):
+        mesh.run_until(lambda: False)
+
+
+def test_forgotten_and_unknown_leaves_get_nothing(make: Callable[..., Mesh]) -> None:
+    mesh = make(2)
+    mesh.root.put('n0', numbered(3))
+    mesh.root.forget('n0')
+    mesh.root.put('n0', numbered(3))
+    mesh.root.put('n7', numbered(3))
+    mesh.leaves['n0'].put(numbered(3))
+    mesh.root.put('n1', numbered(1))
+    mesh.run_until(lambda: mesh.there['n1'])
+    assert (mesh.there['n0'], mesh.here) == ([], {})
+
+
+def test_leaves_are_shared_out_among_relays(make: Callable[..., Mesh]) -> None:
+    mesh = make(12, 3)
+    for number in range(12):
+        mesh.root.put(f'n{number}', numbered(5, to=number))
+        mesh.leaves[f'n{number}'].put(numbered(5, by=number))
+
+    def arrived() -> bool:
+        return all(len(items) == 5 for items in mesh.there.values()) and len(mesh.here) == 12
+
+    mesh.run_until(arrived, mesh.settled)
+    assert mesh.there == {f'n{number}': numbered(5, to=number) for number in range(12)}
+    assert mesh.here == {f'n{number}': numbered(5, by=number) for number in range(12)}
+    assert len(mesh.root._fan._children) == 3
+
+
+def test_a_relay_that_dies_costs_nobody_else_anything(make: Callable[..., Mesh], monkeypatch: Any) -> None:
+    """Items put while it dies arrive once, and in order."""
+    monkeypatch.setattr(tree, 'RETURN', 0.5)
+    mesh = make(9, 3)
+    others = [name for name in mesh.leaves if name != 'n0']
+
+    def kill() -> bool:
+        for name in others:
+            mesh.root.put(name, numbered(3))
+            mesh.leaves[name].put(numbered(3))
+        mesh.leaves['n0'].close(0)
+        for name in others:
+            mesh.root.put(name, numbered(3, 3))
+            mesh.leaves[name].put(numbered(3, 3))
+        return True
+
+    def arrived() -> bool:
+        return all(len(mesh.there[name]) == 6 == len(mesh.here.get(name, ())) for name in others)
+
+    def resettled() -> bool:
+        homes = {mesh.leaves[name].address for name in ('n3', 'n4', 'n5', 'n6', 'n7', 'n8')}
+        return len(homes) == 2 and mesh.root.address not in homes
+
+    mesh.run_until(mesh.settled, kill, arrived, lambda: mesh.lost, resettled)
+    assert mesh.lost == {'n0': 'its connection is lost'}
+    assert all(mesh.there[name] == numbered(6) == mesh.here[name] for name in others)
+
+
+def test_connections_that_break_lose_nothing(make: Callable[..., Mesh]) -> None:
+    """Every other message is lost on the way, in both directions, between root and relay and between relay and leaf."""
+    mesh = make(4, 1)
+    count = 0
+
+    def unreliable(send: Callable[..., Any]) -> Callable[..., Any]:
+        def sometimes(*args: Any) -> Any:
+            nonlocal count
+            count += 1
+            return True if count % 2 else send(*args)
+        return sometimes
+
+    def breaks() -> bool:
+        mesh.root._fan._send = unreliable(mesh.root._fan._send)   # type: ignore[method-assign]
+        relay = mesh.leaves['n0']._relay
+        assert relay is not None
+        relay._fan._send = unreliable(relay._fan._send)   # type: ignore[method-assign]
+        return True
+
+    sent = iter(range(40))
+
+    def put() -> bool:
+        for number in sent:
+            mesh.root.put('n2', numbered(1, number))
+            mesh.leaves['n2'].put(numbered(1, number))
+            if number % 5 == 4:
+                mesh.leaves['n2']._greet()   # as after each new connection
+            return False
+        return True
+
+    def arrived() -> bool:
+        if len(mesh.there['n2']) == 40 == len(mesh.here['n2']):
+            return True
+        mesh.leaves['n2']._greet()
+        return False
+
+    mesh.run_until(mesh.settled, breaks, put, arrived)
+    assert mesh.there['n2'] == mesh.here['n2'] == numbered(40)
+
+
+def test_a_leaf_that_is_silent_is_lost(make: Callable[..., Mesh]) -> None:
+    mesh = make(2, interval=0.1, patience=1.0)
+
+    def hang() -> bool:
+        if mesh.there['n0'] and mesh.there['n1']:
+            mesh.leaves['n0']._timer.cancel()
+            return True
+        return False
+
+    for name in mesh.leaves:
+        mesh.root.put(name, numbered(1))
+    mesh.run_until(hang, lambda: mesh.lost)
+    assert mesh.lost == {'n0': 'it has given no sign of life for 1 s'}
+
+
+def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., Mesh]) -> None:
+    mesh = make(9, 3, interval=0.1, patience=1.0)
+    guests: list[str] = []
+
+    def hang() -> bool:
+        silent = mesh.leaves['n0']
+        assert silent._relay is not None
+        guests.extend(silent._relay._fan._way)
+        silent._timer.cancel()
+        silent._relay._fan._receive = silent._relay._fan._send = lambda *_: True   # type: ignore[method-assign,assignment]
+        return True
+
+    def moved() -> bool:
+        return bool(mesh.lost) and all(mesh.leaves[name].address != mesh.leaves['n0']._relay.address  # type: ignore[union-attr]
+                                       for name in guests)
+
+    def put() -> bool:
+        for name in guests:
+            mesh.root.put(name, numbered(1))
+        return True
+
+    mesh.run_until(mesh.settled, hang, moved, put, lambda: all(mesh.there[name] for name in guests))
+    assert len(guests) == 2
+    assert list(mesh.lost) == ['n0']
+
+
+def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatch: Any) -> None:
+    monkeypatch.setattr(leaf, 'FORSAKEN', 0.2)
+    mesh = make(3, 1)
+
+    def end() -> bool:
+        mesh.root.close(0)
+        mesh.gate.close()
+        return True
+
+    mesh.run_until(mesh.settled, end, lambda: len(mesh.forsaken) == 3)
+
+
+def test_others_are_not_let_in(make: Callable[..., Mesh]) -> None:
+    mesh = make(1)
+    mesh.own = keys.generate()
+    mesh.add('n1')
+    with pytest.raises(CoordinationError, match='does not admit the key'):
+        mesh.run_until(lambda: False)
+
+
+@pytest.mark.parametrize(('leaves', 'relays'), [(0, 0), (64, 0), (65, 64), (4096, 64), (8000, 89)])
+def test_number_of_relays(leaves: int, relays: int) -> None:
+    assert relays_for(leaves) == relays

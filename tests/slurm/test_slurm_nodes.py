@@ -1,0 +1,105 @@
+"""Pilots over several nodes of a real Slurm: each node starts its own tasks, and can be lost without the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from batch_pilots import Managers, platform, sandbox, use
+from conftest import processes_with, wait_until
+from slurm_cluster import SlurmCluster
+
+import radical.pilot as rp
+
+
+@pytest.fixture
+def managers(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Managers]:
+    """An open session whose platform `test.machine` is this Slurm, with `srun` as its only launch method."""
+    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', gpus_per_node=2,
+                                 launch_methods={'order': ['SRUN'], 'SRUN': {}}), monkeypatch)
+    with rp.Session(cfg={'base': str(base)}) as session:
+        yield Managers(session)
+    assert not set(slurm.jobs().values()) & {'RUNNING', 'PENDING'}
+
+
+def sub_agents(pilot: rp.Pilot) -> dict[str, int]:
+    """The processes of the pilot's sub-agents, by the name of their node."""
+    found = {}
+    for pid in processes_with(f'{sandbox(pilot)}/agent_n.cfg'):
+        with open(f'/proc/{pid}/environ', 'rb') as file:
+            environ = dict(entry.partition(b'=')[::2] for entry in file.read().split(b'\0'))
+        with open(f'/proc/{pid}/cmdline', 'rb') as file:
+            if b'rp_agent.sub_agent' in file.read():
+                found[environ[b'SLURMD_NODENAME'].decode()] = pid
+    return found
+
+
+def test_tasks_run_on_all_nodes(managers: Managers) -> None:
+    pilot = managers.active(cores=0, nodes=4)
+    details = pilot.resource_details
+    assert [node['name'] for node in details['node_list']] == ['n1', 'n2', 'n3', 'n4']
+    assert (details['cores'], details['gpus']) == (32, 8)
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}; sleep 1']})
+        for _ in range(64)])
+    managers.tmgr.wait_tasks(timeout=40)
+    assert {task.state for task in tasks} == {rp.DONE}, [task.exception for task in tasks]
+    assert [task.stdout.strip() for task in tasks] == [f'{task.slots[0]["node_name"]} none' for task in tasks]
+    assert set(Counter(task.slots[0]['node_name'] for task in tasks)) == {'n1', 'n2', 'n3', 'n4'}
+    assert sorted(sub_agents(pilot)) == ['n2', 'n3', 'n4']   # the first node is the agent's own
+
+
+def test_devices_of_all_nodes(managers: Managers) -> None:
+    managers.active(cores=0, nodes=2)
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES; sleep 1'],
+        'gpus_per_rank': 1, 'gpu_type': rp.CUDA}) for _ in range(4)])
+    managers.tmgr.wait_tasks(timeout=40)
+    assert sorted(task.stdout.strip() for task in tasks) == ['n1 0', 'n1 1', 'n2 0', 'n2 1']
+
+
+def test_a_lost_node_does_not_end_the_pilot(managers: Managers) -> None:
+    """What may run again does, on another node; nothing is left running on the lost one."""
+    pilot = managers.active(cores=0, nodes=3)
+    long = {'executable': '/bin/sh', 'arguments': ['-c', 'sleep 600 & setsid sleep 600 & wait'], 'cores_per_rank': 8}
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({**long, 'restartable': True}),
+                                        rp.TaskDescription({**long, 'restartable': False})])
+    managers.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=40)
+    quick = rp.TaskDescription({'executable': '/bin/true', 'cores_per_rank': 8})
+    nodes = sub_agents(pilot)
+    assert wait_until(lambda: len(processes_with(f'RP_PILOT_ID={pilot.uid}')) > 4)
+    for pid in nodes.values():   # both nodes but the agent's own
+        os.kill(pid, signal.SIGKILL)
+    again, lost = tasks
+    managers.tmgr.wait_tasks([lost.uid], timeout=40)
+    assert lost.state == rp.FAILED
+    assert 'is lost: sub-agent agent_n.000' in lost.exception
+    (done,) = managers.tmgr.submit_tasks([quick])
+    managers.tmgr.cancel_tasks([again.uid])
+    managers.tmgr.wait_tasks(timeout=40)
+    assert (again.state, done.state, pilot.state) == (rp.CANCELED, rp.DONE, rp.PMGR_ACTIVE)
+    assert done.slots[0]['node_name'] == 'n1'
+
+
+def test_nothing_stays_on_any_node(managers: Managers) -> None:
+    pilot = managers.active(cores=0, nodes=3)
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', 'sleep 600 & setsid sleep 600 & wait']}) for _ in range(24)])
+    managers.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=40)
+    managers.pmgr.cancel_pilots(pilot.uid)
+    managers.tmgr.wait_tasks(timeout=40)
+    assert {task.state for task in tasks} == {rp.CANCELED}
+    assert pilot.state == rp.CANCELED
+    wait_until(lambda: not processes_with(f'RP_PILOT_ID={pilot.uid}'))
+
+
+def test_nodes_cannot_be_reached(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', agent_launch_method='FORK'), monkeypatch)
+    with rp.Session(cfg={'base': str(base)}) as session:
+        managers = Managers(session)
+        said = managers.failed(managers.submitted(cores=0, nodes=3))
+    assert ('the pilot has nodes on other hosts (n2, n3), and no launch method of the platform can start sub-agents '
+            'there: FORK: it starts processes on the host of the agent, not on n2') in said

@@ -1,0 +1,34 @@
+"""A pilot over hosts of their own networks: the agent starts a sub-agent on the other one by ssh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batch_pilots import platform
+from pilot_run import run
+from remote_slurm import Remote
+
+
+def test_tasks_run_on_both_hosts(remote: Remote, base: Path) -> None:
+    """The agent is started inside of a job, as from an interactive one."""
+    nodes = base / 'nodes'
+    nodes.write_text('h1\nh1\nh2\nh2\n')
+    environ = remote.hosts.environ | platform(
+        base, 'fork://localhost/', 'TORQUE', cores_per_node=2, launch_methods={'order': ['SSH'], 'SSH': {}})
+    told = run(environ | {'PBS_JOBID': '1', 'PBS_NODEFILE': str(nodes)}, base, remote.prefix, 'cores=4')
+    assert told['state'] == 'PMGR_ACTIVE', told
+    assert [state for state, _ in told['tasks']] == ['DONE'] * 4, told
+    assert sorted(output.split()[0] for _, output in told['tasks']) == ['h1', 'h1', 'h2', 'h2']
+
+
+def test_a_host_that_is_not_reached(remote: Remote, base: Path) -> None:
+    """Its tasks were not started, so that they run on the other one."""
+    nodes = base / 'nodes'
+    nodes.write_text('h1\nh1\nh9\nh9\n')
+    environ = remote.hosts.environ | platform(
+        base, 'fork://localhost/', 'TORQUE', cores_per_node=2, launch_methods={'order': ['SSH'], 'SSH': {}})
+    told = run(environ | {'PBS_JOBID': '1', 'PBS_NODEFILE': str(nodes)}, base, remote.prefix, 'cores=4')
+    assert told['state'] == 'PMGR_ACTIVE', told
+    assert [(state, output.split()[0]) for state, output in told['tasks']] == [('DONE', 'h1')] * 4
+    (err,) = Path(told['sandbox']).glob('agent_n.err')
+    assert 'h9' in err.read_text()
