@@ -77,6 +77,10 @@ class Cluster:
         self._daemons.append(process)
         return process
 
+    def forget(self, daemon: subprocess.Popen[bytes]) -> None:
+        """A daemon has been ended by the test."""
+        self._daemons.remove(daemon)
+
     def run(self, *command: str, check: bool = True, text: str | None = None) -> str:
         """What a program writes that is run in the environment of the cluster."""
         done = subprocess.run([*self._prefix, *command], env=os.environ | {'PATH': SYSTEM_PATH} | self.environ,

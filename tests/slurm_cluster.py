@@ -47,6 +47,7 @@ AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/filetxt
 JobCompLoc={directory}/jobcomp.txt
 MinJobAge=300
+FirstJobId={first}
 EnforcePartLimits=ALL
 InactiveLimit=0
 KillWait=2
@@ -97,6 +98,7 @@ class SlurmCluster(Cluster):
         listed = ','.join(map(str, node_ports))
         (self.directory / 'slurm.conf').write_text(CONFIGURATION.format(
             directory=self.directory, host=self.run('hostname').strip(), user=getpass.getuser(), port=port,
+            first=1000 + secrets.randbelow(10**6),   # MPI programs of two clusters with the same ids meet on one host
             node_ports=f'[{listed}]', nodes=self.nodes, cores=self.cores, gpus=self.gpus))
         for index in range(self.gpus):
             os.symlink('/dev/null', self.directory / f'nvidia{index}')

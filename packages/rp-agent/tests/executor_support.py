@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rp_agent.executor.component import Executor
 from rp_agent.executor.environment import PilotContext
+from rp_agent.executor.launchers import Launchers
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh.loop import Loop
@@ -49,10 +51,13 @@ def sh(command: str) -> dict[str, Any]:
 class Harness:
     """An executor, its loop, and what came out of it; a deadline makes a test fail that would wait for ever."""
 
-    def __init__(self, tmp_path: Path, *, grace: float = 5.0, profile: Path | None = None, **context: Any) -> None:
+    def __init__(self, tmp_path: Path, *, grace: float = 5.0, profile: Path | None = None,
+                 changes: Mapping[str, Any] | None = None, launchers: Callable[[Loop], Launchers] | None = None,
+                 **context: Any) -> None:
         self.path = tmp_path
-        self.context = a_context(tmp_path, **context)
         self.loop = Loop()
+        self.context = replace(a_context(tmp_path, **context), launchers=launchers(self.loop) if launchers else None,
+                               **(changes or {}))
         self.tracer = Tracer(profile, 'agent_executing.0000')
         self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, grace)
         self.executor.output = self._take

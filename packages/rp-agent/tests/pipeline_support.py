@@ -27,8 +27,8 @@ ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT
 class Agent:
     """A pipeline on a loop, and what came out of it. The loop can run once."""
 
-    def __init__(self, base: Path, settings: dict[str, Any] | None = None, *, cores: int = 2,
-                 profile: bool = False) -> None:
+    def __init__(self, base: Path, settings: dict[str, Any] | None = None, *, cores: int = 2, nodes: int = 1,
+                 profile: bool = False, **platform: Any) -> None:
         self.base = base
         self.loop = Loop()
         self.helpers = Helpers(self.loop)
@@ -46,9 +46,10 @@ class Agent:
                   'pilot_sandbox': str(base), 'agent_uid': 'agent_0',
                   'registry_address': 'ipc:///nowhere', 'coordination': {'secret': 'not for everybody'},
                   'cpus': (), 'gpu_ids': (), 'profile': profile, 'agent': settings or {},
-                  'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
-        self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',), cores, 0, 0, 0), self.helpers.run,
-                                 self._left, self._broken)
+                  'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', **platform}}
+        self.config = config
+        allocation = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
+        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, self._left, self._broken)
         self.pipeline.on_advanced = self._advanced
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:

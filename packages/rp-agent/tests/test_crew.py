@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.crew import Crew, all_of
+from rp_agent.crew import Crew, NodeCrew, all_of
 from rp_agent.task import AgentTask
 
 
@@ -71,3 +71,55 @@ def test_all_of() -> None:
     for expected in (0, 0, 1, 1):
         one()
         assert len(calls) == expected
+
+
+class Placed:
+    """A placement on these nodes."""
+
+    def __init__(self, *nodes: int) -> None:
+        self._nodes = nodes
+
+    def nodes(self) -> list[int]:
+        return list(self._nodes)
+
+
+def placed(*places: tuple[int, ...]) -> list[AgentTask]:
+    tasks = some(len(places))
+    for task, nodes in zip(tasks, places, strict=True):
+        task.placement = Placed(*nodes)
+    return tasks
+
+
+def test_a_task_goes_to_the_member_of_its_node() -> None:
+    home, one, two = Instance(), Instance(), Instance()
+    crew = NodeCrew([home], {1: one, 2: two})
+    tasks = placed((0,), (1,), (2,), (1,), (0, 1))
+    crew.put(tasks)
+    assert (home.got, one.got, two.got) == ([tasks[0], tasks[4]], [tasks[1], tasks[3]], [tasks[2]])
+    assert one.bulks == 1
+    assert crew.everybody() == [home, one, two]
+    assert crew.that_have([tasks[2]]) == [home, two]
+    assert crew.that_have(some(1)) == [home]
+    assert [crew.on_node(position) for position in range(3)] == [None, one, two]
+    assert Crew([home]).on_node(0) is None
+
+
+def test_tasks_over_several_nodes_are_known_while_they_run() -> None:
+    crew = NodeCrew([Instance()], {1: Instance()})
+    tasks = placed((0, 1), (1,))
+    crew.put(tasks)
+    assert crew.spread == {tasks[0].uid: tasks[0]}
+    crew.left(tasks)
+    assert crew.spread == {}
+
+
+def test_a_member_of_a_node_can_be_lost() -> None:
+    home, one = Instance(), Instance()
+    crew = NodeCrew([home], {1: one})
+    (task,) = placed((1,))
+    crew.put([task])
+    crew.dismiss(one)
+    assert crew.everybody() == [home, one]
+    assert crew.that_have([task]) == [home, one]   # what it still says is taken in
+    crew.bury(one)
+    assert crew.everybody() == [home]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,9 @@ from executor_support import a_task, sh
 
 from rp_agent.executor.launch import spawn
 from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.script import exec_script, launch_script
+from rp_agent.executor.script import exec_script, launch_script, start_ranks, started_by_agent
 
 SHELLS = [shell for shell in ('sh', 'bash', 'dash', 'ksh', 'busybox') if shutil.which(shell)]
-
-# stands for the event helper: notes events in the order in which they come, with messages and what can be seen of them
-PROF = '''#!/bin/sh
-printf '%s\\n' "$*" >>"$RP_TASK_SANDBOX/events"
-'''
-
 
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest) -> list[str]:
@@ -34,16 +30,13 @@ class Script:
     def __init__(self, sandbox: Path, shell: list[str]) -> None:
         self.sandbox = sandbox
         self.shell = shell
-        prof = sandbox / 'prof'
-        prof.write_text(PROF)
-        prof.chmod(0o755)
         self.told = {'RP_TASK_ID': 'task.000000', 'RP_TASK_NAME': "it's $HOME", 'RP_TASK_SANDBOX': str(sandbox),
-                     'RP_PILOT_SANDBOX': str(sandbox), 'RP_PROF': str(prof)}
+                     'RP_PILOT_SANDBOX': str(sandbox), 'RP_PROF_TGT': str(sandbox / 'events')}
 
     def run(self, rank: int | None = None, **description: Any) -> subprocess.CompletedProcess[str]:
         """Run the script of one rank."""
         task = a_task(self.sandbox, **description)
-        return self.run_text(exec_script(task, self.told, events=True),
+        return self.run_text(exec_script(task, self.told, started_by_agent(), events=True),
                              {} if rank is None else {'RP_RANK': str(rank)})
 
     def run_text(self, text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -53,7 +46,10 @@ class Script:
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def events(self) -> list[str]:
-        return (self.sandbox / 'events').read_text().splitlines()
+        """Events, with their messages if they have any, and what other lines the file has."""
+        lines = (self.sandbox / 'events').read_text().splitlines()
+        return [f'{row[1]} {row[6]}'.rstrip() if len(row) == 7 else line
+                for line in lines for row in [line.split(',')]]
 
 
 @pytest.fixture
@@ -130,7 +126,7 @@ def test_named_environment_comes_before_the_own_one(script: Script) -> None:
 def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> None:
     task = a_task(script.sandbox, pre_exec=['ls /proc/self/fd'], executable='ls', arguments=['/proc/self/fd'],
                   post_exec=['ls /proc/self/fd'])
-    text = exec_script(task, script.told, events=False, sync=True, signals_start=True)
+    text = exec_script(task, script.told, started_by_agent(sync=True, signals_start=True), events=False)
     path = script.sandbox / 'script.sh'
     path.write_text(text)
     (start_read, start_write), (sync_read, sync_write) = os.pipe(), os.pipe()
@@ -155,10 +151,11 @@ def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> Non
 
 def run_launch(script: Script, ranks: int, **description: Any) -> subprocess.CompletedProcess[str]:
     task = a_task(script.sandbox, ranks=ranks, **description)
-    (script.sandbox / 'x.exec.sh').write_text(exec_script(task, script.told, events=True))
+    (script.sandbox / 'x.exec.sh').write_text(exec_script(task, script.told, started_by_agent(), events=True))
     variables = [{'RP_RANK': str(rank), 'GPUS': f'{rank} {rank}'} for rank in range(ranks)]
     files = str(script.sandbox / 'o $HOME'), str(script.sandbox / 'e')
-    return script.run_text(launch_script(task, script.told, variables, 'x.exec.sh', files, events=True), {})
+    start = start_ranks(variables, 'x.exec.sh', files)
+    return script.run_text(launch_script(task, script.told, start, events=True), {})
 
 
 def test_launch_script(script: Script) -> None:
@@ -181,8 +178,23 @@ def test_a_failing_launch_command_fails_the_task(script: Script, stage: str) -> 
     assert (script.sandbox / 'ran').exists() == (stage == 'post_launch')
 
 
-def test_without_profile_no_event_helper_is_called(script: Script) -> None:
-    text = exec_script(a_task(script.sandbox, pre_exec=['true']), script.told, events=False)
+def test_rows_of_events(script: Script) -> None:
+    """They are those that a program writes which records events itself."""
+    before = time.time()
+    task = a_task(script.sandbox, uid='a,"b"', executable='true', pre_exec=['unset RP_TASK_ID; set -eu'])
+    ran = script.run_text(exec_script(task, script.told, started_by_agent(), events=True), {})
+    assert (ran.returncode, ran.stderr) == (0, '')
+    rows = [line.split(',') for line in (script.sandbox / 'events').read_text().splitlines()]
+    assert [row[1:6] for row in rows] == [[event, '', 'MainThread', 'a__b_', 'AGENT_EXECUTING'] for event in (
+        'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop')]
+    times = [float(row[0]) for row in rows]
+    assert before - 1 <= times[0] <= times[3] <= time.time() + 1
+    assert times == sorted(times)
+    assert all(re.fullmatch(r'[0-9]+\.[0-9]{7}', row[0]) for row in rows)
+
+
+def test_without_profile_nothing_is_recorded(script: Script) -> None:
+    text = exec_script(a_task(script.sandbox, pre_exec=['true']), script.told, started_by_agent(), events=False)
     ran = script.run_text(text, {})
     assert (ran.returncode, ran.stderr) == (0, '')
     assert not (script.sandbox / 'events').exists()
@@ -190,4 +202,4 @@ def test_without_profile_no_event_helper_is_called(script: Script) -> None:
 
 def test_names_that_no_shell_can_set_are_refused() -> None:
     with pytest.raises(LaunchRefused, match="'a-b' cannot be set by a shell"):
-        exec_script(a_task(environment={'a-b': ''}), {}, events=False)
+        exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent(), events=False)

@@ -2,9 +2,12 @@
 
 What travels, each item a mapping with `component` (the instance's uid) and `op`:
 
-to the component    `put` (a task), `cancel` (uids), `cancel_all` (reason), `stop` (reason);
+to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `cancel_all` (reason),
+                    `stop` (reason);
                     `end`, without a component, ends its process
-from the component  `advance` (state, uids), `output` and `failed` (a task that leaves, and which way), `stopped`
+from the component  `advance` (state, uids), `output` and `failed` (tasks that leave, and which way), `stopped`
+
+Tasks are a list in one item, which is packed as it is: to look for what they have in common takes longer than it saves.
 
 The state in which a task is handed on to the next component comes with the task itself.
 
@@ -14,22 +17,23 @@ All items of one direction arrive in the order in which they were sent, so that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
+from rp_agent.layout import ANYWHERE
 from rp_agent.task import AgentTask
 from rp_agent.wire import apply, to_wire
 
 Item = dict[str, Any]
 Send = Callable[[list[Item]], object]
 
-_KIND = itemgetter('component', 'op')
+BULK = 512
+"""Most tasks in one item."""
 
 
-def in_bulks(items: Iterable[Item]) -> list[tuple[str, str, list[Item]]]:
-    """Items that follow each other and are of one kind, with their component and what is to be done."""
-    return [(component, op, list(bulk)) for (component, op), bulk in groupby(items, _KIND)]
+def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
+    """Items that bring these tasks, which are plain data."""
+    return [{'component': component, 'op': op, 'tasks': tasks[first:first + BULK]}
+            for first in range(0, len(tasks), BULK)]
 
 
 class Remote:
@@ -38,9 +42,14 @@ class Remote:
     Of two wires on which tasks leave, `output` leads to the next component and `failed` out of the agent.
     """
 
-    def __init__(self, uid: str, component: str, send: Send, failed: Callable[[list[AgentTask]], None]) -> None:
+    def __init__(self, uid: str, component: str, send: Send, failed: Callable[[list[AgentTask]], None],
+                 node: int = ANYWHERE) -> None:
         self.uid = uid
         self.component = component
+        self.node = node
+        """The position of the node on which an executor starts tasks."""
+        self.came = False
+        """Whether the process of the component has been heard of."""
         self.tasks: dict[str, AgentTask] = {}
         self.output: Callable[[list[AgentTask]], None] = failed
         self.advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
@@ -51,13 +60,17 @@ class Remote:
     def put(self, tasks: list[AgentTask]) -> None:
         """Hand tasks to the component."""
         self.tasks.update((task.uid, task) for task in tasks)
-        self._send([self._item('put') | to_wire(task) for task in tasks])
+        self._send(with_tasks(self.uid, 'put', [to_wire(task) for task in tasks]))
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End those of the tasks that the component has."""
         mine = [uid for uid in uids if uid in self.tasks]
         if mine:
             self._send([self._item('cancel') | {'uids': mine}])
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Have an executor kill what tasks that others have started have left on its node."""
+        self._send([self._item('sweep') | {'uids': list(uids)}])
 
     def cancel_all(self, reason: str) -> None:
         """End all tasks that the component has, for this reason."""
@@ -69,15 +82,15 @@ class Remote:
         self._on_empty = on_empty
         self._send([self._item('stop') | {'reason': reason}])
 
-    def receive(self, op: str, items: list[Item]) -> None:
+    def receive(self, item: Item) -> None:
         """Take in what the component says."""
+        op = item['op']
         if op == 'advance':
-            for item in items:
-                self._advance(item['state'], item['uids'])
+            self._advance(item['state'], item['uids'])
         elif op == 'stopped':
             self.emptied()
         else:
-            self._return([self._back(item) for item in items if item['uid'] in self.tasks], op)
+            self._return([self._back(uid, filled_in) for uid, filled_in in item['tasks'] if uid in self.tasks], op)
 
     def leave(self) -> None:
         """The component has died: there is nobody any more to send to."""
@@ -112,9 +125,9 @@ class Remote:
         elif tasks:
             self._failed(tasks)
 
-    def _back(self, item: Item) -> AgentTask:
-        task = self.tasks.pop(item['uid'])
-        apply(task, item)
+    def _back(self, uid: str, filled_in: dict[str, Any]) -> AgentTask:
+        task = self.tasks.pop(uid)
+        apply(task, filled_in)
         return task
 
 

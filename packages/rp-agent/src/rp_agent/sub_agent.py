@@ -1,7 +1,8 @@
 """A sub-agent: the process of components that do not live in Agent_0.
 
-It is told on standard input who it is and how to reach Agent_0, takes tasks and commands from there, and gives back
-what the components say. It ends when it is told to, and at the latest with Agent_0.
+It takes tasks and commands from Agent_0, and gives back what the components say. It ends when it is told to, and at the
+latest with Agent_0. One on Agent_0's own machine is told on standard input who it is and how to reach Agent_0; one on a
+node of the pilot reads it from a file (see `node_agent`).
 """
 
 from __future__ import annotations
@@ -10,24 +11,26 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
 import zmq
 
 from rp_agent import layout, logs
-from rp_agent.build import Builder, Worker
+from rp_agent.build import Builder, Worker, belongs
 from rp_agent.crew import all_of
 from rp_agent.executor.spawners import AnyExecutor
-from rp_agent.remote import Item, in_bulks
+from rp_agent.guard import guarded
+from rp_agent.remote import Item, with_tasks
 from rp_agent.stager.input import StagerInput
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
 from rp_api import processes, states
-from rp_api.mesh.channel import QueueGetter, QueuePutter
-from rp_api.mesh.flow import BULK, Soon
+from rp_api.errors import PlatformError
+from rp_api.host import host_id
 from rp_api.mesh.keys import KeyPair
+from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
 
@@ -35,25 +38,24 @@ FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
 
 
+STATE_DELAY = 0.02
+"""Seconds that a state waits which is not the last one here: of tasks that end sooner, it needs no message."""
+
 LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT_PENDING)
 """States in which components hand tasks on."""
 
 
 class Host:
-    """Components, joined to Agent_0 by a queue in each direction."""
+    """Components, joined to Agent_0 by a stream."""
 
     def __init__(self, config: dict[str, Any], loop: Loop) -> None:
         own = config['sub_agent']
         self._loop = loop
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
-        self._outbox: list[Item] = []
-        self._flush_soon = Soon(loop, self._flush)
-        self._unsaid = 0
+        self._news: dict[str, tuple[str, str]] = {}   # components and states that were not told yet
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
-        link = own['address'], keys, own['server'].encode()
-        self._putter = QueuePutter(loop, *link, name=own['name'], context=self._context)
         builder = Builder(config, loop, self._helpers.run)
         self._components: dict[str, Worker] = {}
         self._stagers: dict[str, StagerInput] = {}
@@ -64,8 +66,10 @@ class Host:
                 self._executors[uid] = cast(AnyExecutor, made)
             elif component == layout.STAGING_INPUT:
                 self._stagers[uid] = cast(StagerInput, made)
-        self._getter = QueueGetter(loop, *link, self._receive, BULK, name=own['name'], context=self._context)
-        loop.add_fd(sys.stdin.fileno(), self._agent_gone)
+        beat = layout.Heartbeat(*own['heartbeat'])
+        self._leaf = Leaf(loop, own['name'], own['address'], keys, own['server'].encode(), self._receive,
+                          self.agent_gone, context=self._context, relay=own['relay'], interval=beat.interval,
+                          patience=beat.timeout)
         loop.call_later(FLUSH, self._flush_traces)
 
     def close(self) -> None:
@@ -73,9 +77,7 @@ class Host:
         self._helpers.close(0)
         for component in self._components.values():
             component.close()
-        self._getter.close()
-        self._flush()
-        self._putter.close()
+        self._leaf.close()
         self._context.term()
 
     def _make(self, builder: Builder, component: str, uid: str) -> Worker:
@@ -87,18 +89,14 @@ class Host:
     # what comes from Agent_0
 
     def _receive(self, items: list[Item]) -> None:
-        for uid, op, bulk in in_bulks(items):
+        for item in items:
+            uid, op = item['component'], item['op']
             if op == 'put':
-                self._put(self._components[uid], [from_wire(item) for item in bulk])
+                self._put(self._components[uid], [from_wire(task) for task in item['tasks']])
             elif op == 'end':
                 self._loop.stop()
             else:
-                for item in bulk:
-                    self._command(uid, op, item)
-        self._unsaid += len(items)
-        if self._unsaid >= BULK // 4:   # not each time, which would be as many messages back
-            self._getter.done(self._unsaid)
-            self._unsaid = 0
+                self._command(uid, op, item)
 
     def _put(self, component: Worker, tasks: list[AgentTask]) -> None:
         self._tasks.update((task.uid, task) for task in tasks)
@@ -110,6 +108,8 @@ class Host:
                 if each in self._tasks:
                     self._tasks[each].cancelled = True
             (self._executors.get(uid) or self._stagers[uid]).cancel(item['uids'])
+        elif op == 'sweep':
+            self._executors[uid].sweep(item['uids'])
         elif op == 'cancel_all':
             self._stagers[uid].cancel_all(item['reason'])
         else:
@@ -119,30 +119,36 @@ class Host:
     # what goes to Agent_0
 
     def _say(self, uid: str, op: str, **values: Any) -> None:
-        self._send([{'component': uid, 'op': op} | values])
+        self._leaf.put([{'component': uid, 'op': op} | values])
 
     def _advanced(self, uid: str, tasks: Sequence[AgentTask], state: str) -> None:
-        if state not in LEAVING:   # with that the tasks themselves come, at once
-            self._say(uid, 'advance', state=state, uids=[task.uid for task in tasks])
+        if state in LEAVING:   # with that the tasks themselves come, at once
+            return
+        if not self._news:
+            self._loop.call_later(STATE_DELAY, self._tell_all)
+        self._news.update((task.uid, (uid, state)) for task in tasks)
+
+    def _tell_all(self) -> None:
+        self._tell(list(self._news))
+
+    def _tell(self, tasks: Iterable[str]) -> None:
+        """Tell which states these tasks have reached, as far as that was not told yet."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for task in tasks:
+            if task in self._news:
+                found.setdefault(self._news.pop(task), []).append(task)
+        for (uid, state), uids in found.items():
+            self._say(uid, 'advance', state=state, uids=uids)
 
     def _leave(self, uid: str, op: str, tasks: list[AgentTask]) -> None:
+        if self._news:
+            self._tell([task.uid for task in tasks])
         for task in tasks:
             self._tasks.pop(task.uid, None)
-        self._send([{'component': uid, 'op': op} | changes(task) for task in tasks])
+        self._leaf.put(with_tasks(uid, op, [(task.uid, changes(task)) for task in tasks]))
 
-    def _send(self, items: list[Item]) -> None:
-        """Send items, together with all others of this turn of the loop."""
-        self._outbox += items
-        self._flush_soon()
-
-    def _flush(self) -> None:
-        items, self._outbox = self._outbox, []
-        if items:
-            self._putter.put(items)
-
-    def _agent_gone(self) -> None:
-        """The pipe from Agent_0 is closed: end what was started for it, and then oneself."""
-        self._loop.remove_fd(sys.stdin.fileno())
+    def agent_gone(self) -> None:
+        """Agent_0 is gone: end what was started for it, and then oneself."""
         stopped: Callable[[], None] = all_of(max(1, len(self._executors)), self._loop.stop)
         for executor in self._executors.values():
             executor.stop(stopped, 'the agent is gone')
@@ -157,8 +163,19 @@ class Host:
 
 def main() -> int:
     """Run a sub-agent; the exit code. Errors go to standard error, which Agent_0 shows."""
-    config = json.loads(_first_line(sys.stdin.fileno()))
-    processes.die_with_parent(config['sub_agent']['parent'])
+    arguments = sys.argv[1:]
+    try:
+        config = _of_node(*arguments) if arguments else _of_agent()
+    except PlatformError as error:
+        print(f'sub-agent: {error}', file=sys.stderr)
+        return 1
+    own = config['sub_agent']
+    if own['host'] == host_id():
+        return _run(config, bool(arguments))
+    return guarded(partial(_run, config, True), belongs(config))
+
+
+def _run(config: dict[str, Any], on_node: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
         signal.signal(number, signal.SIG_IGN)
     os.chdir(config['pilot_sandbox'])
@@ -166,12 +183,39 @@ def main() -> int:
     processes.become_subreaper()
     loop = Loop()
     host = Host(config, loop)
+    if not on_node:
+        loop.add_fd(sys.stdin.fileno(), partial(_agent_gone, loop, host))
     try:
         loop.run()
     finally:
         host.close()
         loop.close()
     return 0
+
+
+def _of_node(path: str, *arguments: str) -> dict[str, Any]:
+    """The configuration of a sub-agent on a node, from a file."""
+    with open(path, encoding='utf-8', errors='surrogateescape') as file:
+        config = json.load(file)
+    from rp_agent import node_agent  # with what finds out about the node, which others do not need
+
+    shared = config['sub_agent']
+    if shared['host'] == host_id() and shared['parent'] == os.getppid():   # no launcher stands in between
+        processes.die_with_parent(shared['parent'])
+    return node_agent.own_config(config, arguments)
+
+
+def _of_agent() -> dict[str, Any]:
+    """The configuration of a sub-agent that is a child of Agent_0, which it does not outlive."""
+    config: dict[str, Any] = json.loads(_first_line(sys.stdin.fileno()))
+    processes.die_with_parent(config['sub_agent']['parent'])
+    return config
+
+
+def _agent_gone(loop: Loop, host: Host) -> None:
+    """The pipe from Agent_0 is closed."""
+    loop.remove_fd(sys.stdin.fileno())
+    host.agent_gone()
 
 
 def _first_line(descriptor: int) -> bytes:

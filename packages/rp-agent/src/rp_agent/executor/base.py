@@ -21,19 +21,23 @@ from rp_api.component import Component
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
 
+Sweep = Callable[[str, Sequence[int]], object]
+"""Told of a task that was ended, or has failed, and the positions of the nodes on which it may have left processes."""
+
 
 class Ending:
-    """Why a task is ended before its time; without an error, because the application has asked for it."""
+    """Why a task is ended before its time, and as what; without an error, because the application has asked for it."""
 
-    __slots__ = ('detail', 'exception')
+    __slots__ = ('detail', 'exception', 'state')
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, state: str = states.CANCELED) -> None:
+        self.state = state
         self.exception = None if error is None else repr(error)
         self.detail = None if error is None else str(error)
 
     def apply(self, task: AgentTask) -> None:
-        """Make the task a cancelled one, for this reason."""
-        task.target_state = states.CANCELED
+        """Make the task one that was ended, for this reason."""
+        task.target_state = self.state
         task.exception = self.exception
         task.exception_detail = self.detail
 
@@ -48,6 +52,7 @@ class BaseExecutor(Component, ABC):
         self._flushing = False
         self._stopping: Ending | None = None
         self._on_empty: Callable[[], Any] | None = None
+        self.sweep_elsewhere: Sweep = lambda uid, positions: None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
         """`expected(count)` tells at most so many tasks that will probably be put next; nothing has to come of it."""
@@ -73,6 +78,9 @@ class BaseExecutor(Component, ABC):
         self._on_empty = on_empty
         self._end(self._uids(), self._stopping)
         self._flush_soon()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Kill what tasks of this pilot, which have ended, have left on this node; others may have started them."""
 
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""

@@ -25,11 +25,24 @@ def explain(codes: Mapping[int, int], shell: bool) -> str:
     """Why a task failed whose ranks ended with these codes; `shell` tells that they are those of a shell."""
     failed = sorted((rank, code) for rank, code in codes.items() if code != 0)
     rank, code = failed[0]
-    text = _explain_code(code, shell)
+    text = explain_code(code, shell)
     if len(codes) == 1:
         return text
     others = f' (so did {len(failed) - 1} more of {len(codes)} ranks)' if len(failed) > 1 else ''
     return f'{text} of rank {rank}{others}'
+
+
+def explain_code(code: int, shell: bool) -> str:
+    """What an exit code means; a negative one is the number of the signal that ended the process."""
+    if code < 0:
+        return f'killed by signal {-code} ({_signal_name(-code)})'
+    if shell and code == _NOT_FOUND:
+        return f'exit code: {code} (that of a shell that did not find a command)'
+    if shell and code == _NOT_EXECUTABLE:
+        return f'exit code: {code} (that of a shell that could not execute a command)'
+    if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
+        return f'exit code: {code} (that of a shell whose command was killed by {_signal_name(code - _SIGNALLED)})'
+    return f'exit code: {code}'
 
 
 def last_words(path: str) -> str:
@@ -41,19 +54,6 @@ def last_words(path: str) -> str:
     except OSError:   # the task has removed it
         text = ''
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')
-
-
-def _explain_code(code: int, shell: bool) -> str:
-    """A negative code is the number of the signal that ended the process."""
-    if code < 0:
-        return f'killed by signal {-code} ({_signal_name(-code)})'
-    if shell and code == _NOT_FOUND:
-        return f'exit code: {code} (that of a shell that did not find a command)'
-    if shell and code == _NOT_EXECUTABLE:
-        return f'exit code: {code} (that of a shell that could not execute a command)'
-    if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
-        return f'exit code: {code} (that of a shell whose command was killed by {_signal_name(code - _SIGNALLED)})'
-    return f'exit code: {code}'
 
 
 def _signal_name(number: int) -> str:

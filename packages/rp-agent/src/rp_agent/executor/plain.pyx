@@ -42,7 +42,7 @@ cdef enum:
 # attributes that are used here, or change nothing about how a process is started
 _KNOWN = frozenset((
     'uid', 'name', 'executable', 'arguments', 'cores_per_rank',
-    'sandbox', 'input_staging', 'output_staging', 'stage_on_error', 'priority', 'use_mpi', 'ranks_per_node',
+    'sandbox', 'input_staging', 'output_staging', 'stage_on_error', 'priority', 'ranks_per_node',
     'lfs_per_rank', 'pilot', 'partition', 'tags', 'metadata', 'timeout', 'startup_timeout', 'restartable', 'cleanup'))
 
 
@@ -179,7 +179,8 @@ cdef class PlainTasks:
         if not _UTF8:
             return None
         while PyDict_Next(description, &position, &key, &value):
-            if <object>key not in _KNOWN and <object>value != self._defaults.get(<object>key):
+            if <object>key not in _KNOWN and <object>value != self._defaults.get(<object>key) \
+                    and not (<object>key == 'use_mpi' and <object>value is False):
                 return None
         executable = PyDict_GetItem(description, 'executable')
         if executable == NULL or not _fixed(<object>executable, &text):

@@ -3,9 +3,10 @@
 Rules of this file:
 
 - A process that ends takes what is left of its group with it.
-- A run that is to be ended gets SIGTERM, all its processes. Those that outlive the process which was started may use
-  the grace period. What is left after it gets SIGKILL, and what even that does not end (it waits for a dead file
-  server, or is another user's by now) is given up after the same time again: no task may hang because of it.
+- A run that is to be ended gets SIGTERM, all its processes; a launcher gets what makes it end its ranks, some of which
+  may be on other nodes. Those that outlive the process which was started may use the grace period. What is left after
+  it gets SIGKILL, and what even that does not end (it waits for a dead file server, or is another user's by now) is
+  given up after the same time again: no task may hang because of it.
 - An agent that is a subreaper becomes the parent of what loses its own; such processes are reaped when a task ends.
 - A number is signalled only while a process that has not been reaped keeps it from being used again.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -30,6 +31,9 @@ from rp_profiling.tracer import Tracer
 # this process, or the machine, has as many open files as it may have
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _RETRY_AFTER = 1.0
+
+# seconds after which a launcher gets its next signal
+_BETWEEN_SIGNALS = 0.1
 
 # seconds that killed processes have to end, before their children are looked for
 _DYING = 0.05
@@ -77,7 +81,10 @@ class Reaper:
             for process in run.leaders.values():
                 process.spared = True
             self._tracer.record('task_run_cancel_start', run.task.uid)
-        _signal_trees(runs, signal.SIGTERM)
+        _signal_trees([run for run in runs if run.plan.launch is None], signal.SIGTERM)
+        for run in runs:
+            if run.plan.launch is not None:
+                self._signal_launcher(run, run.plan.launch.signals)
         self._loop.call_later(self._grace, self._kill, runs)
 
     def sweep(self, uids: Collection[str]) -> None:
@@ -213,6 +220,12 @@ class Reaper:
             run.ending = Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may still '
                                              f'run (sessions {run.pids})'))
             self._finish(run)
+
+    def _signal_launcher(self, run: Run, signals: Sequence[signal.Signals]) -> None:
+        """Signal a launcher and what is in its group, once for each of the signals."""
+        if signals and self.running.get(run.task.uid) is run:
+            _signal_groups(run, signals[0])
+            self._loop.call_later(_BETWEEN_SIGNALS, self._signal_launcher, run, signals[1:])
 
     def _still_running(self, runs: list[Run]) -> list[Run]:
         return [run for run in runs if self.running.get(run.task.uid) is run]

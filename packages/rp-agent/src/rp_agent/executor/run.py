@@ -35,6 +35,12 @@ class Run:
         self.ending: Ending | None = None
         self.timer: Timer | None = None
 
+    def stop_timer(self) -> None:
+        """Forget the time limit that is in force."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     def check(self) -> None:
         """Verify that the run has processes and has lost none; raises AssertionError."""
         assert self.leaders or self.survivors or self.leftovers, f'{self.task.uid} runs without a process'

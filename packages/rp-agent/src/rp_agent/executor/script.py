@@ -1,17 +1,20 @@
 """The texts of a task's shell scripts, for any POSIX shell.
 
-`<uid>.exec.sh` runs one rank; `<uid>.launch.sh`, which only tasks with pre_launch or post_launch have, runs all of
-them. The order of their steps and events is the one of the RADICAL-Pilot event model.
+`<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. The order of their steps and events is the one of the
+RADICAL-Pilot event model. How a rank learns its number, and how it meets the others, depends on who starts it: the
+agent (`Surroundings` as `started_by_agent` makes them) or a launcher (`rank_script`).
 
-Descriptors that a script may be given: START tells that the task runs, by a byte that is written to it. SYNC is the
-write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends, which it does
-when all others have closed it too, be it because they ended. Commands of the user never see these descriptors.
+Descriptors that a script may be given by the agent: START tells that the task runs, by a byte that is written to it.
+SYNC is the write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends,
+which it does when all others have closed it too, be it because they ended. Commands of the user never see these
+descriptors.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rp_agent.executor.expand import literal, shell_quote
@@ -22,6 +25,7 @@ START = 3
 SYNC = 4
 
 _IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
+_UNFIT_FOR_A_ROW = re.compile(r'[\x00-\x1f\x7f,"]')
 _HIDDEN = f'{START}>&- {SYNC}>&-'
 
 _FAILED = '''\
@@ -30,87 +34,137 @@ rp_failed() {
     exit 1
 }'''
 
+# as `$RP_PROF` does it, but without a program for each event: some shells know the time, of the others one asks `date`
+_RECORD = '''\
+rp_event() {
+    test -n "${RP_PROF_TGT:-}" || return 0
+    rp_now=${EPOCHREALTIME:-$(date +%%s.%%N)}
+    rp_part=${rp_now#*[.,]}
+    case $rp_part in (*[!0-9]*) rp_part=0 ;; esac
+    while test "$#" -gt 0; do
+        printf '%%s.%%.7s,%%s,,MainThread,%%s,AGENT_EXECUTING,%%s\\n' "${rp_now%%%%[.,]*}" "${rp_part}0000000" "$1" \\
+            %s "$2"
+        shift 2
+    done >> "$RP_PROF_TGT"
+} 2> /dev/null'''
 
-def exec_script(task: AgentTask, told: Mapping[str, str], *, events: bool, sync: bool = False,
-                signals_start: bool = False) -> str:
-    """The script of one rank, which is told its number by RP_RANK; `told` are variables that it sets.
+_NO_RECORD = 'rp_event() { :; }'
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How the script of a rank gets on with whoever started it, as lines of shell code.
+
+    `begins` finds out the rank's number and what is its own, `starts` tells that the rank runs, `waits` returns when
+    all ranks are ready, `runs` follows the program, whose process is `$RP_RANK_PID`, and sets RP_RET to its exit code.
+    `hidden` closes what commands of the user must not see.
+    """
+
+    begins: Sequence[str]
+    starts: Sequence[str] = ()
+    waits: Sequence[str] = ()
+    runs: Sequence[str] = ('wait "$RP_RANK_PID"', 'export RP_RET=$?')
+    hidden: str = ''
+
+
+def started_by_agent(*, sync: bool = False, signals_start: bool = False) -> Surroundings:
+    """Surroundings of ranks that are told their number by RP_RANK."""
+    return Surroundings(
+        begins=['export RP_RANK="${RP_RANK:-0}"'],
+        starts=[f'echo 1 >&{START}', f'exec {START}>&-'] if signals_start else [],
+        waits=[f'exec 5</proc/self/fd/{SYNC} {SYNC}>&-', 'read -r rp_all <&5', 'exec 5<&-'] if sync else [],
+        hidden=_HIDDEN)
+
+
+def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, events: bool) -> str:
+    """The script of one rank; `told` are variables that it sets.
 
     Its exit code is the one of the executable, or 1 if a command before or after it fails.
     """
     description = task.description
-    lines = [*_head(told), 'export RP_RANK="${RP_RANK:-0}"', 'export RP_EXEC_PID=$$', *_functions(events),
-             'cd "$RP_TASK_SANDBOX" || exit 1']
-    if signals_start:
-        lines += [f'echo 1 >&{START}', f'exec {START}>&-']
-    lines.append(_event('exec_start'))
+    hidden = surroundings.hidden
+    record = _Record(task.uid, events)
+    lines = [*_head(told), *surroundings.begins, 'export RP_EXEC_PID=$$', *record.functions,
+             'cd "$RP_TASK_SANDBOX" || exit 1', *surroundings.starts]
+    record.note('exec_start')
     if description['named_env']:
+        lines += record.lines()
         lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")}')
-    lines += _assignments(description['environment'])
-    lines += [_event('exec_pre'), *_commands('pre_exec', description['pre_exec'])]
-    if sync:
-        lines += [f'exec 5</proc/self/fd/{SYNC} {SYNC}>&-', 'read -r rp_all <&5', 'exec 5<&-']
+    if description['environment']:
+        lines += [*record.lines(), *_assignments(description['environment'])]
+    record.note('exec_pre')
+    if description['pre_exec'] or surroundings.waits:
+        lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *surroundings.waits]
+    record.note('rank_start')
     program = ' '.join(shell_quote(text) for text in (description['executable'], *description['arguments']))
-    lines += [
-        _event('rank_start'),
-        f'{program} {_HIDDEN} &',
-        'export RP_RANK_PID=$!',
-        'wait "$RP_RANK_PID"',
-        'export RP_RET=$?',
-        _event('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"'),
-        _event('exec_post'),
-        *_commands('post_exec', description['post_exec']),
-        _event('exec_stop'),
-        'exit "$RP_RET"',
-    ]
-    return _text(lines)
+    lines += [*record.lines(), f'{program} {hidden} &', 'export RP_RANK_PID=$!', *surroundings.runs]
+    record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')
+    record.note('exec_post')
+    if description['post_exec']:
+        lines += [*record.lines(), *_commands('post_exec', description['post_exec'], hidden)]
+    record.note('exec_stop')
+    return _text([*lines, *record.lines(), 'exit "$RP_RET"'])
 
 
-def launch_script(task: AgentTask, told: Mapping[str, str], ranks: Sequence[Mapping[str, str]], execute: str,
-                  stdio: tuple[str, str], *, events: bool) -> str:
-    """The script that runs the exec script `execute` once per rank, each with the variables in `ranks`.
-
-    The output of the ranks goes to the two files `stdio`. Its exit code is that of the first rank that failed.
-    """
+def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, events: bool,
+                  hidden: str = _HIDDEN) -> str:
+    """The script that runs the ranks by the lines `start`, which set RP_RET to the exit code of all of them."""
     description = task.description
+    record = _Record(task.uid, events)
+    lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
+             'cd "$RP_TASK_SANDBOX" || exit 1']
+    record.note('launch_pre')
+    if description['pre_launch']:
+        lines += [*record.lines(), *_commands('pre_launch', description['pre_launch'], hidden)]
+    lines += [*record.lines('launch_submit'), *start, 'export RP_RET']
+    record.note('launch_collect')
+    record.note('launch_post')
+    if description['post_launch']:
+        lines += [*record.lines(), *_commands('post_launch', description['post_launch'], hidden)]
+    return _text([*lines, *record.lines('launch_stop'), 'exit "$RP_RET"'])
+
+
+def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str]) -> list[str]:
+    """Lines of a launch script that run the exec script `execute` once per rank, each with the variables in `ranks`.
+
+    The output of the ranks goes to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
+    """
     stdout, stderr = literal(stdio[0]), literal(stdio[1])
-    lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *_functions(events), _event('launch_start'),
-             'cd "$RP_TASK_SANDBOX" || exit 1', _event('launch_pre'),
-             *_commands('pre_launch', description['pre_launch']), _event('launch_submit'),
-             f': >{stdout}', f': >{stderr}', 'rp_ranks=']
+    lines = [f': >{stdout}', f': >{stderr}', 'rp_ranks=']
     for variables in ranks:
         settings = ' '.join(f'{name}={literal(value)}' for name, value in variables.items())
         lines += [f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr} &',
                   'rp_ranks="$rp_ranks $!"']
-    lines += [
-        f'exec {_HIDDEN}',
-        'RP_RET=0',
-        'for rp_rank in $rp_ranks; do',
-        '    wait "$rp_rank"',
-        '    rp_code=$?',
-        '    test "$RP_RET" -ne 0 || RP_RET=$rp_code',
-        'done',
-        'export RP_RET',
-        _event('launch_collect'),
-        _event('launch_post'),
-        *_commands('post_launch', description['post_launch']),
-        _event('launch_stop'),
-        'exit "$RP_RET"',
-    ]
-    return _text(lines)
+    return [*lines, f'exec {_HIDDEN}', 'RP_RET=0', 'for rp_rank in $rp_ranks; do', '    wait "$rp_rank"',
+            '    rp_code=$?', '    test "$RP_RET" -ne 0 || RP_RET=$rp_code', 'done']
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """Lines that set variables to these values, as they are."""
+    return [f'export {name}={literal(value)}' for name, value in variables.items()]
+
+
+class _Record:
+    """Records events; those between which nothing happens are recorded together."""
+
+    def __init__(self, uid: str, events: bool) -> None:
+        self.functions = [_RECORD % literal(_UNFIT_FOR_A_ROW.sub('_', uid)) if events else _NO_RECORD, _FAILED]
+        self._noted: list[str] = []
+
+    def note(self, event: str, message: str = "''") -> None:
+        """Record the event with the next ones; the message is a word of the shell."""
+        self._noted.append(f'{event} {message}')
+
+    def lines(self, event: str = '') -> list[str]:
+        """Lines that record what was noted, and this event."""
+        if event:
+            self.note(event)
+        noted, self._noted = self._noted, []
+        return [f'rp_event {" ".join(noted)}'] if noted else []
 
 
 def _head(told: Mapping[str, str]) -> list[str]:
-    return ['#!/bin/sh', *(f'export {name}={literal(value)}' for name, value in told.items())]
-
-
-def _functions(events: bool) -> list[str]:
-    """Shell functions that the lines below use."""
-    record = 'rp_event() { "$RP_PROF" "$@"; }' if events else 'rp_event() { :; }'
-    return [record, _FAILED]
-
-
-def _event(name: str, message: str = '') -> str:
-    return f'rp_event {name} {message}'.rstrip()
+    return ['#!/bin/sh', *exports(told)]
 
 
 def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
@@ -121,27 +175,27 @@ def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
         yield f'export {name}={shell_quote(value)}'
 
 
-def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]]) -> Iterator[str]:
+def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]], hidden: str) -> Iterator[str]:
     """Lines that run the commands in order, those in dicts only on the rank that is their key."""
     for entry in entries:
         if isinstance(entry, str):
-            yield from _command(stage, entry)
+            yield from _command(stage, entry, hidden)
         else:
             yield 'case "$RP_RANK" in'
             for rank, commands in entry.items():
                 yield f'({literal(str(rank))})'
                 for command in [commands] if isinstance(commands, str) else commands:
-                    yield from _command(stage, command)
+                    yield from _command(stage, command, hidden)
                 yield ';;'
             yield 'esac'
 
 
-def _command(stage: str, command: str) -> list[str]:
+def _command(stage: str, command: str, hidden: str) -> list[str]:
     """Lines that run one command in the script's own shell, so that it can set variables, and end it on failure.
 
     The command stands on lines of its own, because it may end with a comment; the colon makes a comment a command.
     """
-    return ['{ :', command, f'}} {_HIDDEN} || rp_failed {stage} "$?" {literal(command)}']
+    return ['{ :', command, f'}} {hidden} || rp_failed {stage} "$?" {literal(command)}']
 
 
 def _text(lines: list[str]) -> str:

@@ -45,7 +45,9 @@ def make_sandbox(path: str) -> None:
 
 
 def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
-    """Write the scripts of the plan into the sandbox."""
+    """Write the scripts of the plan into the sandbox, without what an earlier run has left there in their way."""
+    if plan.launch is not None:
+        _clear_notes(task)
     for name, text in plan.scripts.items():
         path = f'{task.sandbox}/{name}'
         try:
@@ -54,6 +56,15 @@ def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
                 stream.write(text)
         except OSError as error:
             raise _refusal('cannot write', path, error) from error
+
+
+def _clear_notes(task: AgentTask) -> None:
+    from rp_agent.executor import rank_script  # most agents never need it
+
+    try:
+        rank_script.prepare(task.sandbox, task.uid, bool(task.description['pre_exec_sync']))
+    except OSError as error:
+        raise _refusal('cannot prepare', error.filename or task.sandbox, error) from error
 
 
 class Starter:

@@ -1,0 +1,242 @@
+"""Sub-agents on nodes: where tasks run, what a lost node costs, and that nothing is left. Real processes.
+
+The nodes are pretended: each is a sub-agent of its own on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_support import ALL, SLEEP, Agent, nothing_left, processes_of
+
+from rp_agent import sub_agents
+from rp_agent.build import belongs
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.errors import PlatformError
+
+ON_NODES = {'components': {'agent_executing': {'target': 'node'}}}
+PARENT = {'executable': '/usr/bin/cut', 'arguments': ['-d ', '-f4', '/proc/self/stat']}
+SPREAD = {'ranks': 2, 'use_mpi': False, 'slots': [
+    {'node_index': node, 'node_name': 'localhost', 'cores': [{'index': 0, 'occupation': 1.0}], 'gpus': []}
+    for node in range(2)]}
+LONG = {'executable': '/bin/sh', 'arguments': ['-c', 'sleep 100 & setsid sleep 100 & wait']}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
+    """Makes a pipeline with sub-agents on so many nodes."""
+    made: list[Agent] = []
+
+    def with_nodes(nodes: int, settings: dict[str, Any] | None = None, **options: Any) -> Agent:
+        made.append(Agent(tmp_path, ON_NODES | (settings or {}), nodes=nodes, **options))
+        return made[-1]
+
+    yield with_nodes
+    for agent in made:
+        agent.close()
+    nothing_left(str(tmp_path))
+
+
+def pid_on(base: Path, node: int) -> int:
+    """The process number of the sub-agent on a node."""
+    argument = f'{base}/agent_n.cfg {node} '
+    (found,) = [pid for pid, line in processes_of(str(base)).items() if line.endswith(argument)]
+    return found
+
+
+def where(task: AgentTask) -> int:
+    assert task.slots is not None
+    return int(task.slots[0]['node_index'])
+
+
+def once_running(agent: Agent, count: int, action: Callable[[], object]) -> None:
+    """Call `action` in the loop when so many tasks run."""
+    running = set()
+
+    def note(task: AgentTask, state: str) -> None:
+        if state == states.AGENT_EXECUTING:
+            running.add(task.uid)
+            if len(running) == count:
+                agent.loop.call_soon(action)
+
+    agent.on_state = note
+
+
+def test_each_node_starts_its_own_tasks(make: Callable[..., Agent]) -> None:
+    agent = make(3)
+    tasks = [agent.task(f'task.{number}', **PARENT) for number in range(12)]
+    pids = {node: str(pid_on(agent.base, node)) for node in range(3)}
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.DONE}
+    assert {task.uid: agent.states[task.uid] for task in tasks} == {task.uid: ALL for task in tasks}
+    assert [task.stdout.strip() for task in tasks] == [pids[where(task)] for task in tasks]
+    assert {where(task) for task in tasks} == {0, 1, 2}
+
+
+def test_what_spans_nodes_is_started_by_the_agent_itself(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    task = agent.task(**SPREAD, **PARENT)
+    agent.run(task)
+    assert {slot['node_index'] for slot in task.slots or ()} == {0, 1}
+    assert set(task.stdout.split()) == {str(os.getpid())}
+
+
+def test_keys_are_in_a_file_that_is_ours_alone(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    agent.run(agent.task())
+    path = agent.base / 'agent_n.cfg'
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text())['coordination'] == {}   # the hub's key is for the agent alone
+    others = [each for each in agent.base.iterdir() if each.is_file() and each != path]
+    secret = json.loads(path.read_text())['sub_agent']['secret']
+    assert not [each for each in others if secret in each.read_text()]
+
+
+@pytest.mark.parametrize('how', ['killed', 'silent'])
+def test_a_lost_node_costs_the_tasks_on_it(make: Callable[..., Agent], how: str) -> None:
+    """Others go on, what waits runs elsewhere, and what may run again does."""
+    agent = make(2, {'heartbeat': {'interval': 0.2, 'timeout': 2}} if how == 'silent' else None)
+    long = [agent.task(f'task.{number}', restartable=number % 2 == 1, **LONG) for number in range(4)]
+    short = [agent.task(f'task.{number}') for number in range(4, 8)]
+    lost: list[AgentTask] = []
+    left: list[str] = []
+
+    def lose() -> None:
+        lost.extend(task for task in long if where(task) == 1)
+        os.kill(pid_on(agent.base, 1), signal.SIGKILL if how == 'killed' else signal.SIGSTOP)
+        agent.on_state = note
+
+    def note(task: AgentTask, state: str) -> None:
+        if state == states.TMGR_STAGING_OUTPUT_PENDING:
+            left.append(task.uid)
+            if len(left) == 1:   # one of the lost: those that run on node 0 make room for what waits
+                agent.loop.call_soon(agent.pipeline.cancel, [task for task in long if task not in lost])
+            elif set(left) >= {task.uid for task in short}:
+                agent.loop.call_soon(agent.pipeline.cancel, long)
+
+    once_running(agent, 4, lose)
+    agent.run(*long, *short)
+    assert {task.target_state for task in short} == {states.DONE}
+    assert {where(task) for task in short} == {0}
+    failed = [task for task in lost if not task.description['restartable']]
+    again = [task for task in lost if task.description['restartable']]
+    for task in failed:
+        assert task.target_state == states.FAILED
+        assert 'node localhost is lost: sub-agent agent_n.0001' in str(task.exception)
+        words = 'killed by signal 9' if how == 'killed' else 'no sign of life for 2 s'
+        assert words in str(task.exception)
+        assert str(agent.base / 'agent_n.err') in str(task.exception_detail)
+    for task in again:
+        assert task.target_state == states.CANCELED
+        assert where(task) == 0
+    assert len(failed) == len(again) == 1
+    assert agent.broken == []
+    for task in failed:
+        nothing_left(f'RP_TASK_SANDBOX={task.sandbox}\0')
+
+
+def test_a_task_over_several_nodes_ends_with_one_of_them(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    task = agent.task(**SPREAD, **SLEEP)
+    once_running(agent, 1, lambda: os.kill(pid_on(agent.base, 1), signal.SIGKILL))
+    agent.run(task)
+    assert task.target_state == states.FAILED
+    assert str(task.exception) == repr(RuntimeError('node localhost is lost'))
+
+
+def test_a_task_that_needs_more_than_is_left_fails(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    first, second = agent.task('task.0', **SLEEP), agent.task('task.1', **SPREAD)
+
+    def left(tasks: Sequence[AgentTask]) -> None:
+        agent.pipeline.cancel([first])
+        agent._left(tasks)
+
+    def kill() -> None:
+        os.kill(pid_on(agent.base, 1 - where(first)), signal.SIGKILL)
+        agent.pipeline._left = left   # type: ignore[assignment]
+
+    once_running(agent, 1, kill)
+    assert agent.run(first, second)[0] is second
+    assert second.target_state == states.FAILED
+    assert 'can never run on pilot.0000: a slot is for node 1 (localhost), which is lost' in str(second.exception)
+
+
+def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+
+    def kill() -> None:
+        for node in range(2):
+            os.kill(pid_on(agent.base, node), signal.SIGKILL)
+
+    once_running(agent, 4, kill)
+    agent.until_broken = True
+    tasks = [agent.task(f'task.{number}', restartable=True, **SLEEP) for number in range(4)]
+    agent.run(*tasks)
+    assert agent.broken[0].startswith('has lost its last node: sub-agent agent_n.000')
+    assert {task.target_state for task in tasks} == {states.FAILED}
+
+
+def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was meant for it was not started, so that it runs elsewhere whether it is restartable or not."""
+    monkeypatch.setattr(sub_agents, 'START_PATIENCE', 3.0)
+    script = tmp_path / 'bootstrap_2.sh'   # as if a bootstrap had written it
+    agent_0 = Agent(tmp_path, ON_NODES, nodes=1)
+    agent_0.close()
+    text = script.read_text()
+    script.write_text(text.replace('sandbox=', 'if test "$3" = 1; then exec sleep 100; fi\nsandbox=', 1))
+    agent = make(2)
+    tasks = [agent.task(f'task.{number}') for number in range(4)]
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.DONE}
+    assert {where(task) for task in tasks} == {0}
+
+
+def test_stop_ends_everything_on_all_nodes(make: Callable[..., Agent]) -> None:
+    agent = make(3)
+    tasks = [agent.task(f'task.{number}', **LONG) for number in range(6)]
+    once_running(agent, 6, agent.stop)
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.CANCELED}
+    for task in tasks:
+        nothing_left(f'RP_TASK_SANDBOX={task.sandbox}\0')
+
+
+def test_cancel_reaches_the_node(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    tasks = [agent.task(f'task.{number}', **LONG) for number in range(4)]
+    once_running(agent, 4, lambda: agent.pipeline.cancel(tasks))
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.CANCELED}
+
+
+def test_what_a_launcher_has_left_on_a_node_is_cleared_up_there(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    marks = belongs(agent.config) | {'RP_TASK_ID': 'ended'}
+    left = [subprocess.Popen(['sleep', '1000'], env=marks | {'RP_TASK_ID': uid}) for uid in ('ended', 'other')]
+    try:
+        agent.loop.call_soon(agent.pipeline._sweep, 'ended', (1,))
+        agent.run(*(agent.task(f'task.{number}') for number in range(4)))
+        assert left[0].wait(30) == -signal.SIGKILL
+        assert left[1].poll() is None
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+
+
+def test_no_launch_method_that_could_start_them(make: Callable[..., Agent]) -> None:
+    with pytest.raises(PlatformError) as caught:
+        make(2, launch_methods={'order': ['SRUN', 'NONE']}, agent_launch_method='SRUN')
+    assert 'no launch method of the platform can start sub-agents there: SRUN: srun' in str(caught.value) or (
+        'SRUN: `' in str(caught.value))
