@@ -117,8 +117,8 @@ class World:
         assert [self.bench.free(node) for node in range(NODES)] == [Bench(cores=CORES, gpus=GPUS).free(0)] * NODES
 
 
-@pytest.mark.parametrize('name', ['CONTINUOUS', 'TAGGED', 'CONTINUOUS_JSRUN', 'CONTINUOUS_COLO', 'CONTINUOUS_ORDERED',
-                                  'CONTINUOUS_RECONFIG', 'HOMBRE', 'NOOP', 'TORUS'])
+@pytest.mark.parametrize('name', ['CONTINUOUS', 'TAGGED', 'CONTINUOUS_DVM', 'CONTINUOUS_JSRUN', 'CONTINUOUS_COLO',
+                                  'CONTINUOUS_ORDERED', 'CONTINUOUS_RECONFIG', 'HOMBRE', 'NOOP', 'TORUS'])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_task_ends(name: str, data: st.DataObject) -> None:

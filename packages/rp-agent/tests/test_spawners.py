@@ -55,8 +55,9 @@ def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
 @pytest.mark.usefixtures('installed')
 def test_unknown_name() -> None:
     with pytest.raises(PlatformError) as caught:
-        spawners.spawner('FLUX')
-    assert str(caught.value) == "agent_spawner 'FLUX' is unknown, installed are NOOP, POPEN, SHELL, SIMULATED"
+        spawners.spawner('ABDS')
+    assert str(caught.value) == ("agent_spawner 'ABDS' is unknown, installed are DRAGON, FLUX, NOOP, POPEN, SHELL, "
+                                 'SIMULATED')
 
 
 def test_the_default_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rp_agent import layout, sandbox
 from rp_agent.build import Builder, Worker, make_tracer
-from rp_agent.crew import Crew, Member, all_of
-from rp_agent.executor.spawners import AnyExecutor
+from rp_agent.crew import Crew, Member, NodeCrew, all_of
+from rp_agent.executor import spawners
+from rp_agent.executor.launchers import is_mpi
+from rp_agent.executor.spawners import AnyExecutor, UsesNodes
 from rp_agent.gather import Gather
-from rp_agent.layout import Instance
+from rp_agent.layout import ANYWHERE, Instance, Layout
 from rp_agent.raptor.which import concerns_raptor
 from rp_agent.remote import Remote
+from rp_agent.rerun import may_run_again, reset
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.stager.input import StagerInput
 from rp_agent.sub_agents import SubAgents
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.errors import PlatformError
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
 
@@ -55,19 +59,21 @@ class Pipeline:
         self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
         self.on_master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
         self.knows: Callable[[str], bool] = lambda uid: False
-        self._nodes = len(set(allocation.names))
+        self._names = allocation.names
+        self._allocation = allocation
+        self._lost_nodes = 0
+        self._doomed: dict[str, str] = {}   # why tasks on several nodes are ended, one of which was lost
+        self._stopping = False
         self._surroundings: Surroundings | None = None   # made for the first task that has to do with RAPTOR
         self._raptor: Raptor | None = None
-        plan = layout.read(config['agent'])
+        plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload)
         self._local: list[Scheduler | Worker] = []
-        hosts = plan.hosts()
-        self._sub_agents = SubAgents(config, loop, self._leave, self._dismiss, self._bury) if hosts else None
-        remotes = {remote.uid: remote for name, instances in hosts.items()
-                   for remote in self._start(name, instances)}
+        self._sub_agents: SubAgents | None = None
+        remotes = self._start(plan, allocation)
         self._scheduler = self._make_scheduler(allocation)
-        self._crews = {component: Crew([remotes.get(each.uid) or self._make(each) for each in plan.of(component)])
+        self._crews = {component: self._crew(plan.of(component), remotes)
                        for component in (layout.STAGING_INPUT, layout.EXECUTING, layout.STAGING_OUTPUT)}
         self._inputs = cast('Crew[StagerInput | Remote]', self._crews[layout.STAGING_INPUT])
         self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[layout.EXECUTING])
@@ -93,7 +99,7 @@ class Pipeline:
         self._scheduler.cancel(uids)
         if self._raptor:
             self._raptor.cancel(uids)
-        for executor in self._executors.everybody():
+        for executor in self._executors.that_have(tasks):
             executor.cancel(uids)
 
     def refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
@@ -110,6 +116,7 @@ class Pipeline:
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
+        self._stopping = True
         for stager in self._inputs.everybody():
             stager.cancel_all(reason)
         if self._raptor:
@@ -151,13 +158,45 @@ class Pipeline:
 
     # how it is put together
 
-    def _start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
-        """Start a sub-agent; gives what stands for its components."""
-        assert self._sub_agents is not None
-        remotes = self._sub_agents.start(name, instances)
+    def _start(self, plan: Layout, allocation: Allocation) -> dict[str, Remote]:
+        """Start all sub-agents; gives what stands for their components, by uid."""
+        hosts, on_nodes = plan.hosts(), plan.on_nodes()
+        if not hosts and not on_nodes:
+            return {}
+        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._leave,
+                                               self._dismiss, self._bury)
+        try:
+            remotes = [remote for name, instances in hosts.items() for remote in started.start(name, instances)]
+            remotes += started.start_on_nodes() if on_nodes else []
+        except PlatformError:
+            started.close()
+            raise
         for remote in remotes:
             remote.advanced = self._advanced
-        return remotes
+        return {remote.uid: remote for remote in remotes}
+
+    def _layout(self, allocation: Allocation) -> Layout:
+        """Where the components live."""
+        platform = self._config['platform']
+        # an executor whose launchers span nodes starts tasks on all of them
+        elsewhere = () if spawners.spans_nodes(platform) else allocation.elsewhere
+        plan = layout.read(self._config['agent'], len(allocation.names), elsewhere)
+        hosts = [instance.host for instance in plan.of(layout.EXECUTING) if instance.node == ANYWHERE]
+        if hosts != [layout.INLINE] and spawners.has_instances(platform):
+            raise PlatformError(f'the platform launches tasks with instances that span nodes, which one '
+                                f'{layout.EXECUTING} in Agent_0 has to keep: the agent configuration asks for '
+                                f'{len(hosts)} (in {", ".join(host or "Agent_0" for host in hosts)})')
+        return plan
+
+    def _crew(self, instances: Sequence[Instance], remotes: Mapping[str, Remote]) -> Crew[Any]:
+        """All instances of a component."""
+        on_nodes = {each.node: remotes[each.uid] for each in instances if each.node != ANYWHERE}
+        members = [remotes.get(each.uid) or self._make(each) for each in instances if each.node == ANYWHERE]
+        if not on_nodes:
+            return Crew(members)
+        # virtual machines are Agent_0's, and all MPI tasks go there
+        central = is_mpi if spawners.launches_into_dvms(self._config['platform']) else None
+        return NodeCrew(members, on_nodes, central)
 
     def _make_scheduler(self, allocation: Allocation) -> Scheduler:
         uid = f'{layout.SCHEDULING}.0000'
@@ -182,8 +221,12 @@ class Pipeline:
             self._only_executor.expect(self._scheduler.upcoming)
         for stager in self._inputs.members:
             stager.output = self._staged
-        for executor in self._executors.members:
+        for executor in self._executors.everybody():
             executor.output = self._executed
+            if isinstance(executor, UsesNodes):
+                executor.place_again, executor.nodes_lost = self._place_again, self._nodes_unusable
+            if not isinstance(executor, Remote):
+                executor.sweep_elsewhere = self._sweep
         for output in outputs.members:
             output.output = self._leave
 
@@ -194,7 +237,7 @@ class Pipeline:
 
             pipes = Pipes(self.put, self._stage_output, self._leave, self.cancel, lambda uid: self.knows(uid),
                           lambda task, access: self.on_master_up(task, access))
-            self._surroundings = Surroundings(self._config, self._loop, self._nodes, pipes)
+            self._surroundings = Surroundings(self._config, self._loop, self._allocation, pipes)
             self._raptor = self._surroundings.raptor
             self._raptor.advanced = self._advanced
             self._raptor.output = self._scheduler.put
@@ -228,11 +271,21 @@ class Pipeline:
         self._leave(tasks)
 
     def _executed(self, tasks: list[AgentTask]) -> None:
+        self._executors.left(tasks)
+        if self._doomed:
+            tasks = self._after_loss(tasks)
         self._scheduler.release(tasks)
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
         if tasks:
             self._to_output(tasks)
+
+    def _sweep(self, uid: str, positions: Sequence[int]) -> None:
+        """Have the executors on these nodes clear up after a task whose launcher an executor here has started."""
+        for position in positions:
+            remote = self._executors.on_node(position)
+            if isinstance(remote, Remote):
+                remote.sweep([uid])
 
     def _stage_output(self, tasks: list[AgentTask]) -> None:
         self._to_output(tasks)
@@ -251,11 +304,17 @@ class Pipeline:
 
     def _dismiss(self, remote: Remote) -> None:
         self._crews[remote.component].dismiss(remote)
+        if remote.node != ANYWHERE:   # else tasks that are placed there would go to those who are on other nodes
+            self._scheduler.node_down(remote.node)
+            self._doom(remote)
 
     def _bury(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """End the tasks that a component had when it died, and those that no other one is left for."""
         crew = self._crews[remote.component]
         crew.bury(remote)
+        if remote.node != ANYWHERE:
+            self._lose_node(remote, tasks, reason)
+            return
         if not crew.everybody():
             # first, so that nothing more is placed on what becomes free now
             self._broken(f'has lost its last {remote.component}: {reason}')
@@ -268,6 +327,59 @@ class Pipeline:
         remote.emptied()
 
 
+    # when a node is lost
+
+    def _doom(self, remote: Remote) -> None:
+        """End the tasks that are on the lost node and on others as well."""
+        spread = [task for task in self._executors.spread.values() if remote.node in task.placement.nodes()]
+        self._doomed.update((task.uid, f'node {self._names[remote.node]} is lost') for task in spread)
+        for executor in self._executors.that_have(spread) if spread else ():
+            executor.cancel([task.uid for task in spread])
+
+    def _after_loss(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """Those of the tasks that have left an executor which do not run again, because of a node that was lost."""
+        again = []
+        for task in tasks:
+            reason = self._doomed.pop(task.uid, None)
+            if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
+                task.target_state = None
+                again.append(task) if may_run_again(task, True) else _end([task], reason)
+        self._run_again(again, True)
+        return [task for task in tasks if task not in again]
+
+    def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
+        """Tasks have died with a node: let those run on others that may, and end the others."""
+        self._lost_nodes += 1
+        if self._lost_nodes == len(self._names):
+            self._broken(f'has lost its last node: {reason}')
+            self._stopping = True
+        again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
+        others = [task for task in tasks if task not in again]
+        _end(others, f'node {self._names[remote.node]} is lost: {reason}')
+        self._executed(others)
+        self._run_again(again, remote.came)
+        remote.emptied()
+
+    def _place_again(self, task: AgentTask, reason: str) -> None:
+        """A task that an executor has not run is to be placed on other nodes."""
+        self._executors.left([task])
+        self._run_again([task], False)
+
+    def _nodes_unusable(self, nodes: range, reason: str) -> None:
+        """An executor can launch nothing on these nodes any more."""
+        self._lost_nodes += len(nodes)
+        self._scheduler.nodes_down(nodes)
+        if self._lost_nodes >= len(self._names):
+            self._broken(f'has lost its last node: {reason}')
+
+    def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
+        if tasks:
+            self._scheduler.release(tasks)
+            for task in tasks:
+                reset(task, started)
+            self._scheduler.put(tasks)
+
+
 def _entrance(crew: Crew[Any]) -> Callable[[list[AgentTask]], None]:
     """Where tasks go in: straight to the only member, if that cannot get lost."""
     return (_only(crew) or crew).put
@@ -277,7 +389,7 @@ def _only(crew: Crew[Any]) -> Member | None:
     """The only member, if there is no other one and it cannot get lost."""
     members: Iterable[Member] = crew.members
     only = [member for member in members if not isinstance(member, Remote)]
-    return only[0] if len(only) == 1 == len(crew.members) else None
+    return only[0] if len(only) == 1 == len(crew.everybody()) else None
 
 
 def _end(tasks: Sequence[AgentTask], reason: str) -> None:

@@ -13,6 +13,12 @@ from rp_api.description.task import TaskDescription
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
 """The values of attributes that a description does not set."""
 
+LAUNCH_INFO = 'launch'
+"""Where in a task's `extra` the launch method and its command line stand, as the application is told."""
+
+DVM = 'dvm'
+"""Where in a task's `extra` the virtual machine stands that it is to be launched into, as its launch method is told."""
+
 
 class Description(dict[str, Any]):
     """A task's description as it came over the wire: what it does not set has its default.
@@ -101,6 +107,8 @@ class AgentTask:
                  'exception': self.exception, 'exception_detail': self.exception_detail,
                  'slots': self.slots, 'output_files': self.output_files}
         result = {key: value for key, value in found.items() if value not in (None, '', [])}
+        if LAUNCH_INFO in self.extra:
+            result |= self.extra[LAUNCH_INFO]
         if self.packed is not None:
             result |= PackedInfo(self.packed)
         if self.return_value is not None:

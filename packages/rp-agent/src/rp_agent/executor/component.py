@@ -4,7 +4,8 @@ Rules of this file:
 
 - All methods are called in the thread of the loop. That thread must live as long as the agent, because the kernel
   kills the tasks that it started when it ends.
-- A task is in one of three places: queued, running or done; `check` verifies it. It leaves by `output`, in the bulk
+- A task is in one of four places: aside (until it is known what can launch it), queued, running or done; `check`
+  verifies it. It leaves by `output`, in the bulk
   of all tasks that ended in one turn of the loop, and keeps its slots until then.
 - A failure of a task is data on the task and touches nothing else.
 - Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
@@ -19,11 +20,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent.executor.ahead import Ahead
-from rp_agent.executor.base import Ending
+from rp_agent.executor.aside import Aside
+from rp_agent.executor.base import Ending, Sweep
+from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.launch_outcome import conclude
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.outcome import exit_code_of_task, explain, last_words
 from rp_agent.executor.plain import PlainTasks
@@ -31,11 +35,15 @@ from rp_agent.executor.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.reaper import Reaper
 from rp_agent.executor.run import Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
-from rp_agent.task import DEFAULTS, AgentTask
+from rp_agent.task import DEFAULTS, LAUNCH_INFO, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.mesh.loop import Loop, Timer
 from rp_profiling.tracer import Tracer
+
+if TYPE_CHECKING:
+    from rp_agent.executor.dvms import Dvms
+    from rp_agent.launch_method.base import LaunchMethod
 
 # tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk
 _STARTS_PER_TURN = 16
@@ -57,10 +65,9 @@ class Executor(Component):
         super().__init__(uid, tracer)
         self._loop = loop
         self._environment = TaskEnvironment(context)
-        # the address tells sessions apart that were given the same uid
-        belongs = {'RP_SESSION_ID': context.session_id, 'RP_PILOT_ID': context.pilot_id,
-                   'RP_REGISTRY_ADDRESS': context.registry_address}
-        self._reaper = Reaper(loop, tracer, belongs, grace, self._finished)
+        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished)
+        self._deadlines: Deadlines[Run] = Deadlines(loop, tracer, lambda run, ending: self._end([run], ending))
+        self._aside = Aside(loop, context.launchers, self._queue, self._launch, self._make_dvms)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._done: list[AgentTask] = []
         self._to_sweep: set[str] = set()
@@ -71,8 +78,13 @@ class Executor(Component):
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.profiling, self._starter.null)
         self._ahead = Ahead(loop, self._plain)
+        self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
+        """Called with a task that is to run on other nodes, and the reason; it is not here any more."""
+        self.nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
+        """Called with the positions of nodes that cannot be used any more, and the reason."""
         self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
         self._retry: Timer | None = None
+        self.sweep_elsewhere: Sweep = lambda uid, positions: None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
         """Prepare the tasks that `expected(count)` tells: at most so many that will probably be put next.
@@ -90,11 +102,7 @@ class Executor(Component):
             else:
                 ready.append(task)
         self.advance(ready, states.AGENT_EXECUTING)
-        idle = not self._queued
-        for task in ready:
-            self._queued[task.uid] = task
-        if idle:
-            self._start_some()
+        self._queue({task.uid: task for task in ready})
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End these tasks as CANCELED; those that are not here are ignored."""
@@ -105,6 +113,8 @@ class Executor(Component):
             if uid in self._queued:
                 self._short_since.pop(uid, None)
                 self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
             elif uid in running:
                 runs.append(running[uid])
         self._end(runs, Ending())
@@ -116,13 +126,20 @@ class Executor(Component):
         self._short_since.clear()
         self._ahead.close()
         while self._queued:
-            self._end_unstarted(self._queued.popitem(last=False)[1])
+            self._end_unstarted(self._queued.popitem()[1])
+        for task in self._aside.tasks:
+            self._end_unstarted(self._aside.pop(task.uid))
         self._end(list(self._reaper.running.values()), self._stopping)
         self._flush_soon()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Kill what tasks of this pilot, which have ended, have left on this node; they may have run elsewhere."""
+        self._reaper.sweep(set(uids))
 
     def close(self) -> None:
         """Free what the component holds; to be called when no task is left."""
         self._ahead.close()
+        self._aside.close()
         self._starter.close()
         self._reaper.close()
         super().close()
@@ -130,13 +147,21 @@ class Executor(Component):
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
         done = [task.uid for task in self._done]
-        places = [*self._queued, *self._reaper.running, *done]
+        aside = [task.uid for task in self._aside.tasks]
+        places = [*aside, *self._queued, *self._reaper.running, *done]
+        self._aside.check(self._queued)
         assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
         assert not done or self._flushing, f'nobody will hand on {done}'
         assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
         assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
         assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & set(places)}'
         self._reaper.check()
+
+    def _queue(self, tasks: dict[str, AgentTask]) -> None:
+        idle = not self._queued
+        self._queued.update(tasks)
+        if idle:
+            self._start_some()
 
     def _start_some(self) -> None:
         """Start a few of the queued tasks now, and the others later."""
@@ -153,10 +178,10 @@ class Executor(Component):
             self._ahead.refill()
 
     def _start(self, task: AgentTask) -> bool:
-        """Start a task; False if that has to wait because something is short."""
+        """Start a task, or set it aside; False if that has to wait because something is short."""
         uid = task.uid
         again = bool(self._short_since) and uid in self._short_since
-        if not again and self._start_plain(task):
+        if not again and (self._start_plain(task) or self._aside.take(task)):
             return True
         try:
             self._prepare(task, again)
@@ -176,7 +201,7 @@ class Executor(Component):
             return False
         self.tracer.record_many(task.uid, _STARTED)
         self._reaper.watch(run)
-        self._limit_time(run)
+        self._deadlines.limit(run)
         return True
 
     def _prepare(self, task: AgentTask, again: bool) -> None:
@@ -239,12 +264,8 @@ class Executor(Component):
         if run.plan.kind == DIRECT:
             for _ in run.pids:
                 self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
-        if run.start_fd >= 0:
-            seconds = run.task.description['startup_timeout']
-            reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
-            run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-        else:
-            self._limit_time(run)
+        self._deadlines.begin(run)
+        self._aside.started(run)
 
     def _says_it_runs(self, run: Run) -> None:
         """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
@@ -254,42 +275,26 @@ class Executor(Component):
             # news about another pipe whose descriptor had the same number
             return
         self._loop.remove_fd(run.start_fd)   # but it stays open: other ranks will write to it
-        if run.ending is None:
-            self._stop_timer(run)
-            self._limit_time(run)
+        self._deadlines.runs(run)
 
     def _forget_start(self, run: Run) -> None:
         if run.start_fd >= 0:
             self._reaper.forget(run.start_fd)
             run.start_fd = -1
 
-    def _limit_time(self, run: Run) -> None:
-        seconds = run.task.description['timeout']
-        if seconds > 0:
-            reason = f'timeout: the task ran longer than {seconds:g} s'
-            run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-
-    def _timed_out(self, run: Run, reason: str) -> None:
-        self.tracer.record('task_timeout', run.task.uid)
-        self._end([run], Ending(TimeoutError(reason)))
-
-    @staticmethod
-    def _stop_timer(run: Run) -> None:
-        if run.timer is not None:
-            run.timer.cancel()
-            run.timer = None
-
     def _end(self, runs: list[Run], ending: Ending) -> None:
         for run in runs:
-            self._stop_timer(run)
+            run.stop_timer()
         self._reaper.end(runs, ending)
 
     def _finished(self, run: Run) -> None:
         """All processes of a task have ended: note how, and let it go."""
         task = run.task
         uid = task.uid
-        self._stop_timer(run)
+        run.stop_timer()
         self._forget_start(run)
+        if self._aside.takes_back(run):
+            return
         if run.plan.kind != LAUNCH:
             self.tracer.record_many(uid, ('launch_collect', 'launch_post', 'launch_stop'))
         if run.failure is not None and run.ending is None:
@@ -302,11 +307,17 @@ class Executor(Component):
         if run.ending is not None:
             self.tracer.record('task_run_cancel_stop', uid)
             run.ending.apply(task)
+        elif run.plan.launch is not None:
+            conclude(task, run.plan)
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
             where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
             task.fail("RuntimeError('task failed')", explain(run.codes, run.plan.kind != DIRECT) + where)
+        if run.plan.launch is not None and task.target_state != states.DONE:
+            self._to_sweep.add(uid)   # whatever the launcher has forgotten
+            if run.plan.launch.elsewhere:
+                self.sweep_elsewhere(uid, run.plan.launch.elsewhere)
         self._hand_on(task)
         if self._retry is not None:
             self._loop.call_soon(self._try_again)
@@ -329,6 +340,7 @@ class Executor(Component):
         self._hand_on(task)
 
     def _hand_on(self, task: AgentTask) -> None:
+        self._aside.drop(task.uid)
         self._done.append(task)
         self._flush_soon()
 
@@ -349,4 +361,26 @@ class Executor(Component):
             self.output(tasks)
         if self._on_empty is not None and not (self._queued or self._reaper.running or self._done):
             on_empty, self._on_empty = self._on_empty, None
-            on_empty()
+            self._aside.stop(on_empty)
+
+    def _launch(self, task: AgentTask) -> None:
+        """A task that was kept back, perhaps after it was started in vain, can be launched."""
+        if task.cancelled or self._stopping is not None:
+            self._end_unstarted(task)
+            return
+        if LAUNCH_INFO in task.extra:   # it was tried before: its events are recorded
+            self._short_since.setdefault(task.uid, time.monotonic())
+        self._queue({task.uid: task})
+
+    def _make_dvms(self, method: LaunchMethod) -> Dvms:
+        from rp_agent.executor.dvms import Dvms, Hooks  # most agents never need it
+
+        context = self._environment.context
+        assert context.launchers is not None
+        hooks = Hooks(self._launch, self._refuse, lambda task, reason: self.place_again(task, reason),
+                      lambda run, ending: self._end([run], ending), lambda uid: self._reaper.sweep({uid}),
+                      lambda nodes, reason: self.nodes_lost(nodes, reason))
+        return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)
+
+    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
+        self._refuse(task, LaunchRefused(reason))

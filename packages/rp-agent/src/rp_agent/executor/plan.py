@@ -1,8 +1,10 @@
 """What has to be run for a task: the decision, without doing any of it.
 
-There are three kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
+There are four kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
 are no commands to run before or after it and no text needs a shell to be expanded. `EXEC`: each rank is a shell that
-runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank.
+runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank. `LAUNCHED`:
+the launcher of a launch method starts that script for each rank, for tasks that are MPI or have ranks on other hosts;
+if these have commands to run before or after it, their plan is a `LAUNCH`, whose script runs the launcher.
 """
 
 from __future__ import annotations
@@ -11,17 +13,23 @@ import os
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rp_agent.executor import script
 from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.expand import expand
 from rp_agent.executor.launch import Block
+from rp_agent.executor.launchers import is_mpi, needs_launcher
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+
+if TYPE_CHECKING:
+    from rp_agent.executor.launched import Launch
 
 DIRECT = 'direct'
 EXEC = 'exec'
 LAUNCH = 'launch'
+LAUNCHED = 'launched'
 
 SHELL = '/bin/sh'
 
@@ -51,7 +59,7 @@ class LaunchPlan:
 
     `output` are the files that their standard output and error go to. `scripts` maps names in the sandbox to texts.
     `sync` tells that the ranks wait for each other before the program starts, `signals_start` that they tell when they
-    run.
+    run. `launch` is how a launcher starts the ranks, None if there is none.
     """
 
     kind: str
@@ -60,11 +68,12 @@ class LaunchPlan:
     scripts: dict[str, bytes] = field(default_factory=dict)
     sync: bool = False
     signals_start: bool = False
+    launch: Launch | None = None
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
-    _check(task, environment.context.resource)
+    _check(task, environment)
     try:
         return _plan(task, environment)
     except UnicodeEncodeError as error:
@@ -76,6 +85,8 @@ def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
 def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     description = task.description
     own = environment.of_task(task)
+    if needs_launcher(task, environment.context.launchers):
+        return _launched(task, environment, own)
     if description['pre_launch'] or description['post_launch']:
         return _launch_script(task, environment, own)
     if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
@@ -85,15 +96,14 @@ def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     return _exec_scripts(task, environment, own)
 
 
-def _check(task: AgentTask, platform: str) -> None:
+def _check(task: AgentTask, environment: TaskEnvironment) -> None:
     description = task.description
-    ranks = task.processes
     if not description['executable']:
         raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
                             f'master, set raptor_id')
-    if ranks > 1 and description['use_mpi'] is not False:
-        raise LaunchRefused(f'ranks={ranks} needs an MPI launch method, and platform {platform} has none: '
-                            f'set use_mpi=False to start plain processes')
+    if environment.context.launchers is None and is_mpi(task):
+        raise LaunchRefused(f'ranks={description["ranks"]} needs an MPI launch method, and platform '
+                            f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
     for name in ('stdout', 'stderr'):
         if '\0' in description[name]:
             raise LaunchRefused(f'{name} is {description[name]!r}: the name of a file has no NUL character')
@@ -154,7 +164,8 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     sync = _synchronised(task)
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
                  for rank in range(task.processes)]
-    text = script.exec_script(task, _told(environment, own), events=_events(environment), sync=sync)
+    text = script.exec_script(task, _told(environment, own), script.started_by_agent(sync=sync),
+                              events=_events(environment))
     return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
 
 
@@ -166,12 +177,27 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
     events = _events(environment)
-    texts = {execute: script.exec_script(task, told, events=events, sync=sync, signals_start=starts),
-             launch: script.launch_script(task, told, ranks, execute, _stdio(task), events=events)}
+    surroundings = script.started_by_agent(sync=sync, signals_start=starts)
+    texts = {execute: script.exec_script(task, told, surroundings, events=events),
+             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task)), events=events)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
-    output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
     cores = _all_cores(task)
-    return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], (output, output), scripts, sync, starts)
+    return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], _launch_output(task), scripts, sync,
+                      starts)
+
+
+def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """The launcher that starts the exec scripts, perhaps in the launch script."""
+    from rp_agent.executor.launched import compose  # most agents never need it
+
+    launch = compose(task, environment, own, _told(environment, own), _stdio(task), events=_events(environment))
+    description = task.description
+    scripts = {name: os.fsencode(text) for name, text in launch.scripts.items()}
+    kind, words, output = LAUNCHED, launch.argv, _stdio(task)
+    if description['pre_launch'] or description['post_launch']:
+        kind, words, output = LAUNCH, (SHELL, f'./{task.uid}.launch.sh'), _launch_output(task)
+    process = Process(words[0], [_argument(word) for word in words], launch.env)
+    return LaunchPlan(kind, [process], output, scripts, launch=launch)
 
 
 def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
@@ -200,6 +226,11 @@ def _events(environment: TaskEnvironment) -> bool:
 
 def _synchronised(task: AgentTask) -> bool:
     return bool(task.description['pre_exec_sync']) and task.processes > 1
+
+
+def _launch_output(task: AgentTask) -> tuple[str, str]:
+    output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
+    return output, output
 
 
 def _stdio(task: AgentTask) -> tuple[str, str]:

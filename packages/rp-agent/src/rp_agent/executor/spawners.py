@@ -1,19 +1,22 @@
 """Which executor a platform asks for: its `agent_spawner`, found through the entry points `rp_agent.executors`.
 
 An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `expect`, `cancel`, `stop`,
-`check` and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
+`sweep`, `check` and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
 
     POPEN       processes started by the agent itself, without a shell; the default
     SHELL       processes started by one persistent /bin/sh
     SIMULATED   no processes; tasks run when the option `launch_model` says, and as long as they say
     NOOP        the same, with no time between launch and run
+    FLUX        jobs of Flux instances
+    DRAGON      processes of Dragon runtimes
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from rp_agent.executor.base import Sweep
 from rp_agent.executor.environment import PilotContext
 from rp_agent.task import AgentTask
 from rp_api.errors import PlatformError
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 GROUP = 'rp_agent.executors'
 DEFAULT = 'POPEN'
 
+DVM_METHODS = frozenset(('ORTE', 'ORTE_LIB', 'PRTE'))
+"""Launch methods that launch into virtual machines."""
+
 
 class AnyExecutor(Protocol):
     """What the pipeline needs of an executor."""
@@ -34,13 +40,23 @@ class AnyExecutor(Protocol):
     tracer: Tracer
     output: Callable[[list[Any]], None]
     advanced: Callable[..., None]
+    sweep_elsewhere: Sweep
 
     def put(self, tasks: list[AgentTask]) -> None: ...
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None: ...
     def cancel(self, uids: Iterable[str]) -> None: ...
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None: ...
+    def sweep(self, uids: Iterable[str]) -> None: ...
     def check(self) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class UsesNodes(Protocol):
+    """What an executor has that may find nodes to be unusable."""
+
+    place_again: Callable[[AgentTask, str], object]
+    nodes_lost: Callable[[range, str], object]
 
 
 Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExecutor]
@@ -84,6 +100,40 @@ def noop(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: M
     from rp_agent.executor.simulated import SimulatedExecutor
 
     return SimulatedExecutor(uid, tracer, loop)
+
+
+def flux(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """The executor with Flux instances."""
+    from rp_agent.executor.flux import executor
+
+    return executor(uid, tracer, loop, context)
+
+
+def dragon(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
+    """The executor with Dragon runtimes."""
+    from rp_agent.executor.dragon import executor
+
+    return executor(uid, tracer, loop, context)
+
+
+def spans_nodes(platform: Mapping[str, Any]) -> bool:
+    """Whether the executor of a platform starts tasks on all nodes by itself."""
+    if platform['agent_spawner'] in ('DRAGON', 'FLUX'):
+        return True
+    order = (platform.get('launch_methods') or {}).get('order', ())
+    # what launches into virtual machines cannot start sub-agents
+    return bool(order) and not platform.get('agent_launch_method') and DVM_METHODS.issuperset(order)
+
+
+def has_instances(platform: Mapping[str, Any]) -> bool:
+    """Whether the executor of a platform keeps launchers that span nodes, so that there can be only one of it."""
+    return spans_nodes(platform) or launches_into_dvms(platform)
+
+
+def launches_into_dvms(platform: Mapping[str, Any]) -> bool:
+    """Whether MPI tasks may go to virtual machines, which one executor of the agent keeps."""
+    order = (platform.get('launch_methods') or {}).get('order', ())
+    return platform['agent_spawner'] == DEFAULT and not DVM_METHODS.isdisjoint(order)
 
 
 def _installed() -> EntryPoints:

@@ -83,7 +83,7 @@ class Continuous(Policy):
         if not isinstance(request, Shape):
             return self._tags.place(request, self.set_aside)
         placement = self.slots.place(request)
-        if placement is not None and not _are_neighbours(placement.nodes()):
+        if placement is not None and not are_neighbours(placement.nodes()):
             self.slots.release(placement)
             return None
         return placement
@@ -95,5 +95,6 @@ class Continuous(Policy):
         return next(filter(self._tags.down.isdisjoint, runs), ())
 
 
-def _are_neighbours(positions: Collection[int]) -> bool:
+def are_neighbours(positions: Collection[int]) -> bool:
+    """Whether these are all positions between the first and the last of them."""
     return max(positions) - min(positions) < len(set(positions))

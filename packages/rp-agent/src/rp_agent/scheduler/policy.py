@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, cast
 
+from rp_agent.executor.spawners import DVM_METHODS
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.shapes import Shapes
 from rp_agent.scheduler.slotmap import Placement, SlotMap
@@ -108,8 +109,11 @@ def find(platform: Mapping[str, Any]) -> type[Policy]:
     """The class of the policy that the platform asks for; `PlatformError`, with all names, if there is none."""
     name = platform.get('agent_scheduler') or DEFAULT
     if name == DEFAULT:
-        if 'JSRUN' in (platform.get('launch_methods') or {}).get('order', ()):
+        methods = (platform.get('launch_methods') or {}).get('order', ())
+        if 'JSRUN' in methods:
             name = 'CONTINUOUS_JSRUN'
+        elif not DVM_METHODS.isdisjoint(methods):
+            name = 'CONTINUOUS_DVM'
         else:
             # at once: loading what finds entry points takes longer than most of an agent's start
             from rp_agent.scheduler.continuous import Continuous

@@ -1,0 +1,63 @@
+"""The executor FLUX: tasks are jobs of Flux instances, which place them on their nodes and start them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rp_agent.executor.environment import PilotContext
+from rp_agent.executor.jobs import Job, JobExecutor
+from rp_agent.instances.division import divide
+from rp_agent.instances.flux import Flux
+from rp_agent.instances.jobspec import jobspec
+from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.process import Processes
+from rp_agent.instances.runner import Broken, News, PipeRunner, Runner
+from rp_agent.instances.runners import flux_runner
+from rp_api.mesh.loop import Loop
+from rp_profiling.tracer import Tracer
+
+# of the instance that the agent may run in itself
+_OUTER = ('FLUX_URI', 'FLUX_JOB_ID', 'FLUX_TASK_RANK', 'FLUX_TASK_LOCAL_ID', 'FLUX_JOB_SIZE', 'FLUX_JOB_NNODES',
+          'FLUX_KVS_NAMESPACE')
+
+
+class FluxKind:
+    """What is particular to Flux."""
+
+    NAME: str = 'FLUX'
+    RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
+    BINDS: bool = True
+
+    def __init__(self, launcher: Flux) -> None:
+        self.launcher: InstanceLauncher = launcher
+
+    def request(self, job: Job) -> dict[str, Any]:
+        """The jobspec."""
+        environment = {name: value for name, value in job.environment.items() if name not in _OUTER}
+        return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output)}
+
+    def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
+        """`flux python` with the bindings of that Flux, whatever Python we run in."""
+        startup = Startup(('flux', 'python', str(Path(flux_runner.__file__))), environment={'FLUX_URI': address})
+        return PipeRunner(started, startup, news, broken)
+
+    def begin(self, heard: Callable[[int, str], object]) -> None:
+        """Instances tell what there is to tell by their output."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+
+def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
+    """The executor FLUX of a pilot; PlatformError if the platform says something about it that makes no sense."""
+    assert context.launchers is not None
+    platform, setting = context.launchers.platform, context.launchers.setting
+    names = tuple(setting['nodes'])
+    here = frozenset(name for position, name in enumerate(names) if context.launchers.is_here(position))
+    kind = FluxKind(Flux(platform['resource_manager'], setting['gpus_per_node'], here))
+    options = platform['launch_methods'].get('FLUX') or {}
+    parts = divide('FLUX', len(names), options, platform['n_partitions'])
+    return JobExecutor(uid, tracer, loop, context, kind, parts, names, setting['cores_per_node'])

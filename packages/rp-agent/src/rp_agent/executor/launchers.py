@@ -1,0 +1,170 @@
+"""The launch methods of a pilot, as executors use them: looked for when the first task needs one, in a helper thread.
+
+To look for them takes seconds, as launchers are asked for their versions; most pilots never need one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from rp_agent.bootstrap.environment import exports
+from rp_agent.executor.launch import Variables
+from rp_agent.executor.lookup import LaunchRefused
+from rp_agent.task import AgentTask
+from rp_api.constants import RAPTOR_WORKER
+from rp_api.mesh.offload import Offload
+
+if TYPE_CHECKING:
+    from rp_agent.launch_method.base import Job, LaunchMethod
+    from rp_agent.launch_method.find import Methods
+
+_log = logging.getLogger('radical.pilot.agent')
+
+VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
+"""Variables that tell a rank which GPUs are its own, by `gpu_type`."""
+
+_OF_A_RANK = re.compile(
+    r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
+    r'MPI_(RANK|LOCAL.*)|HYDI_.*|HYDRA_(HOST|LAUNCH|PROXY).*|PALS_RANKID|ALPS_APP_PE|MPT_MPI_RANK')
+"""Variables of a rank of an MPI program; a launcher that finds them takes itself for one."""
+
+
+def is_mpi(task: AgentTask) -> bool:
+    """Whether the ranks are MPI processes that somebody has to bring together; a RAPTOR worker does that itself."""
+    description = task.description
+    wanted = description['use_mpi']
+    return (description['ranks'] > 1 if wanted is None else bool(wanted)) and description['mode'] != RAPTOR_WORKER
+
+
+def needs_launcher(task: AgentTask, launchers: Launchers | None) -> bool:
+    """Whether a task is one for a launch method: it is MPI, or has ranks on other hosts than this one."""
+    if launchers is None:
+        return False
+    return is_mpi(task) or (launchers.spans_hosts
+                            and not all(launchers.is_here(slot['node_index']) for slot in task.slots or ()))
+
+
+class Launchers:
+    """What can start ranks that the agent cannot start itself.
+
+    `setting` are the fields of `rp_agent.launch_method.base.Setting`, `environ` is the environment of the user, in
+    which launchers are looked for and start. `sandbox` is that of the pilot. `here` are the positions of the nodes that
+    are the host of this process, None if all of them are.
+    """
+
+    def __init__(self, platform: Mapping[str, Any], setting: Mapping[str, Any], environ: Mapping[str, str],
+                 sandbox: str, offload: Offload, here: Collection[int] | None = None) -> None:
+        self.platform = platform
+        self.setting = setting
+        self._order = platform.get('launch_methods') or {'order': []}
+        self._environ = {name: value for name, value in environ.items() if not _OF_A_RANK.fullmatch(name)}
+        self._sandbox = sandbox
+        self._offload = offload
+        self._methods: Methods | None = None
+        self._waiting: list[Callable[[], object]] = []
+        self._variables: dict[str, Variables] = {}
+        self._files: dict[str, str] = {}
+        self._here = None if here is None else frozenset(here)
+        self.spans_hosts = here is not None
+        """Whether the pilot has nodes on other hosts."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the methods were looked for."""
+        return self._methods is not None
+
+    def look(self, found: Callable[[], object]) -> None:
+        """Look for the methods; `found()` is called in the loop when they are known."""
+        self._waiting.append(found)
+        if len(self._waiting) == 1:
+            self._offload(self._detect, self._detected)
+
+    def choose(self, job: Job) -> LaunchMethod:
+        """The method for a job, once they are known; raises LaunchRefused, with what each of them says."""
+        from rp_agent.launch_method.find import choose
+
+        assert self._methods is not None, 'nobody has looked for launch methods'
+        return choose(job, self._methods)
+
+    def preferred(self, names: Collection[str]) -> LaunchMethod | None:
+        """The first of the methods that can be used, if it has one of these names; None if it has not, or not yet."""
+        found = self._methods.found if self._methods is not None else ()
+        return found[0] if found and found[0].NAME in names else None
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Do without the method of that name, which was found, for this reason."""
+        from rp_agent.launch_method.find import Methods
+
+        assert self._methods is not None
+        _log.error('launch method %s cannot be used: %s', name, reason)
+        self._methods = Methods(tuple(method for method in self._methods.found if name != method.NAME),
+                                {**self._methods.missing, name: reason})
+
+    def environment(self, method: LaunchMethod) -> dict[str, str]:
+        """The environment that programs of a method start in."""
+        return {**self._environ, **method.environment}
+
+    def is_here(self, position: int) -> bool:
+        """Whether the node at this position is the host that this process runs on."""
+        return self._here is None or position in self._here
+
+    def variables(self, method: LaunchMethod, shared: Mapping[str, str]) -> Variables:
+        """The environment that a launcher is started in: what all tasks share, and what the method asks for."""
+        found = self._variables.get(method.NAME)
+        if found is None:
+            gone = {*method.rank_variables, *method.size_variables}
+            kept = {name: value for name, value in shared.items()
+                    if name not in gone and not _OF_A_RANK.fullmatch(name)}
+            found = self._variables[method.NAME] = Variables({**kept, **method.environment})
+        return found
+
+    def rank_environment(self, method: LaunchMethod) -> str:
+        """The path of a script that sets the user's environment in ranks to which the launcher does not hand it on.
+
+        It is for this method, whose own variables it leaves alone.
+        """
+        path = self._files.get(method.NAME)
+        if path is None:
+            path = os.path.join(self._sandbox, 'env', f'lm_{method.NAME.lower()}.sh')
+            shared = {name: value for name, value in {**self._environ, **method.environment}.items()
+                      if not any(fnmatchcase(name, pattern) for pattern in method.RESERVED)}
+            _write(path, exports(shared))
+            self._files[method.NAME] = path
+        return path
+
+    def _detect(self) -> Methods:
+        from rp_agent.launch_method.base import Setting
+        from rp_agent.launch_method.find import Methods, detect
+        from rp_agent.launch_method.system import System
+
+        setting = Setting(**{**self.setting, 'nodes': tuple(self.setting.get('nodes', ()))})
+        try:
+            return detect({'launch_methods': self._order}, setting, System(self._environ))
+        except Exception as error:   # whatever a method of others does, only tasks that need one suffer from it
+            _log.exception('the launch methods cannot be looked for')
+            return Methods((), {'all': repr(error)})
+
+    def _detected(self, methods: Methods) -> None:
+        self._methods = methods
+        for method in methods.found:
+            _log.info('launch method %s', method)
+        for name, reason in methods.missing.items():
+            _log.info('launch method %s cannot be used: %s', name, reason)
+        waiting, self._waiting = self._waiting, []
+        for found in waiting:
+            found()
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), 'w',
+                  encoding='utf-8', errors='surrogateescape') as file:
+            file.write(text)
+    except OSError as error:
+        raise LaunchRefused(f'cannot write {path}: {error.strerror}') from error

@@ -1,0 +1,164 @@
+"""What the script of a rank does where a launcher starts it, perhaps on another node.
+
+The launcher tells a rank its number, by a variable of its own, and nothing else. So the script has a table of what each
+rank gets: the CPUs that it binds itself to, the GPUs that it sees.
+
+Launchers differ in what they make of ranks that fail, and some end with 0 whatever happens. So ranks leave notes in the
+sandbox, in `<uid>.ranks`: `0 started` says that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
+
+Where ranks are to wait for each other, they share nothing but the file system. Each makes a file of its number in the
+directory `<uid>.sync` when it is ready, or ends before that; rank 0 counts them and makes the file `go`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rp_agent.executor.expand import literal
+from rp_agent.executor.script import Surroundings, exports
+
+NOTES, SYNC = '.ranks', '.sync'
+"""How the names of the notes and of the directory end."""
+
+_STARTED = '0 started'
+
+# A launcher that signals only the script means its program, whose end the script then waits for. Launchers that see an
+# MPI program go wrong end all scripts at once: how this one has ended is noted before that can be its own end.
+_RUNS = '''\
+trap 'kill -TERM "$RP_RANK_PID" 2>/dev/null' HUP INT TERM
+while :; do
+    wait "$RP_RANK_PID"
+    export RP_RET=$?
+    test "$RP_RET" -gt 128 && kill -0 "$RP_RANK_PID" 2>/dev/null || break
+done
+rp_note "$RP_RET"
+trap - HUP INT TERM'''
+
+# the program that waits may know no fractions of a second
+_PAUSE = 'sleep 0.05 2>/dev/null || sleep 1'
+
+
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """What one rank gets: the numbers of the CPUs that it is bound to (none: wherever it is), and its own variables."""
+
+    cpus: tuple[int, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+
+    def lines(self) -> list[str]:
+        """Shell code that gives it to the shell that runs it."""
+        lines = exports(dict(self.variables))
+        if self.cpus:
+            lines.append(f'taskset -pc {_list(self.cpus)} $$ >/dev/null 2>&1')
+        return lines
+
+
+def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], rank_variables: Sequence[str], *,
+                        launcher: str, base: str = '', memory: int = 0, sync: bool = False,
+                        ends: bool = False) -> Surroundings:
+    """Surroundings of ranks that find their number in the first of `rank_variables` that is set.
+
+    `launcher` is what to call the launcher in messages. `base` is a script that sets the user's environment, where the
+    launcher does not hand that on; `memory` are the bytes that each process may use for data, 0 for no limit. With
+    `ends`, all ranks note that they have ended, not just those that fail.
+    """
+    stem = f'{sandbox}/{uid}'
+    barrier = stem + SYNC if sync else ''
+    begins = [f'. {literal(base)}'] if base else []
+    begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends), *_table(shares)]
+    if memory:
+        begins.append(f'ulimit -d {max(1, memory // 1024)}')
+    return Surroundings(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], runs=[_RUNS])
+
+
+def prepare(sandbox: str, uid: str, sync: bool) -> None:
+    """Make the place where ranks meet, and remove what those of an earlier run have left in the sandbox."""
+    stem = f'{sandbox}/{uid}'
+    with suppress(FileNotFoundError):
+        os.unlink(stem + NOTES)
+    if sync:
+        os.makedirs(stem + SYNC, exist_ok=True)
+        for name in os.listdir(stem + SYNC):
+            os.unlink(f'{stem}{SYNC}/{name}')
+
+
+def read_notes(sandbox: str, uid: str) -> tuple[bool, dict[int, int]]:
+    """Whether rank 0 has started, and the exit codes of the ranks that failed, as far as they have told."""
+    try:
+        with open(f'{sandbox}/{uid}{NOTES}', encoding='ascii', errors='replace') as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False, {}
+    pairs = (line.split() for line in lines if line != _STARTED)
+    # nodes that write to one file at the same time may spoil a line
+    codes = {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit()}
+    return True, {rank: code for rank, code in codes.items() if code}
+
+
+def have_ended(sandbox: str, uid: str) -> int:
+    """How many ranks have noted that they have ended, if all are told to."""
+    try:
+        with open(f'{sandbox}/{uid}{NOTES}', encoding='ascii', errors='replace') as file:
+            return sum(line.rstrip('\n') != _STARTED for line in file)
+    except OSError:
+        return 0
+
+
+def _number(ranks: int, variables: Sequence[str], launcher: str) -> list[str]:
+    value = ''
+    for name in reversed(variables):
+        value = f'${{{name}:-{value}}}'
+    if ranks == 1:
+        return ['export RP_RANK=0']
+    complaint = literal(f'{launcher} did not tell this rank its number (in {", ".join(variables) or "any variable"})')
+    return [f'export RP_RANK="{value}"', f'test -n "$RP_RANK" || {{ echo {complaint} >&2; exit 1; }}']
+
+
+def _notes(path: str, barrier: str, ends: bool) -> list[str]:
+    """Lines that note the start of rank 0, and the failure of this one or its end, however the script ends."""
+    ready = [f'    : > {literal(barrier)}/"$RP_RANK"',
+             f'    test "$RP_RANK" != 0 || : > {literal(barrier)}/go'] if barrier else []
+    well = [f'    test -n "${{rp_noted:-}}" || echo "$RP_RANK 0" >> {literal(path)}'] if ends else []
+    return ['rp_note() {', '    test "$1" -ne 0 && test -z "${rp_noted:-}" || return 0', '    rp_noted=yes',
+            f'    echo "$RP_RANK $1" >> {literal(path)}', '}',
+            'rp_ended() {', '    rp_note "$1"', *well, *ready, '}',
+            "trap 'rp_ended $?' EXIT",
+            f'test "$RP_RANK" != 0 || echo {literal(_STARTED)} >> {literal(path)}']
+
+
+def _waits(barrier: str, ranks: int) -> list[str]:
+    where = literal(barrier)
+    return [f': > {where}/"$RP_RANK"',
+            'if test "$RP_RANK" = 0; then',
+            f'    rp_ready() {{ set -- {where}/[0-9]*; test "$#" -ge {ranks}; }}',
+            f'    until rp_ready; do {_PAUSE}; done',
+            f'    : > {where}/go',
+            'fi',
+            f'until test -e {where}/go; do {_PAUSE}; done']
+
+
+def _table(shares: Sequence[RankShare]) -> list[str]:
+    """Lines that give each rank its share; ranks that get the same, as on nodes that are alike, stand together."""
+    ranks_of: dict[RankShare, list[int]] = {}
+    for rank, share in enumerate(shares):
+        ranks_of.setdefault(share, []).append(rank)
+    if len(ranks_of) == 1:
+        return shares[0].lines()
+    lines = ['case "$RP_RANK" in']
+    for share, ranks in ranks_of.items():
+        lines += [f'({"|".join(map(str, ranks))})', *share.lines(), ';;']
+    return [*lines, 'esac']
+
+
+def _list(cpus: Sequence[int]) -> str:
+    """Numbers as `taskset -c` takes them: 0-3,8."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ','.join(str(first) if first == last else f'{first}-{last}' for first, last in ranges)

@@ -1,0 +1,45 @@
+"""Which nodes of the pilot each instance of a launcher gets: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from rp_api.errors import PlatformError
+
+MOST_NODES = 256
+"""Nodes of an instance where nothing else is said; PRRTE was seen to run well with so many."""
+
+
+def divide(method: str, nodes: int, options: Mapping[str, Any], partitions: int = 1) -> tuple[range, ...]:
+    """The positions of the nodes of each instance: neighbours, as evenly as possible.
+
+    `options` are those of the launch method on the platform: a number of instances (`dvm_count` or `instance_count`),
+    or of nodes for each (`nodes_per_dvm` or `nodes_per_instance`). If it has neither, there are as many instances as
+    the platform has `partitions`, and more if these would have more than 256 nodes. PlatformError if a number makes no
+    sense, or there are too few nodes.
+    """
+    count = _number(method, options, 'dvm_count', 'instance_count')
+    size = _number(method, options, 'nodes_per_dvm', 'nodes_per_instance')
+    if count and size:
+        raise PlatformError(f'launch method {method}: both a number of instances ({count}) and of nodes for each '
+                            f'({size}) are set, set one of them')
+    if count > nodes:
+        raise PlatformError(f'launch method {method}: {count} instances cannot share {nodes} node(s), each needs one')
+    if not count:
+        count = -(-nodes // size) if size else max(min(partitions, nodes), -(-nodes // MOST_NODES))
+    share, rest = divmod(nodes, count)
+    firsts = [index * share + min(index, rest) for index in range(count + 1)]
+    return tuple(range(first, end) for first, end in pairwise(firsts))
+
+
+def _number(method: str, options: Mapping[str, Any], *names: str) -> int:
+    """The number that an option of one of these names has; 0 if there is none."""
+    for name in names:
+        value = options.get(name)
+        if value is not None:
+            if type(value) is not int or value < 1:
+                raise PlatformError(f'launch method {method}: {name} is {value!r}, allowed: a whole number, at least 1')
+            return value
+    return 0

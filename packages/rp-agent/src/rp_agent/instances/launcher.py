@@ -1,0 +1,45 @@
+"""What the keeper has to know about a launcher that stays: how an instance is started, and what its output means."""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """What starts an instance: a command, files that it needs by their names in the pilot sandbox, and variables."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class InstanceLauncher(ABC):
+    """How the instances of a launcher are started and understood; without state, as one serves all instances."""
+
+    NAME: ClassVar[str]
+
+    SECONDS_TO_START: ClassVar[float] = 60.0
+    """After which an instance that is not ready has failed."""
+
+    SECONDS_TO_STOP: ClassVar[float] = 10.0
+    """After which an instance that was asked to end is killed."""
+
+    STOP_SIGNAL: ClassVar[int] = signal.SIGTERM
+    """What makes an instance end; 0 if it ends by itself when its runner does."""
+
+    @abstractmethod
+    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+        """What starts instance number `number` on these nodes."""
+
+    @abstractmethod
+    def address(self, line: str) -> str:
+        """The address of the instance, if this line of its output tells it; else nothing."""
+
+    @abstractmethod
+    def is_ready(self, line: str) -> bool:
+        """Whether this line of its output says that it can run tasks; only asked for when the address is known."""

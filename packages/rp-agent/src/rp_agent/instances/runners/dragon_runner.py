@@ -1,0 +1,167 @@
+"""A program for Dragon: starts processes on the nodes of its runtime, as it is told.
+
+    dragon dragon_runner.py FILE
+
+It uses the standard library, pyzmq and Dragon, nothing of ours. FILE says where to connect, and as whom; it is removed.
+Requests and news are those of `flux_runner`, but what is to be run is told by `argv`, `environment`, `directory`,
+`output` (two paths), and `hosts`: one for each rank, empty for any. A rank finds its number in DRAGON_INDEX.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import zmq
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+PATIENCE = 60.0
+"""Seconds that the agent has to answer."""
+
+_LOOK_AFTER = 0.05
+"""Seconds after which a wait for ends is begun anew: Dragon's cannot be told of processes that come later."""
+
+
+class Runner:
+    """Starts and watches processes: one thread starts them, the other one waits for their ends."""
+
+    def __init__(self, dragon: Any, access: dict[str, Any]) -> None:
+        self._dragon = dragon
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.IDENTITY, str(access['number']).encode())
+        self._socket.curve_serverkey = access['server'].encode()
+        self._socket.curve_publickey = access['public'].encode()
+        self._socket.curve_secretkey = access['secret'].encode()
+        self._socket.connect(access['address'])
+        self._lock = threading.Lock()
+        self._comes = threading.Condition(self._lock)
+        self._processes: dict[int, tuple[str, Any]] = {}
+        self._left: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}
+        self._to_kill: list[tuple[float, str]] = []
+        self._news: list[dict[str, Any]] = []
+
+    def connect(self) -> None:
+        """Wait until the agent is there; what it sends before would be lost."""
+        self._tell(hello=True)
+        if not self._socket.poll(int(PATIENCE * 1000)):
+            sys.exit(f'the agent does not answer within {PATIENCE:g} s')
+        self._socket.recv()
+
+    def run(self) -> None:
+        """Do what is asked until nobody asks any more."""
+        threading.Thread(target=self._wait_for_ends, daemon=True).start()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        while True:
+            for _ in poller.poll(int(_LOOK_AFTER * 1000) if self._processes else None):
+                request = json.loads(self._socket.recv())
+                if 'end' in request:
+                    self._end()
+                    return
+                if 'run' in request:
+                    self._run(request)
+                else:
+                    self._signal(request['cancel'], signal.SIGTERM)
+                    self._to_kill.append((time.monotonic() + GRACE, request['cancel']))
+            while self._to_kill and self._to_kill[0][0] <= time.monotonic():
+                self._signal(self._to_kill.pop(0)[1], signal.SIGKILL)
+            with self._lock:
+                news, self._news = self._news, []
+            for each in news:
+                self._tell(**each)
+
+    def _run(self, request: dict[str, Any]) -> None:
+        uid = request['run']
+        stdout, stderr = request['output']
+        started = []
+        try:
+            for rank, host in enumerate(request['hosts']):
+                policy = self._dragon.Policy(placement=self._dragon.Policy.Placement.HOST_NAME,
+                                             host_name=host) if host else None
+                process = self._dragon.Process(
+                    target=request['argv'][0], args=request['argv'][1:], cwd=request['directory'],
+                    env={**request['environment'], 'DRAGON_INDEX': str(rank)}, stdout=stdout, stderr=stderr,
+                    stdin=self._dragon.Process.DEVNULL, policy=policy)
+                process.start()
+                started.append(process)
+        except Exception as error:
+            for process in started:
+                process.kill()
+            self._tell(refused=uid, why=str(error))
+            return
+        with self._comes:
+            self._left[uid] = len(started)
+            self._processes.update((process.puid, (uid, process)) for process in started)
+            self._comes.notify()
+        self._tell(started=uid)
+
+    def _wait_for_ends(self) -> None:
+        while True:
+            with self._comes:
+                self._comes.wait_for(lambda: self._processes)
+                numbers = list(self._processes)
+            ended, _ = self._dragon.multi_join(numbers, timeout=_LOOK_AFTER)
+            for number, code in ended or ():
+                self._ended(number, code)
+
+    def _ended(self, number: int, code: int) -> None:
+        with self._lock:
+            uid, _ = self._processes.pop(number)
+            status = -code if code < 0 else code << 8
+            self._statuses[uid] = max(self._statuses.get(uid, 0), status)
+            self._left[uid] -= 1
+            if not self._left[uid]:
+                del self._left[uid]
+                self._news.append({'ended': uid, 'status': self._statuses.pop(uid)})
+
+    def _signal(self, uid: str, number: int) -> None:
+        with self._lock:
+            processes = [process for each, process in self._processes.values() if each == uid]
+        for process in processes:
+            try:
+                process.send_signal(number)
+            except Exception as error:   # it has just ended
+                print(f'cannot signal a process of {uid}: {error}', file=sys.stderr)
+
+    def _end(self) -> None:
+        """Nobody is there any more who could be told of an end."""
+        for uid in {uid for uid, _ in self._processes.values()}:
+            self._signal(uid, signal.SIGKILL)
+        self._socket.close(0)
+        self._context.term()
+
+    def _tell(self, **news: Any) -> None:
+        self._socket.send(json.dumps(news).encode())
+
+
+def main() -> None:
+    """Connect, say so, and run."""
+    import dragon  # type: ignore[import-not-found]  # noqa: F401
+    from dragon.globalservices import process as services  # type: ignore[import-not-found]
+    from dragon.infrastructure.policy import Policy  # type: ignore[import-not-found]
+    from dragon.native.process import Process  # type: ignore[import-not-found]
+
+    class Api:
+        pass
+
+    api: Any = Api()
+    api.Process, api.Policy, api.multi_join = Process, Policy, services.multi_join
+    with open(sys.argv[1], encoding='ascii') as file:
+        access = json.load(file)
+    os.unlink(sys.argv[1])
+    runner = Runner(api, access)
+    runner.connect()
+    runner.run()
+
+
+if __name__ == '__main__':
+    main()

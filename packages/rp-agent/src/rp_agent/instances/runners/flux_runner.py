@@ -1,0 +1,137 @@
+"""A program for the Python of Flux: runs jobs in the instance that FLUX_URI names, as it is told on standard input.
+
+    flux python flux_runner.py
+
+It uses the standard library and Flux, nothing of ours. Requests and news are lines of JSON:
+
+    {"run": uid, "jobspec": {...}}     {"ready": true}                 the instance was reached
+    {"cancel": uid}                    {"started": uid}                the job runs
+                                       {"ended": uid, "status": n}     as wait(2) would tell it, for the worst rank
+                                       {"refused": uid, "why": text}   Flux does not take the job
+                                       {"failed": uid, "why": text}    it took it, but did not run it to its end
+
+It ends when standard input does. Sources: the documentation of the Python bindings of flux-core; RFC 21 (events).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+
+class Runner:
+    """The jobs of one instance."""
+
+    def __init__(self, flux: Any, job: Any) -> None:
+        self._job = job
+        self._handle = flux.Flux()
+        self._unread = b''
+        self._jobs: dict[str, int] = {}
+        self._early: set[str] = set()
+        """Cancelled before their job had a number."""
+        os.set_blocking(0, False)
+        self._watcher = self._handle.fd_watcher_create(0, self._read, flux.constants.FLUX_POLLIN)
+
+    def run(self) -> None:
+        """Do what is asked until nobody asks any more."""
+        self._watcher.start()
+        tell(ready=True)
+        self._handle.reactor_run()
+
+    def _read(self, *_: Any) -> None:
+        try:
+            data = os.read(0, 1 << 20)
+        except BlockingIOError:
+            return
+        if not data:
+            # what was submitted is nobody's any more; the instance is about to be ended
+            self._watcher.stop()
+            self._handle.reactor_stop()
+            return
+        *lines, self._unread = (self._unread + data).split(b'\n')
+        for line in lines:
+            request = json.loads(line)
+            if 'run' in request:
+                self._submit(request['run'], request['jobspec'])
+            else:
+                self._cancel(request['cancel'])
+
+    def _submit(self, uid: str, jobspec: Any) -> None:
+        try:
+            self._job.submit_async(self._handle, json.dumps(jobspec)).then(self._submitted, uid)
+        except Exception as error:
+            tell(refused=uid, why=str(error))
+
+    def _submitted(self, future: Any, uid: str) -> None:
+        try:
+            number = int(self._job.submit_get_id(future))
+        except Exception as error:
+            self._early.discard(uid)
+            tell(refused=uid, why=str(error))
+            return
+        self._jobs[uid] = number
+        self._job.event_watch_async(self._handle, number).then(self._event, uid)
+        if uid in self._early:
+            self._early.discard(uid)
+            self._cancel(uid)
+
+    def _event(self, future: Any, uid: str) -> None:
+        try:
+            event = future.get_event()
+        except Exception as error:
+            self._leave(uid, failed=uid, why=f'its events cannot be read: {error}')
+            return
+        if event is None:
+            self._leave(uid, failed=uid, why='its events have ended')
+        elif event.name == 'start':
+            tell(started=uid)
+        elif event.name == 'finish':
+            self._leave(uid, ended=uid, status=event.context['status'])
+        elif event.name == 'exception' and event.context['severity'] == 0:
+            why = f'{event.context["type"]}: {event.context.get("note", "")}'
+            refused = event.context['type'] in ('alloc', 'depend')   # it asks for what the instance does not have
+            # a job that runs is ended because of it, and finishes
+            if event.context['type'] not in ('cancel', 'timeout'):
+                self._leave(uid, **{'refused' if refused else 'failed': uid}, why=why)
+        elif event.name == 'clean':
+            self._leave(uid, failed=uid, why='it was cancelled before it ran')
+
+    def _leave(self, uid: str, **news: Any) -> None:
+        """The last news of a job."""
+        if self._jobs.pop(uid, None) is not None:
+            tell(**news)
+
+    def _cancel(self, uid: str) -> None:
+        number = self._jobs.get(uid)
+        if number is None:
+            self._early.add(uid)
+        else:
+            self._job.cancel_async(self._handle, number).then(_ignore)
+
+
+def tell(**news: Any) -> None:
+    """Send one line of news."""
+    sys.stdout.write(json.dumps(news) + '\n')
+    sys.stdout.flush()
+
+
+def _ignore(future: Any) -> None:
+    """A job that is to be cancelled may have ended."""
+    with suppress(OSError):
+        future.get()
+
+
+def main() -> None:
+    """Run until standard input ends."""
+    import flux  # type: ignore[import-not-found]
+    import flux.constants  # type: ignore[import-not-found]
+    import flux.job  # type: ignore[import-not-found]
+
+    Runner(flux, flux.job).run()
+
+
+if __name__ == '__main__':
+    main()

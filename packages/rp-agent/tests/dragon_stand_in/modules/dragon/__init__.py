@@ -1,0 +1,1 @@
+"""Stands in for Dragon: the few names that the runner uses."""

@@ -1,0 +1,1 @@
+FLUX_POLLIN = 1

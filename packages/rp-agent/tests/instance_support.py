@@ -1,0 +1,104 @@
+"""What the tests of instances share: a keeper on a loop, a launcher made of a shell script, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from rp_agent.instances.keeper import Keeper
+from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_api.mesh.loop import Loop
+from rp_profiling.tracer import Tracer
+
+PATIENCE = 30.0
+
+
+class ScriptLauncher(InstanceLauncher):
+    """Instances that run a shell script; `$0` is their number."""
+
+    NAME: ClassVar[str] = 'SCRIPT'
+
+    def __init__(self, script: str, seconds_to_start: float = 30.0, seconds_to_stop: float = 5.0) -> None:
+        self.script = script
+        self.SECONDS_TO_START = seconds_to_start   # type: ignore[misc]
+        self.SECONDS_TO_STOP = seconds_to_stop     # type: ignore[misc]
+
+    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+        return Startup(('sh', '-c', self.script, str(number), *nodes))
+
+    def address(self, line: str) -> str:
+        return line.removeprefix('address ') if line.startswith('address ') else ''
+
+    def is_ready(self, line: str) -> bool:
+        return line == 'ready'
+
+
+class KeeperHarness:
+    """A keeper, its loop, and what it has decided."""
+
+    def __init__(self, path: Path, launcher: InstanceLauncher, parts: Sequence[range], *, names: Sequence[str] = (),
+                 cores_per_node: int = 4, environment: dict[str, str] | None = None) -> None:
+        self.loop = Loop()
+        self.profile = path / 'agent_0.prof'
+        self.tracer = Tracer(self.profile, 'agent_0')
+        count = parts[-1].stop
+        self.keeper = Keeper(self.loop, self.tracer, 'pilot.0000', launcher, parts,
+                             names or [f'n{index}' for index in range(count)], cores_per_node, str(path),
+                             environment or {'PATH': '/usr/bin:/bin'}, self)
+        self.launched: list[tuple[str, int, str]] = []
+        self.abandoned: list[tuple[str, str]] = []
+        self.again: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.lost: list[tuple[range, str]] = []
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run the loop until the condition holds."""
+        def look() -> None:
+            self.keeper.check()
+            if condition():
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.005, look)
+
+        timer = self.loop.call_later(PATIENCE, self._too_late)
+        look()
+        self.loop.run()
+        self.loop._stopping = False
+        timer.cancel()
+
+    def stop(self) -> None:
+        """End all instances in order."""
+        stopped: list[bool] = []
+        self.keeper.stop(lambda: stopped.append(True))
+        self.until(lambda: stopped)
+
+    def close(self) -> None:
+        self.keeper.close()
+        self.tracer.close()
+        self.loop.close()
+
+    def events(self) -> list[tuple[str, str]]:
+        """The events of instances that were recorded, with their messages."""
+        self.tracer.flush()
+        rows = [line.split(',') for line in self.profile.read_text().splitlines() if ',pilot.0000,' in line]
+        return [(row[1], row[6]) for row in rows]
+
+    def launch(self, uid: str, index: int, address: str) -> None:
+        self.launched.append((uid, index, address))
+
+    def abandon(self, uid: str, reason: str) -> None:
+        self.abandoned.append((uid, reason))
+
+    def place_again(self, uid: str, reason: str) -> None:
+        self.again.append((uid, reason))
+
+    def refuse(self, uid: str, reason: str) -> None:
+        self.refused.append((uid, reason))
+
+    def nodes_lost(self, nodes: range, reason: str) -> None:
+        self.lost.append((nodes, reason))
+
+    def _too_late(self) -> None:
+        raise AssertionError(f'waited in vain: launched {self.launched}, abandoned {self.abandoned}, placed again '
+                             f'{self.again}, refused {self.refused}, lost {self.lost}, events {self.events()}')

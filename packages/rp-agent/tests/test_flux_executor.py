@@ -1,0 +1,191 @@
+"""The executor FLUX, with a program on PATH that answers as Flux does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executor_support import sh
+from launch_support import is_gone, must_end, open_descriptors
+from spawner_support import SpawnerHarness, text
+
+from rp_agent.executor.flux import FluxKind
+from rp_agent.executor.jobs import JobExecutor
+from rp_agent.instances.flux import Flux
+from rp_api import processes, states
+
+STAND_IN = Path(__file__).with_name('flux_stand_in')
+
+
+class Harness(SpawnerHarness):
+    """A Flux executor with so many instances, each on one node of four cores."""
+
+    executor: JobExecutor
+
+    def __init__(self, path: Path, instances: int = 1, **arguments: Any) -> None:
+        parts = tuple(range(index, index + 1) for index in range(instances))
+
+        def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
+            return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), parts, ('localhost',) * instances, 4)
+
+        super().__init__(path, make, PATH=f'{STAND_IN}:{os.environ["PATH"]}', **arguments)
+
+    def task(self, uid: str = 'task.000000', **description: Any) -> Any:
+        task = super().task(uid, **description)
+        task.slots = None   # Flux finds room
+        return task
+
+    def brokers(self) -> list[int]:
+        return [live.process.process.pid for live in self.executor.keeper._live.values()
+                if live.process.process is not None]
+
+    def stop(self) -> None:
+        """End all tasks and instances."""
+        self.wanted = len(self.out) + 1000
+        stopped: list[bool] = []
+        self.executor.stop(lambda: stopped.append(True), 'the end')
+        self.when(lambda: stopped, self.loop.stop)
+        self.wait()
+
+
+def twice(path: Path) -> dict[str, Any]:
+    """A task that never ends when it runs for the first time."""
+    script = path / 'twice.sh'
+    script.write_text(f'echo $$ >>{path}/pids\ntest $(wc -l <{path}/pids) = 2 || exec sleep 1000\n')
+    return {'executable': '/bin/sh', 'arguments': [str(script)]}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+    before = open_descriptors()
+    made: list[Harness] = []
+
+    def make(**arguments: Any) -> Harness:
+        made.append(Harness(tmp_path, **arguments))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        brokers = harness.brokers()
+        harness.close()
+        assert all(map(is_gone, brokers))
+        must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
+    assert open_descriptors() == before
+
+
+def test_a_task(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make(profile=tmp_path / 'agent_executing.0000.prof')
+    task = harness.run_one(**sh('echo $RP_RANK of $RP_RANKS in $(pwd); echo no >&2; echo $FOO'),
+                           environment={'FOO': 'bar'}, pre_exec=['echo before'], post_exec=['echo after'])
+    assert (task.target_state, task.exit_code) == (states.DONE, 0), task.exception_detail
+    assert text(task, 'task.000000.out').split('\n')[:-1] == ['before', f'0 of 1 in {task.sandbox}', 'bar', 'after']
+    assert text(task, 'task.000000.err') == 'no\n'
+    events = [event for event in harness.events() if not event.startswith('dvm')]
+    assert events == ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
+                      'launch_pre', 'launch_submit', 'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
+    harness.stop()
+    assert not harness.brokers()
+
+
+def test_ranks_know_their_numbers_and_wait_for_each_other(make: Callable[..., Harness]) -> None:
+    harness = make()
+    task = harness.run_one(**sh('echo $RP_RANK/$RP_RANKS'), ranks=3, pre_exec_sync=True)
+    assert task.target_state == states.DONE
+    assert sorted(text(task, 'task.000000.out').split()) == ['0/3', '1/3', '2/3']
+
+
+def test_how_tasks_fail(make: Callable[..., Harness]) -> None:
+    harness = make()
+    tasks = {name: harness.task(name, **description) for name, description in {
+        'code': sh('exit 3'), 'rank': {**sh('exit $((RP_RANK * 7))'), 'ranks': 2}, 'killed': sh('kill -9 $$'),
+        'large': {'ranks': 5}, 'none': {'executable': '/no/such/program'}, 'half': {'gpus_per_rank': 0.5},
+        'pre': {'pre_launch': ['true']}, 'partition': {'partition': 1}}.items()}
+    harness.run(*tasks.values())
+    assert {task.target_state for task in tasks.values()} == {states.FAILED}
+    assert tasks['code'].exit_code == 3
+    assert (tasks['rank'].exit_code, tasks['killed'].exit_code) == (7, -9)
+    assert tasks['large'].exception_detail == 'FLUX does not take the task: alloc: unsatisfiable request'
+    assert tasks['none'].exit_code == 127
+    assert 'whole GPUs' in str(tasks['half'].exception_detail)
+    assert 'use pre_exec' in str(tasks['pre'].exception_detail)
+    assert 'partition is 1, the pilot has 1 instance(s) of FLUX' in str(tasks['partition'].exception_detail)
+
+
+def test_tasks_are_spread_over_instances(make: Callable[..., Harness]) -> None:
+    harness = make(instances=2)
+    tasks = [harness.task(f'task.{number}', **sh('echo $PPID')) for number in range(8)]
+    pinned = [harness.task(f'pinned.{number}', **sh('echo $PPID'), partition=1) for number in range(2)]
+    harness.run(*tasks, *pinned)
+    assert {task.target_state for task in harness.out} == {states.DONE}
+    assert len(harness.brokers()) == 2
+
+
+def test_a_cancelled_task_leaves_nothing(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make()
+    tasks = [harness.task(f'task.{number}', **sh(f'echo $$ >{tmp_path}/pid.{number}; exec sleep 1000'),
+                          cores_per_rank=4) for number in range(2)]
+    harness.when(lambda: any(tmp_path.glob('pid.*')),
+                 lambda: harness.executor.cancel(['task.0', 'task.1', 'unknown']))
+    harness.run(*tasks)
+    assert [task.target_state for task in tasks] == [states.CANCELED] * 2
+    pid, = (int(path.read_text()) for path in tmp_path.glob('pid.*'))
+    assert is_gone(pid)
+
+
+def test_time_limits(make: Callable[..., Harness]) -> None:
+    harness = make()
+    first = harness.task('first', **sh('exec sleep 1000'), timeout=0.2, cores_per_rank=4)
+    late = harness.task('late', startup_timeout=0.1, cores_per_rank=4)
+    harness.run(first, late)
+    assert {task.target_state for task in harness.out} == {states.CANCELED}
+    assert first.exception_detail == 'timeout: the task ran longer than 0.2 s'
+    assert late.exception_detail == 'startup_timeout: the task did not start to execute within 0.1 s'
+
+
+def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make()
+    task = harness.task(**twice(tmp_path))
+    harness.when((tmp_path / 'pids').exists, lambda: os.kill(harness.brokers()[0], signal.SIGKILL))
+    harness.run(task)
+    assert task.target_state == states.DONE
+    first, second = map(int, (tmp_path / 'pids').read_text().split())
+    assert first != second
+    assert is_gone(first)
+
+
+def test_a_runner_that_dies_costs_nothing(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make()
+    task = harness.task(**twice(tmp_path))
+
+    def kill() -> None:
+        process = harness.executor._runners[0]._process.process   # type: ignore[attr-defined]
+        os.kill(process.pid, signal.SIGKILL)
+
+    harness.when((tmp_path / 'pids').exists, kill)
+    harness.run(task)
+    assert task.target_state == states.DONE
+
+
+def test_no_flux(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make(FLUX_STAND_IN_FAILS=str(tmp_path / 'never'))
+    task = harness.run_one()
+    assert task.target_state == states.FAILED
+    assert 'no instance is left' in str(task.exception_detail)
+    assert 'flux-broker: bootstrap failed' in str(task.exception_detail)
+
+
+def test_stopping_ends_tasks_and_instances(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make()
+    task = harness.task(**sh(f'echo $$ >{tmp_path}/pid; exec sleep 1000'))
+    harness.wanted = 1
+    harness.executor.put([task])
+    harness.when((tmp_path / 'pid').exists, harness.loop.stop)
+    harness.wait()
+    harness.stop()
+    assert task.target_state == states.CANCELED
+    assert 'the end' in str(task.exception)
+    assert not harness.brokers()

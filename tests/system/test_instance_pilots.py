@@ -1,0 +1,72 @@
+"""Whole pilots whose tasks are launched by Flux, Dragon and PRRTE; programs on PATH answer as these do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import radical.pilot as rp
+
+TESTS = Path(__file__).parents[2] / 'packages' / 'rp-agent' / 'tests'
+
+PRTE = '''
+echo "prterun-host-$$@0;tcp4://127.0.0.1:4242"
+echo "DVM ready"
+trap 'exit 1' TERM
+while :; do sleep 0.05; done
+'''
+
+PRUN = '''
+case "$1" in (--version) echo 'prun (PRRTE) 3.0.2'; exit 0 ;; esac
+ranks=$4; pids=; rank=0; code=0
+while test "$1" != /bin/sh; do shift; done
+while test "$rank" -lt "$ranks"; do PMIX_RANK=$rank "$@" & pids="$pids $!"; rank=$((rank + 1)); done
+for pid in $pids; do wait "$pid" || code=$?; done
+exit "$code"
+'''
+
+
+@pytest.fixture
+def programs(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs on PATH, and a platform that launches with PRTE."""
+    for name, text in (('prte', PRTE), ('prun', PRUN)):
+        path = base / 'bin' / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/sh\n{text}')
+        path.chmod(0o755)
+    configs = base / '.radical' / 'pilot' / 'configs'
+    configs.mkdir(parents=True)
+    (configs / 'resource_mine.json').write_text('''{"prte": {
+        "resource_manager": "DEBUG", "cores_per_node": 4, "default_schema": "local",
+        "schemas": {"local": {"job_manager_endpoint": "fork://localhost/", "filesystem_endpoint": "file://localhost/"}},
+        "launch_methods": {"order": ["PRTE"], "PRTE": {"dvm_count": 2}}}}''')
+    stand_ins = [str(TESTS / f'{name}_stand_in') for name in ('flux', 'dragon')]
+    monkeypatch.setenv('PATH', os.pathsep.join([str(base / 'bin'), *stand_ins, os.environ['PATH']]))
+    monkeypatch.setenv('STAND_IN_PYTHONPATH', os.pathsep.join(filter(None, sys.path)))
+    monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
+
+
+@pytest.mark.usefixtures('programs')
+@pytest.mark.parametrize(('resource', 'size', 'mpi'), [
+    ('debug.flux', {'cores': 2}, True), ('local.dragon', {'cores': 2}, False), ('mine.prte', {'nodes': 2}, True)])
+def test_tasks(base: Path, resource: str, size: dict[str, int], mpi: bool) -> None:
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        pilot = pmgr.submit_pilots(rp.PilotDescription(
+            {'resource': resource, 'runtime': 10, 'sandbox': str(base), **size}))
+        tmgr.add_pilots(pilot)
+        program: dict[str, Any] = {'executable': '/bin/sh', 'arguments': ['-c', 'echo $RP_RANK/$RP_RANKS']}
+        tasks = tmgr.submit_tasks([rp.TaskDescription({**program, 'ranks': 2, 'use_mpi': mpi}) for _ in range(6)])
+        fails = tmgr.submit_tasks(rp.TaskDescription({'executable': 'false', 'ranks': 2, 'use_mpi': mpi}))
+        tmgr.wait_tasks(timeout=50)
+        assert [(task.state, task.exception_detail) for task in tasks] == [(rp.DONE, None)] * 6
+        assert all(sorted(task.stdout.split()) == ['0/2', '1/2'] for task in tasks)
+        assert (fails.state, fails.exit_code) == (rp.FAILED, 1)
+        if resource == 'mine.prte':
+            machines = {task.slots[0]['node_index'] for task in tasks}
+            assert machines == {0, 1}
+    assert pilot.state == rp.CANCELED
