@@ -37,6 +37,14 @@ def test_first_tasks(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.count('DONE hello from number') == 8
 
 
+def test_partitions(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(base))
+    printed = run_program([str(ROOT / 'examples/partitions.py')], base)
+    assert '20 short tasks are done' in printed
+    assert printed.count('DONE in partition') == 3
+    assert 'pilot.0000.0002 has 1 core' in printed
+
+
 def test_reattach(base: Path) -> None:
     printed = run_program([str(ROOT / 'examples/reattach.py'), '--tasks', '60'], base)
     assert 'the first application is gone (exit code -9)' in printed

@@ -176,7 +176,7 @@ def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeyp
         def close(self) -> None:
             closed.append('agent')
 
-    monkeypatch.setattr(cli, 'Agent', Agent)
+    monkeypatch.setattr('rp_agent.agent.Agent', Agent)
     monkeypatch.setattr(cli, 'become_subreaper', lambda: None)
     monkeypatch.setattr(cli, '_on_signal', lambda loop, callback: None)
     assert main(config) == 1

@@ -18,7 +18,8 @@ DEFAULTS: dict[str, Any] = {
     'uid': None, 'resource': None, 'access_schema': None, 'runtime': 10, 'job_name': None, 'sandbox': None, 'nodes': 0,
     'backup_nodes': 0, 'cores': 0, 'gpus': 0, 'memory': 0, 'queue': None, 'project': None, 'app_comm': [],
     'cleanup': False, 'exit_on_error': True, 'input_staging': [], 'output_staging': [], 'prepare_env': {},
-    'services': [], 'enable_ep': False, 'reconfig_src': None, '_config': {},
+    'services': [], 'enable_ep': False, 'reconfig_src': None, 'partitions': 0,
+    '_config': {},
 }
 
 
@@ -132,7 +133,7 @@ def test_the_settings_of_the_agent_are_an_attribute() -> None:
 
 @pytest.mark.parametrize(('name', 'reason'), [
     ('candidate_hosts', 'batch system'), ('output', r'Pilot\.stdout'), ('error', r'Pilot\.stderr'),
-    ('layout', 'platform'),
+    ('layout', 'partitions'),
 ])
 def test_attributes_of_the_past_are_refused_with_a_reason(name: str, reason: str) -> None:
     with pytest.raises(AttributeUnknown, match=f'PilotDescription has no attribute "{name}": .*{reason}'):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rp_agent import layout, sandbox
 from rp_agent.executor import spawners
 from rp_agent.executor.environment import PilotContext
+from rp_agent.executor.launchers import Launchers
 from rp_agent.stager.input import StagerInput
 from rp_agent.stager.output import StagerOutput
 from rp_agent.task import AgentTask
@@ -29,6 +31,8 @@ class Builder:
         self._config = config
         self._loop = loop
         self._offload = offload
+        self._launchers = Launchers(config['platform'], config.get('setting', {}), _of_the_user(config),
+                                    config['pilot_sandbox'], offload, config.get('here'))
 
     def make(self, component: str, uid: str, failed: Callable[[list[AgentTask]], None]) -> Worker:
         """A component that is not wired yet; `failed` is where tasks go that must not go on to the next one."""
@@ -43,12 +47,13 @@ class Builder:
     def _executor(self, uid: str, tracer: Tracer) -> spawners.AnyExecutor:
         """The executor that the platform asks for, with the options that the agent's configuration has for it."""
         make = spawners.spawner(self._config['platform']['agent_spawner'])
-        return make(uid, tracer, self._loop, pilot_context(self._config), self._config['agent'].get('spawner', {}))
+        context = replace(pilot_context(self._config), launchers=self._launchers)
+        return make(uid, tracer, self._loop, context, self._config['agent'].get('spawner', {}))
 
     def _sandboxes(self, task: AgentTask) -> Sandboxes:
         config = self._config
         return Sandboxes(client=config['client_sandbox'], endpoint='/', resource=config['resource_sandbox'],
-                         session=config['session_sandbox'], pilot=config['pilot_sandbox'], task=task.sandbox)
+                         session=config['session_sandbox'], pilot=sandbox.of_pilot(config), task=task.sandbox)
 
 
 def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
@@ -61,8 +66,15 @@ def belongs(config: Mapping[str, Any]) -> dict[str, str]:
 
     The address tells sessions apart that were given the same uid.
     """
-    return {'RP_SESSION_ID': config['session'], 'RP_PILOT_ID': config['pilot'],
-            'RP_REGISTRY_ADDRESS': config['registry_address']}
+    own = {'RP_PARTITION_ID': str(config['partition'])} if 'partition' in config else {}
+    return {'RP_SESSION_ID': config['session'], 'RP_PILOT_ID': pilot_id(config),
+            'RP_REGISTRY_ADDRESS': config['registry_address'], **own}
+
+
+def pilot_id(config: Mapping[str, Any]) -> str:
+    """What tasks know as their pilot: all of it, if the agent has one of its partitions."""
+    uid: str = config['whole']['pilot'] if 'whole' in config else config['pilot']
+    return uid
 
 
 def pilot_context(config: Mapping[str, Any]) -> PilotContext:
@@ -70,9 +82,15 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
     gtod, prof = sandbox.helpers(config['pilot_sandbox'])
     address = config['registry_address']   # commands and their answers all go that way, too
     return PilotContext(
-        session_id=config['session'], pilot_id=config['pilot'], resource=config['resource'],
+        session_id=config['session'], pilot_id=pilot_id(config), resource=config['resource'],
         resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
-        pilot_sandbox=config['pilot_sandbox'], registry_address=address, control_pub_address=address,
+        pilot_sandbox=sandbox.of_pilot(config), agent_sandbox=config['pilot_sandbox'],
+        partition=config.get('partition'), registry_address=address, control_pub_address=address,
         control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'],
-        base_env=config.get('environment') or dict(os.environ),   # the bootstrap keeps that of the job
+        base_env=_of_the_user(config),
         cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']))
+
+
+def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:
+    """The environment that the tasks start from: the bootstrap keeps that of the job."""
+    return config.get('environment') or dict(os.environ)

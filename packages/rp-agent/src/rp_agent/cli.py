@@ -8,15 +8,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rp_agent import logs
-from rp_agent.agent import Agent
 from rp_api import parts
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
 from rp_api.processes import become_subreaper
+
+if TYPE_CHECKING:   # only one of them is needed
+    from rp_agent.agent import Agent
+    from rp_agent.bootstrap.keeper import Keeper
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -55,15 +59,32 @@ def _read(path: str) -> dict[str, Any]:
 
 def _run(config: dict[str, Any]) -> None:
     gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none of them is in a cycle
-    become_subreaper()
     loop = Loop()
-    agent = Agent(config, loop)
-    _on_signal(loop, agent.told_to_end)
-    try:
+    with closing(loop), _in_charge(config, loop) as in_charge:
+        _on_signal(loop, in_charge.told_to_end)
         loop.run()
-    finally:
-        agent.close()
-        loop.close()
+
+
+@contextmanager
+def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | Keeper]:
+    """Who runs the pilot: an agent, which may have one of its partitions only, or the keeper of all partitions."""
+    if config.get('partitions'):
+        from rp_agent.bootstrap.keeper import Keeper
+
+        with closing(Keeper(config, loop)) as keeper:
+            yield keeper
+        return
+    from rp_agent.agent import Agent
+
+    become_subreaper()
+    with closing(Agent(config, loop)) as agent:
+        if 'keeper' not in config:
+            yield agent
+            return
+        from rp_agent.bootstrap.line import obey
+
+        with closing(obey(agent, loop, config['keeper'])):
+            yield agent
 
 
 def _on_signal(loop: Loop, callback: Any) -> None:

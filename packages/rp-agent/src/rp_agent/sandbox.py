@@ -15,6 +15,12 @@ from rp_profiling.shell import gtod_script, task_event_script
 _log = logging.getLogger('radical.pilot.agent')
 
 
+def of_pilot(config: Mapping[str, Any]) -> str:
+    """The directory that tasks know as their pilot's; partitions share it, each agent has its own one in there."""
+    path: str = config['whole']['sandbox'] if 'whole' in config else config['pilot_sandbox']
+    return path
+
+
 def helpers(pilot_sandbox: str) -> tuple[str, str]:
     """The paths of the programs that tasks find as `$RP_GTOD` (clock) and `$RP_PROF` (events)."""
     return os.path.join(pilot_sandbox, 'gtod'), os.path.join(pilot_sandbox, 'prof')
@@ -32,7 +38,7 @@ def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
 
 def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:
     """The directory of a task."""
-    base: str = config['pilot_sandbox']
+    base = of_pilot(config)
     sandbox = description.get('sandbox')
     return os.path.normpath(os.path.join(base, sandbox)) if sandbox else f'{base}/{uid}'
 

@@ -14,6 +14,7 @@ from rp_client.launcher.sandbox import PilotSandboxes
 
 if TYPE_CHECKING:
     from rp_api.resources import NodeList
+    from rp_client.partition import Partition
     from rp_client.pilot_manager import PilotManager
     from rp_client.raptor import RaptorMaster
     from rp_client.session import Session
@@ -27,7 +28,8 @@ class Pilot:
         self._pmgr = pmgr
         self._uid = uid
         self._description = description
-        self.sandboxes = sandboxes
+        self._sandboxes = sandboxes
+        self.partitions: list[Partition] = []   # all that there have been, by their numbers
         self._state = states.NEW
         self._tmgr: TaskManager | None = None
         self._resource_details: dict[str, Any] | None = None
@@ -49,6 +51,31 @@ class Pilot:
     def uid(self) -> str:
         """The pilot's unique id."""
         return self._uid
+
+    @property
+    def whole(self) -> Pilot:
+        """The pilot itself; for a partition, the pilot that it is a part of."""
+        return self
+
+    @property
+    def divided(self) -> bool:
+        """Whether the pilot has partitions, of which each has an agent, and none of its own."""
+        return bool(self._description.partitions)
+
+    @property
+    def sandboxes(self) -> PilotSandboxes:
+        """The pilot's directories, which its partitions share."""
+        return self._sandboxes
+
+    @sandboxes.setter
+    def sandboxes(self, sandboxes: PilotSandboxes) -> None:
+        for pilot in (self, *self.partitions):
+            pilot._sandboxes = sandboxes
+
+    @property
+    def agent_sandbox(self) -> str:
+        """The directory of the agent's own files."""
+        return self.sandboxes.pilot
 
     @property
     def state(self) -> str:
@@ -168,6 +195,26 @@ class Pilot:
         """End the pilot; returns when it has ended."""
         self._pmgr.cancel_pilots(self._uid)
 
+    def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Partition:
+        """Make another partition of what is free of the pilot; returns at once.
+
+        `nodes`, or `cores` and `gpus`, are its size; the default is all nodes that are free, or else all that is free
+        of one node. The partition is FAILED, and says why, if so much is not free when its turn comes; it waits for
+        partitions that are about to end. Raises `ValueError` for a size that cannot be, and `RuntimeError` if the pilot
+        is not divided (`PilotDescription.partitions`), or has ended.
+        """
+        return self._pmgr.partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus})
+
+    def remove_partition(self, partition: int | Partition) -> None:
+        """End a partition, given by its number or itself, and cancel its tasks; returns when it has ended.
+
+        What it had can then be had by another one. Raises `ValueError` if the pilot has no such partition.
+        """
+        number = partition if isinstance(partition, int) else partition.number
+        if not 0 <= number < len(self.partitions) or partition not in (number, self.partitions[number]):
+            raise ValueError(f'{self._uid} has no partition {partition!r}, it has {len(self.partitions)}, from 0 on')
+        self._pmgr.partitions.remove(self.partitions[number])
+
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
         """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given."""
         self.callbacks.add(cb, metric, cb_data)
@@ -207,7 +254,8 @@ class Pilot:
 
         See `TaskManager.submit_raptors`. Raises `RuntimeError` without a task manager.
         """
-        return self._attached().submit_raptors(tds, self._uid)
+        wanted = [tds] if isinstance(tds, Mapping) else tds
+        return self._attached().submit_raptors([self._mine(description) for description in wanted])
 
     def _attached(self) -> TaskManager:
         if self._tmgr is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_client.callbacks import Registry
@@ -24,6 +26,7 @@ from rp_client.launcher.launchers import Launchers, launcher_class
 from rp_client.launcher.network import own_address
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
+from rp_client.partitions import WHOLE, Partitions, first_uids
 from rp_client.pilot import Pilot
 from rp_client.tracker import Change, Tracker
 
@@ -65,6 +68,7 @@ class PilotManager:
         self._callbacks = Registry(PMGR_METRICS)
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
         self._board = self._tracker.board
+        self.partitions = Partitions(session, self._board)
         self._closed = self._ended = False
         self._restored: list[tuple[Pilot, KnownPilot, dict[str, Any]]] = []
         self._tracer = session.tracer(self.uid)
@@ -94,7 +98,8 @@ class PilotManager:
         wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
         if not wanted:
             raise ValueError('submit_pilots needs at least one pilot description')
-        launches = self._register([self._prepare(description) for description in wanted])
+        platform_of = cache(self._session.get_resource_config)   # reading it takes a while
+        launches = self._register([self._prepare(description, platform_of) for description in wanted])
         with suppress(TimeoutError):
             self._engine.ask(lambda accepted: self._launch(launches, accepted), ACCEPTANCE)
         return launches[0].pilot if single else [launch.pilot for launch in launches]
@@ -191,10 +196,11 @@ class PilotManager:
 
         return stage(pilot, sds, self._session.own_tracer, inwards=inwards)
 
-    def apply(self, updates: Iterable[Update]) -> None:
+    def apply(self, updates: Sequence[Update]) -> None:
         """Take over what agents have reported; called in the loop, for pilots of any manager."""
         changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
         self._changed(self._tracker.apply(changes))
+        self.partitions.apply(updates)
 
     # a session that is taken over; all this is called in the loop
 
@@ -204,6 +210,8 @@ class PilotManager:
 
     def restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
         """Make a pilot again as the coordinator knows it; `job` is what was noted when it was launched, if it was."""
+        if WHOLE in known.record:
+            return self.partitions.restore(self._pilots[known.record[WHOLE]], known)
         job = dict(job or {})
         pilot = Pilot(self, known.uid, PilotDescription(known.record['description']),
                       PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
@@ -218,6 +226,7 @@ class PilotManager:
         """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended."""
         restored, self._restored = self._restored, []
         for pilot, known, job in restored:
+            self.partitions.follow(pilot, pilot.state)
             if pilot.state not in states.FINAL:
                 launcher = self._launchers.assign(pilot.uid, ResourceConfig(known.record['platform']))
                 agent = (known.info or {}).get('agent') or known.record
@@ -241,7 +250,8 @@ class PilotManager:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
-    def _prepare(self, description: PilotDescription) -> _Prepared:
+    def _prepare(self, description: PilotDescription,
+                 platform_of: Callable[[str, str | None], ResourceConfig]) -> _Prepared:
         copy = PilotDescription(description)
         copy.verify()
         check_locations(expand(copy.input_staging))
@@ -249,10 +259,11 @@ class PilotManager:
             if copy[name]:
                 raise ValueError(f'PilotDescription.{name} is {copy[name]!r}, but {what} are not supported: '
                                  'leave it unset')
-        platform = self._session.get_resource_config(copy.resource, copy.access_schema)
+        platform = platform_of(copy.resource, copy.access_schema)
         missing = [name for name in platform.mandatory_args or [] if not copy.get(name)]
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
+        platform = filled(platform, copy)
         uid = copy.uid or self._session.new_uid('pilot')
         copy.uid = uid
         launcher = launcher_class(platform)
@@ -262,11 +273,13 @@ class PilotManager:
         return copy, platform, agent_settings(platform, copy), sandboxes
 
     def _register(self, prepared: list[_Prepared]) -> list[Launch]:
-        self._session.claim_pilots([description.uid for description, *_ in prepared])
+        self._session.claim_pilots([uid for description, *_ in prepared for uid in (
+            description.uid, *first_uids(description.uid, description.partitions))])
         launches = []
         for description, platform, settings, sandboxes in prepared:
             pilot = Pilot(self, description.uid, description, sandboxes)
             self._pilots[pilot.uid] = pilot
+            self.partitions.make_first(pilot)
             launches.append(Launch(pilot, platform, settings))
         return launches
 
@@ -291,9 +304,11 @@ class PilotManager:
 
     def _launch(self, launches: list[Launch], accepted: Future[None]) -> None:
         pilots = [launch.pilot for launch in launches]
-        self._engine.connection.insert_pilots({launch.pilot.uid: self._record(launch) for launch in launches})
+        self._engine.connection.insert_pilots(
+            {launch.pilot.uid: self._record(launch) for launch in launches} | self.partitions.records(pilots))
         self._tracer.record_bulk('advance', [pilot.uid for pilot in pilots], states.PMGR_LAUNCHING_PENDING)
         self._advance(pilots, states.PMGR_LAUNCHING_PENDING)
+        self._launching.expect(launches)
         # an application that dies after this must find its pilots again
         self._engine.connection.when_settled(lambda: self._start(launches, accepted))
 
@@ -345,6 +360,7 @@ class PilotManager:
         for pilot, state, _ in changes:
             if state == states.PMGR_ACTIVE or state in states.FINAL:   # no component of the client records these
                 self._tracer.record('advance', pilot.uid, state)
+            self.partitions.follow(pilot, state)
             if state in states.FINAL:
                 self._session.pilot_ended(pilot)
             if state == states.FAILED:   # an agent that nobody hears of may still have its resources

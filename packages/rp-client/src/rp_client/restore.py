@@ -69,7 +69,7 @@ class Restoration:
             pmgr.expect()
         for tmgr in self._tmgrs.values():
             tmgr.expect()
-        for pilot in page.pilots:
+        for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
         session.claim_pilots([pilot.uid for pilot in page.pilots])
         for uid, tmgr in self._tmgrs.items():
@@ -84,8 +84,8 @@ class Restoration:
         tmgr = self._tmgrs.get(known.owner)
         if tmgr is not None:   # else it was closed, and its tasks have ended
             task = tmgr.restore(known, self._pilots.get(known.pilot))
-            if task.pilot and task.state not in states.FINAL:
-                self._left.add(task.pilot)
+            if task.place and task.state not in states.FINAL:
+                self._left.add(task.place)
 
     def _resume(self) -> None:
         for tmgr in self._tmgrs.values():

@@ -311,11 +311,16 @@ class Session:
 
     def pilot_left(self, pilot: Pilot) -> None:
         """Have the task managers deal with what a final pilot has left; called in the loop."""
-        path = Path(pilot.pilot_sandbox) / 'agent_0.updates'
+        path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without anybody to tell its results to
             self.engine.helpers.run(lambda: _read_updates(path), lambda results: self._tell_end(pilot, results))
         else:
             self._tell_end(pilot, [])
+
+    def partitions_changed(self, pilot: Pilot) -> None:
+        """Tell the task managers that a divided pilot has other partitions than before; called in the loop."""
+        for manager in list(self._tmgrs.values()):
+            manager.partitions_changed(pilot)
 
     def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
         for manager in list(self._tmgrs.values()):
@@ -363,10 +368,10 @@ class Session:
         self._tracer.record('session_fetch_start', uid=self.uid)
         fetched = []
         for manager in list(self._pmgrs.values()):
-            for pilot in manager.get_pilots():
+            for pilot in [each for whole in manager.get_pilots() for each in (whole, *whole.partitions)]:
                 target = Path(tgt or self.path) / pilot.uid
                 target.mkdir(parents=True, exist_ok=True)
-                for source in sorted(Path(pilot.pilot_sandbox).glob('*')):
+                for source in sorted(Path(pilot.agent_sandbox).glob('*')):
                     if source.name.endswith(endings):
                         shutil.copy2(source, target)
                         fetched.append(str(target / source.name))

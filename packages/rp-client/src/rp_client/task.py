@@ -147,9 +147,9 @@ class Task:
 
     @property
     def partition(self) -> int | None:
-        """The partition of the pilot that the task ran on, if there are several."""
-        found: int | None = self.description.partition
-        return found
+        """The number of the partition that the task is bound to, or, as long as it is bound to none, asks for."""
+        found: int | None = getattr(self._pilot, 'number', None)
+        return self.sparse().get('partition') if found is None else found
 
     @property
     def info(self) -> Any:
@@ -157,8 +157,25 @@ class Task:
         return self._get('info')
 
     @property
+    def launch_method(self) -> str | None:
+        """The launch method that has started the ranks, such as `MPIEXEC`; None if the agent has done so itself."""
+        name: str | None = self._get('launch_method')
+        return name
+
+    @property
+    def launch_command(self) -> str | None:
+        """The command line with which the launch method has started the ranks; None without one."""
+        line: str | None = self._get('launch_command')
+        return line
+
+    @property
     def pilot(self) -> str | None:
         """The uid of the pilot that the task is bound to; None before it is bound."""
+        return self._pilot.whole.uid if self._pilot else None
+
+    @property
+    def place(self) -> str | None:
+        """What the coordinator knows its pilot by: the uid of the pilot, or that of a partition, if it has some."""
         return self._pilot.uid if self._pilot else None
 
     @property
@@ -204,7 +221,8 @@ class Task:
         """The task as plain data."""
         names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
                  'exception_detail', 'pilot', 'attempts', 'endpoint_fs', 'resource_sandbox', 'session_sandbox',
-                 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files')
+                 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files',
+                 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._get('slots')
         return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
@@ -230,7 +248,7 @@ class Task:
 
     @property
     def bound(self) -> Pilot | None:
-        """The pilot that the task is bound to."""
+        """The pilot, or the partition of one, that the task is bound to."""
         return self._pilot
 
     def bind(self, pilot: Pilot | None) -> None:

@@ -47,10 +47,14 @@ _ABRUPT = frozenset({states.FAILED, states.CANCELED})
 
 
 class Tracker:
-    """Applies state changes, wakes those who wait and calls those who asked to be called."""
+    """Applies state changes, wakes those who wait and calls those who asked to be called.
 
-    def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher) -> None:
-        self.board = Board(model)
+    Trackers of entities that are waited for together share a board.
+    """
+
+    def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher,
+                 board: Board | None = None) -> None:
+        self.board = board or Board(model)
         self._model = model
         self._metric = metric
         self._registry = registry

@@ -39,17 +39,17 @@ class Surroundings:
         devices = _devices(environ, ranks)
         variable = next((name for name in _GPU_VARIABLES if environ.get(name)), _GPU_VARIABLES[0])
         return cls(uid, master, master_file(sandbox, master), ranks, _number(environ, 'RP_CORES_PER_RANK'), devices,
-                   variable if devices else '', _runtime(sandbox))
+                   variable if devices else '', _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))))
 
     def variables(self, rank: int) -> dict[str, str]:
         """What a rank's environment says of its GPUs."""
         return {self.device_variable: ','.join(self.devices[rank])} if self.devices else {}
 
 
-def _runtime(pilot_sandbox: str) -> str | None:
+def _runtime(link: str) -> str | None:
     """The directory of the socket where the agent listens; None if that is on a network, or there is no agent."""
     try:
-        return beside(Access.load(link_file(pilot_sandbox)).address)
+        return beside(Access.load(link).address)
     except CoordinationError:
         return None
 

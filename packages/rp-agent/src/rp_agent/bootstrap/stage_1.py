@@ -1,6 +1,7 @@
 """Stage 1: Python on the first node of the job. Makes what agents need, starts the agent, and waits for its end.
 
-One pilot has one partition, and so one agent, `agent_0`; this is where more of them are to be set up.
+The agent is `agent_0`. If the pilot is divided, that is its keeper (`keeper.py`), which starts an agent for
+each partition.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from rp_agent.bootstrap import checks, environment, stage_2
 from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
+from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_api.processes import die_with_parent
 
 AGENT = 'agent_0'
@@ -47,7 +49,7 @@ def _prepare(stage_0: int) -> dict[str, Any]:
     config['environment'] = environment.without_virtualenv(environment.of_process(stage_0))
     tunnel = os.environ.get('RP_TUNNEL')
     if tunnel:
-        config['coordination']['endpoint'] = f'ipc://{tunnel}'
+        config['coordination'] = through_tunnel(config['coordination'], tunnel)
     _write_config(config)
     checks.clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
     checks.hub_answers(config['coordination'])

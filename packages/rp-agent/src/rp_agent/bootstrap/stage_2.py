@@ -1,7 +1,9 @@
 """Stage 2: the script `bootstrap_2.sh`, which starts agents and sub-agents in the environment that stage 0 has made.
 
-`/bin/sh bootstrap_2.sh agent_0` becomes the agent with the configuration `agent_0.cfg`; with another name, it becomes a
-sub-agent, which reads its configuration from its standard input.
+`/bin/sh bootstrap_2.sh agent_0` becomes the agent with the configuration `agent_0.cfg`, and with the name
+`pilot.0000.0001/agent_0` the one of that partition, whose configuration is in that directory. With `agent_n CONFIG`,
+and perhaps the position of its node, it becomes a sub-agent on a node (see `rp_agent.node_agent`), with another name a
+sub-agent that reads its configuration from its standard input.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _SCRIPT = """#!/bin/sh
 {exports}{commands}
 sandbox={sandbox}
 case $1 in
-    agent_*) exec {agent} "$sandbox/$1.cfg" ;;
+    agent_n) shift; exec {sub_agent} "$@" ;;
+    agent_* | */agent_*) exec {agent} "$sandbox/$1.cfg" ;;
     *) exec {sub_agent} ;;
 esac
 """

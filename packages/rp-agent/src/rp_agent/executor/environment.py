@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rp_agent.executor.launch import Block, Variables, cpu_mask
+from rp_agent.executor.launchers import VISIBLE_GPUS, Launchers
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.raptor_link import SLOTS
-
-# variables that tell a rank which GPUs are its own, by `gpu_type`
-_VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,9 @@ class PilotContext:
     `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
     event helpers; `base_env` is the environment that the user's tasks start from. `cpus` are the numbers that the
     operating system gives to the cores of a node; empty if tasks are not to be bound to their cores. `gpu_ids` are the
-    names of its GPUs for the variables that make GPUs visible; empty if these are just their indices.
+    names of its GPUs for the variables that make GPUs visible; empty if these are just their indices. `launchers` are
+    the launch methods for what the agent cannot start itself; None if there are none. If the agent has only a
+    `partition` of the pilot, its own files are in `agent_sandbox`.
     """
 
     session_id: str
@@ -46,17 +46,32 @@ class PilotContext:
     base_env: dict[str, str]
     cpus: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
+    launchers: Launchers | None = None
+    agent_sandbox: str = ''
+    partition: int | None = None
+
+    @property
+    def belongs(self) -> dict[str, str]:
+        """The variables that all processes which the agent starts for tasks, and no others, have in their environment.
+
+        The address tells sessions apart that were given the same uid.
+        """
+        own = {} if self.partition is None else {'RP_PARTITION_ID': str(self.partition)}
+        return {'RP_SESSION_ID': self.session_id, 'RP_PILOT_ID': self.pilot_id,
+                'RP_REGISTRY_ADDRESS': self.registry_address, **own}
+
+    @property
+    def own_sandbox(self) -> str:
+        """The directory of the agent's own files."""
+        return self.agent_sandbox or self.pilot_sandbox
 
     def variables(self) -> dict[str, str]:
         """The variables that tell a task about its pilot."""
-        return {
-            'RP_PILOT_ID': self.pilot_id,
-            'RP_SESSION_ID': self.session_id,
+        return self.belongs | {
             'RP_RESOURCE': self.resource,
             'RP_RESOURCE_SANDBOX': self.resource_sandbox,
             'RP_SESSION_SANDBOX': self.session_sandbox,
             'RP_PILOT_SANDBOX': self.pilot_sandbox,
-            'RP_REGISTRY_ADDRESS': self.registry_address,
             'RP_CONTROL_PUB_ADDRESS': self.control_pub_address,
             'RP_CONTROL_SUB_ADDRESS': self.control_sub_address,
             'RP_GTOD': self.gtod,
@@ -102,12 +117,15 @@ class TaskEnvironment:
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
         """The variables that tell one rank about itself."""
         variables = {'RP_RANK': str(rank)}
-        visible = _VISIBLE_GPUS.get(task.description['gpu_type'])
-        if visible is not None and task.slots is not None and rank < len(task.slots):
-            gpus: list[dict[str, Any]] = task.slots[rank]['gpus']
-            if gpus:
-                variables[visible] = ','.join(self._gpu_id(gpu['index']) for gpu in gpus)
+        if task.description['gpu_type'] and task.slots is not None and rank < len(task.slots):
+            gpus = [gpu['index'] for gpu in task.slots[rank]['gpus']]
+            variables |= self.visible_gpus(task.description['gpu_type'], gpus)
         return variables
+
+    def visible_gpus(self, gpu_type: str, gpus: Sequence[int]) -> dict[str, str]:
+        """The variable by which programs for this type of GPU see those with these indices, and no others."""
+        name = VISIBLE_GPUS.get(gpu_type)
+        return {name: ','.join(map(self._gpu_id, gpus))} if name and gpus else {}
 
     def _gpu_id(self, index: int) -> str:
         known = self.context.gpu_ids

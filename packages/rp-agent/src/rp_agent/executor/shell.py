@@ -19,14 +19,17 @@ import os
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
 
 from rp_agent.executor import outcome, shell_program
+from rp_agent.executor.aside import Aside
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.component import SHORTAGE_LIMIT
+from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.launch_outcome import conclude
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.plan import DIRECT, LAUNCH, LaunchPlan, plan
 from rp_agent.executor.shell_process import ShellProcess, find_tools
@@ -34,6 +37,7 @@ from rp_agent.executor.shell_reaper import SHELL_NAME, ShellReaper, signal_trees
 from rp_agent.executor.shell_run import ShellRun
 from rp_agent.executor.starter import make_sandbox, write_scripts
 from rp_agent.task import AgentTask
+from rp_api import states
 from rp_api.mesh.loop import Loop, Timer
 from rp_profiling.tracer import Tracer
 
@@ -64,11 +68,12 @@ class ShellExecutor(BaseExecutor):
         self._environment = TaskEnvironment(context)
         self._base_env = list(self._environment.block({}))
         self._shared = frozenset(self._base_env)
-        self._messages = os.path.join(context.pilot_sandbox, f'{uid}.sh.err')
-        # the address tells sessions apart that were given the same uid
-        self._belongs = {'RP_SESSION_ID': context.session_id, 'RP_PILOT_ID': context.pilot_id,
-                         'RP_REGISTRY_ADDRESS': context.registry_address}
+        self._messages = os.path.join(context.own_sandbox, f'{uid}.sh.err')
+        self._belongs = context.belongs
         self._reaper = ShellReaper(loop, tracer, self._belongs, grace, self._ask_code, self._finished, self._abandon)
+        self._deadlines: Deadlines[ShellRun] = Deadlines(loop, tracer,
+                                                        lambda run, ending: self._reaper.end([run], ending))
+        self._aside = Aside(loop, context.launchers, self._queue)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._shell: ShellProcess | None = None
         self._shells = 0
@@ -81,6 +86,9 @@ class ShellExecutor(BaseExecutor):
         self._answers = 0
         self._watchdog: Timer | None = None
         self._to_sweep: set[str] = set()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        self._reaper.sweep(set(uids))
 
     def close(self) -> None:
         """End the shell; to be called when no task is left."""
@@ -101,15 +109,18 @@ class ShellExecutor(BaseExecutor):
             assert rank not in run.codes, f'process {number} has ended'
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._queued or uid in self._reaper.running
+        return uid in self._aside or uid in self._queued or uid in self._reaper.running
 
     def _uids(self) -> list[str]:
-        return [*self._queued, *self._reaper.running]
+        return [*(task.uid for task in self._aside.tasks), *self._queued, *self._reaper.running]
 
     # starting
 
     def _begin(self, tasks: list[AgentTask]) -> None:
-        self._queued.update((task.uid, task) for task in tasks)
+        self._queue({task.uid: task for task in tasks if not self._aside.take(task)})
+
+    def _queue(self, tasks: dict[str, AgentTask]) -> None:
+        self._queued.update(tasks)
         self._start_soon()
 
     def _start_soon(self) -> None:
@@ -285,12 +296,7 @@ class ShellExecutor(BaseExecutor):
             return
         run.close_pipes()
         if run.ending is None:
-            if run.start_fd >= 0:
-                seconds = run.task.description['startup_timeout']
-                reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
-                run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-            else:
-                self._limit_time(run)
+            self._deadlines.begin(run)
 
     def _ask_code(self, run: ShellRun, rank: int) -> None:
         """The process of a rank has ended: ask the shell how."""
@@ -325,24 +331,13 @@ class ShellExecutor(BaseExecutor):
             # news about another pipe whose descriptor had the same number
             return
         self._forget_start(run)
-        if run.ending is None and not run.unstarted:
-            run.stop_timer()
-            self._limit_time(run)
+        if not run.unstarted:
+            self._deadlines.runs(run)
 
     def _forget_start(self, run: ShellRun) -> None:
         if run.start_fd >= 0:
             self._reaper.forget(run.start_fd)
             run.start_fd = -1
-
-    def _limit_time(self, run: ShellRun) -> None:
-        seconds = run.task.description['timeout']
-        if seconds > 0:
-            reason = f'timeout: the task ran longer than {seconds:g} s'
-            run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-
-    def _timed_out(self, run: ShellRun, reason: str) -> None:
-        self._record(run.task.uid, 'task_timeout')
-        self._reaper.end([run], Ending(TimeoutError(reason)))
 
     # ending
 
@@ -351,6 +346,8 @@ class ShellExecutor(BaseExecutor):
         for uid in uids:
             if uid in self._queued:
                 self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
         self._reaper.end([running[uid] for uid in uids if uid in running], ending)
 
     def _finished(self, run: ShellRun) -> None:
@@ -363,8 +360,27 @@ class ShellExecutor(BaseExecutor):
             self._to_sweep.add(run.task.uid)
         elif run.failure is not None:
             run.task.fail(repr(RuntimeError(run.failure)), run.failure)
-        self._leave(run.task, run.codes, run.ending, partial(_explain, run.plan))
+        if run.plan.launch is not None and run.failure is None:
+            self._launch_ended(run)
+        else:
+            self._leave(run.task, run.codes, run.ending, partial(_explain, run.plan))
         self._try_again()
+
+    def _launch_ended(self, run: ShellRun) -> None:
+        """A launcher has ended, which does not say all about its ranks."""
+        task = run.task
+        if run.ending is not None:
+            self._leave(task, run.codes, run.ending, partial(_explain, run.plan))
+        else:
+            task.exit_code = outcome.exit_code_of_task(run.codes)
+            conclude(task, run.plan)
+            self._record(task.uid, 'task_run_stop')
+            self._hand_on(task)
+        if task.target_state != states.DONE:
+            self._to_sweep.add(task.uid)
+            launch = run.plan.launch
+            if launch is not None and launch.elsewhere:
+                self.sweep_elsewhere(task.uid, launch.elsewhere)
 
     def _abandon(self, run: ShellRun) -> None:
         """Finish a run without the answers of the shell that are missing."""

@@ -25,9 +25,12 @@ Receive = Callable[[bytes, str, list[Any]], object]
 
 
 class Link:
-    """Listens for masters at an address (None: a fresh one); `receive(sender, operation, arguments)` gets messages."""
+    """Listens for masters at an address (None: a fresh one), and leaves in a file how they connect.
 
-    def __init__(self, loop: Loop, pilot_sandbox: str, address: str | None, receive: Receive) -> None:
+    `receive(sender, operation, arguments)` gets messages.
+    """
+
+    def __init__(self, loop: Loop, file: str, address: str | None, receive: Receive) -> None:
         self._receive = receive
         self._masters: dict[bytes, Lasting] = {}
         self._malformed = Tally('dropped what a RAPTOR master has sent')
@@ -37,7 +40,7 @@ class Link:
         self._gate.allow(visitor.public)
         # without a limit of messages: a master is sent no more tasks than it has asked for
         self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, address, DOMAIN, 0, self._arrived)
-        self._file = raptor_link.link_file(pilot_sandbox)
+        self._file = file
         Access(self._listener.address, keys.public.decode(), visitor.public.decode(),
                visitor.secret.decode()).save(self._file)
 

@@ -6,16 +6,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rp_agent import sandbox
+from rp_agent import network, sandbox
 from rp_agent.bootstrap.environment import additions
 from rp_agent.build import make_tracer
+from rp_agent.child import address_beside
 from rp_agent.raptor import remains
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
-from rp_agent.sub_agents import address_beside
+from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api.mesh.loop import Loop
-from rp_api.raptor_link import listen_address
+from rp_api.raptor_link import link_file
 
 UID = 'agent_raptor.0000'
 
@@ -34,7 +35,7 @@ class Pipes(NamedTuple):
 class Surroundings:
     """What the component asks of its surroundings."""
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, nodes: int, pipes: Pipes) -> None:
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, pipes: Pipes) -> None:
         self._config = config
         self._knows = pipes.knows
         self.environment: Mapping[str, str] = additions(config.get('environment'), os.environ)
@@ -45,9 +46,12 @@ class Surroundings:
         self.cancel = pipes.cancel
         self.master_is_up = pipes.master_is_up
         self.raptor = Raptor(UID, make_tracer(config, UID), self, {
-            'nodes': nodes, 'session': config['session'], 'pilot': config['pilot']})
-        address = listen_address(nodes) if nodes > 1 else address_beside(config['registry_address'])
-        self._link = Link(loop, config['pilot_sandbox'], address, self.raptor.receive)
+            'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
+        others = allocation.elsewhere
+        address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
+                   address_beside(config['registry_address']))
+        file = link_file(sandbox.of_pilot(config), str(config.get('partition', '')))
+        self._link = Link(loop, file, address, self.raptor.receive)
         self.send = self._link.send
         self.forget = self._link.forget
         self.refuse = self._link.refuse
@@ -60,7 +64,7 @@ class Surroundings:
 
     def remove_remains(self, master: str, address: str) -> None:
         """Remove what a master may have left behind that has listened at that address."""
-        remains.remove(self._config['pilot_sandbox'], master, address)
+        remains.remove(sandbox.of_pilot(self._config), master, address)
 
     def disconnect(self) -> None:
         """Have nothing more to do with masters, once there is none; harmless when that was done before."""

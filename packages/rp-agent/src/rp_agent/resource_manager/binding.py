@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rp_agent.resource_manager import machine, topology
 from rp_agent.resource_manager.base import Domain
@@ -27,6 +27,12 @@ def gpu_ids(environ: Mapping[str, str], gpus: int) -> tuple[str, ...]:
     """What the GPUs of this host are called in a visible-devices variable; empty if just by their index."""
     visible = machine.visible_gpus(environ) or ()
     return visible[:gpus] if len(visible) >= gpus else ()   # there may be fewer than a platform pretends to have
+
+
+def some_gpu_ids(environ: Mapping[str, str], gpus: Sequence[int]) -> tuple[str, ...]:
+    """What these GPUs of this host, given by their indices, are called in a visible-devices variable."""
+    names = gpu_ids(environ, 1 + max(gpus, default=-1))
+    return tuple(names[gpu] if names else str(gpu) for gpu in gpus)
 
 
 def _cpus(mask: set[int], cores: int, blocked: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rp_agent import sandbox
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.continuous import Continuous
 from rp_agent.scheduler.slotmap import SlotMap
@@ -29,7 +30,7 @@ class Reconfig(Continuous):
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
         super().__init__(slots, allocation, config)
         source = config.get('reconfig_src')
-        self._path = os.path.join(config.get('pilot_sandbox', ''), source) if source else ''
+        self._path = os.path.join(sandbox.of_pilot(config), source) if source else ''
         self._version: tuple[int, ...] = ()
         self._sizes: dict[str, int] = {}
 

@@ -10,6 +10,7 @@ from rp_api.description.casts import Check, at_least, path, path_part, structure
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
+from rp_api.partitions import check_sizes, sizes, whole
 from rp_api.record import CastError
 
 UID = 'uid'
@@ -34,6 +35,7 @@ PREPARE_ENV = 'prepare_env'
 SERVICES = 'services'
 ENABLE_EP = 'enable_ep'
 RECONFIG_SRC = 'reconfig_src'
+PARTITIONS = 'partitions'
 CONFIG = '_config'
 
 
@@ -65,13 +67,16 @@ class PilotDescription(Description):
     - `resource` (str, None): the platform's label, `<site>.<machine>`; needed.
     - `access_schema` (str, None): the way to reach it, if the platform's definition has several.
 
-    Size; either `nodes`, or `cores` (and `gpus`) is needed
+    Size; either `nodes`, or `cores` (and `gpus`) is needed, or the sizes of all `partitions`
 
     - `nodes` (int, 0): number of whole nodes.
     - `backup_nodes` (int, 0): nodes to ask for on top, from which broken ones are replaced when the pilot starts.
     - `cores`, `gpus` (int, 0): totals; they are rounded up to whole nodes.
     - `memory` (int, 0): total memory to ask the batch system for, in MB; 0 leaves it to the batch system.
     - `runtime` (int, 10): minutes, more than 0.
+    - `partitions` (int or list of dicts, 0): parts of the pilot, each of which has an agent of its own: how many like
+      ones, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1}`; what is left then is for partitions that
+      are added later (`Pilot.add_partition`). 0: the pilot is not divided.
 
     Batch job
 
@@ -124,6 +129,7 @@ class PilotDescription(Description):
         SERVICES: [_service],
         ENABLE_EP: bool,
         RECONFIG_SRC: str,
+        PARTITIONS: sizes,
         CONFIG: {str: Any},
     }
 
@@ -142,6 +148,7 @@ class PilotDescription(Description):
         PREPARE_ENV: {},
         SERVICES: [],
         ENABLE_EP: False,
+        PARTITIONS: 0,
         CONFIG: {},
     }
 
@@ -160,21 +167,29 @@ class PilotDescription(Description):
         'candidate_hosts': 'the batch system chooses the hosts',
         'output': 'the name of this file is fixed, see Pilot.stdout for its last lines',
         'error': 'the name of this file is fixed, see Pilot.stderr for its last lines',
-        'layout': 'partitions are set in the definition of the platform',
+        'layout': 'use "partitions" for the parts of a pilot that have an agent each',
     }
 
     def _verify(self) -> None:
         if not self.resource:
             raise DescriptionError('PilotDescription.resource is not set, but it is needed: the label of a platform, '
                                    "such as 'local.localhost'")
+        if isinstance(self.partitions, list) and not self.nodes and not self.cores:
+            self.update(whole(self.partitions))
         if self.nodes:
             self._verify_whole_nodes()
+            self._verify_partitions()
             return
         if self.backup_nodes:
             raise DescriptionError(f'PilotDescription.backup_nodes is {self.backup_nodes}, but nodes is not set: '
                                    'only a pilot that is sized by nodes can have some')
         if not self.cores:
             raise DescriptionError('PilotDescription.nodes and cores are both 0, but one of them is needed')
+        self._verify_partitions()
+
+    def _verify_partitions(self) -> None:
+        if self.partitions:
+            check_sizes(self.partitions, self.nodes, self.cores, self.gpus)
 
     def _verify_whole_nodes(self) -> None:
         for name in (CORES, GPUS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -15,17 +15,24 @@ class Request(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """A task and the pilot that it goes to."""
+    """A task and the pilot, or the partition of one, that it goes to."""
 
     uid: str
     pilot: str
 
 
 class TaskScheduler(ABC):
-    """Binds tasks to the pilots that were added; what cannot be bound yet waits here."""
+    """Binds tasks to the pilots that were added; what cannot be bound yet waits here.
+
+    `place(pilot, task)` is where in a pilot that it has chosen a task goes: the pilot's uid, or that of one of its
+    partitions; empty if it cannot go there now. `knows(partition)` tells whether tasks that ask for a partition, by its
+    uid, can go there.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, Request] = {}
+        self.place: Callable[[str, str], str] = lambda pilot, uid: pilot
+        self.knows: Callable[[str], bool] = lambda partition: False
 
     @property
     def waiting(self) -> Collection[Request]:
@@ -39,13 +46,18 @@ class TaskScheduler(ABC):
 
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Take tasks in; gives those that could be bound now."""
-        self._waiting.update((request.uid, request) for request in requests)
-        return self._bind()
+        new = list(requests)
+        self._waiting.update((request.uid, request) for request in new)
+        return self._bind(new)
+
+    def retry(self) -> list[Binding]:
+        """Give the tasks that can be bound now, as places have changed."""
+        return self._bind(list(self._waiting.values()))
 
     def add_pilots(self, pilots: Iterable[str]) -> list[Binding]:
         """Use these pilots from now on; gives the tasks that could be bound because of them."""
         self._add(pilots)
-        return self._bind()
+        return self.retry()
 
     def forget(self, uids: Iterable[str]) -> list[str]:
         """Drop waiting tasks; gives those that were waiting."""
@@ -60,5 +72,5 @@ class TaskScheduler(ABC):
         """Remember new pilots."""
 
     @abstractmethod
-    def _bind(self) -> list[Binding]:
-        """Bind what can be bound of the waiting tasks, and take it out of them."""
+    def _bind(self, requests: Sequence[Request]) -> list[Binding]:
+        """Bind what can be bound of these waiting tasks, and take it out of those that wait."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rp_client.scheduler.base import Binding, TaskScheduler
+from rp_client.scheduler.base import Binding, Request, TaskScheduler
 
 
 class RoundRobin(TaskScheduler):
@@ -22,23 +22,26 @@ class RoundRobin(TaskScheduler):
     def _add(self, pilots: Iterable[str]) -> None:
         self._pilots.extend(pilots)
 
-    def _bind(self) -> list[Binding]:
+    def _bind(self, requests: Sequence[Request]) -> list[Binding]:
         if not self._pilots:
             return []
         bound = []
-        for request in self._waiting.values():
-            pilot = self._choose(request.pilot)
+        for request in requests:
+            pilot = self._choose(request)
             if pilot:
                 bound.append(Binding(request.uid, pilot))
         for uid, _ in bound:
             del self._waiting[uid]
         return bound
 
-    def _choose(self, wanted: str) -> str:
-        """The pilot for a task; empty if it has to wait."""
+    def _choose(self, request: Request) -> str:
+        """The place for a task; empty if it has to wait."""
+        uid, wanted = request
         if wanted:
-            return wanted if wanted in self._pilots else ''
-        if not self._pilots:
-            return ''
-        self._next += 1
-        return self._pilots[(self._next - 1) % len(self._pilots)]
+            return self.place(wanted, uid) if wanted in self._pilots or self.knows(wanted) else ''
+        for _ in self._pilots:
+            self._next += 1
+            place = self.place(self._pilots[(self._next - 1) % len(self._pilots)], uid)
+            if place:
+                return place
+        return ''

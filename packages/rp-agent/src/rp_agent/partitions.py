@@ -1,0 +1,189 @@
+"""Divides what a pilot has among its partitions, such that no two of them have the same core, GPU or memory. No I/O.
+
+A partition has whole nodes, or a part of one node. Memory and storage of a node that several partitions share are
+divided as its cores are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rp_agent.resource_manager.base import Allocation, Domain
+from rp_api.errors import ResourceError
+from rp_api.partitions import CORES, GPUS, NODES
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Cores and GPUs of one node of the pilot, by their indices there."""
+
+    node: int
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...]
+
+
+Parts = tuple[Part, ...]
+"""What a partition has."""
+
+
+class Divider:
+    """Knows what of an allocation is free."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self._all = [_whole_node(allocation, index) for index in range(len(allocation.names))]
+        self._cores = [list(part.cores) for part in self._all]
+        self._gpus = [list(part.gpus) for part in self._all]
+
+    def divide(self, number: int) -> list[Parts]:
+        """So many partitions of all that there is, as even as nodes or, if these are fewer, their cores allow."""
+        nodes = range(len(self._all))
+        if number <= len(nodes):
+            return [self._take_nodes([self._all[index].node for index in row]) for row in _rows(nodes, number)]
+        found: list[Parts] = []
+        for node, sharers in zip(nodes, _rows(range(number), len(nodes)), strict=True):
+            if len(sharers) > len(self._cores[node]):
+                raise ResourceError(f'partitions={number} of the pilot description is too many: node '
+                                    f'{self.allocation.names[node]} has {len(self._cores[node])} cores for '
+                                    f'{len(sharers)} of them')
+            cores, gpus = (_rows(free[node], len(sharers)) for free in (self._cores, self._gpus))
+            found += [(Part(node, tuple(mine), tuple(near)),) for mine, near in zip(cores, gpus, strict=True)]
+        for (part,) in found:
+            self._take(part)
+        return found
+
+    def take(self, size: Mapping[str, int]) -> Parts:
+        """What a partition of this size gets; ResourceError if it is not free.
+
+        An empty size asks for all nodes that are free, or else for what is free of the first node that has something.
+        """
+        if size.get(NODES):
+            return self._take_nodes(self._free_nodes(size[NODES]))
+        if size.get(CORES):
+            return self._take_cores(size[CORES], size.get(GPUS, 0))
+        rest = tuple(Part(node, tuple(cores), tuple(gpus)) for node, (cores, gpus)
+                     in enumerate(zip(self._cores, self._gpus, strict=True)) if cores)
+        whole = tuple(part for part in rest if part == self._all[part.node])
+        if not rest:
+            raise ResourceError('nothing of the pilot is free for another partition')
+        return self._give(whole or rest[:1])
+
+    def give_back(self, parts: Parts) -> None:
+        """A partition is gone, and what it had is free."""
+        for part in parts:
+            self._cores[part.node] = sorted([*self._cores[part.node], *part.cores])
+            self._gpus[part.node] = sorted([*self._gpus[part.node], *part.gpus])
+
+    def _free_nodes(self, number: int) -> list[int]:
+        free = [part.node for part in self._all if list(part.cores) == self._cores[part.node]
+                and list(part.gpus) == self._gpus[part.node]]
+        if number > len(free):
+            raise ResourceError(f'nodes={number} of the partition is more than the {len(free)} of the pilot that are '
+                                'free')
+        return free[:number]
+
+    def _take_nodes(self, nodes: list[int]) -> Parts:
+        return self._give(tuple(self._all[node] for node in nodes))
+
+    def _take_cores(self, cores: int, gpus: int) -> Parts:
+        """A part of the node that has enough and least more, else whole nodes."""
+        enough = [node for node, free in enumerate(self._cores) if len(free) >= cores and len(self._gpus[node]) >= gpus]
+        if enough:
+            node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node])))
+            return self._give((Part(node, tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus])),))
+        taken: list[Part] = []
+        for part in self._all:
+            if list(part.cores) == self._cores[part.node] and list(part.gpus) == self._gpus[part.node]:
+                taken.append(part)
+                if sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus:
+                    return self._give(tuple(taken))
+        wanted = f'cores={cores}' + (f' and gpus={gpus}' if gpus else '')
+        raise ResourceError(f'{wanted} of the partition is more than what of the pilot is free on one node '
+                            f'({self._best()}), or on whole nodes')
+
+    def _best(self) -> str:
+        cores, gpus = max(zip(map(len, self._cores), map(len, self._gpus), strict=True))
+        return f'{cores} cores, {gpus} GPUs'
+
+    def _give(self, parts: Parts) -> Parts:
+        for part in parts:
+            self._take(part)
+        return parts
+
+    def _take(self, part: Part) -> None:
+        self._cores[part.node] = [core for core in self._cores[part.node] if core not in part.cores]
+        self._gpus[part.node] = [gpu for gpu in self._gpus[part.node] if gpu not in part.gpus]
+
+
+def allocation_of(whole: Allocation, parts: Parts) -> Allocation:
+    """The allocation of the agent that has these parts, as if there were no others."""
+    elsewhere = tuple(place for place, part in enumerate(parts) if part.node in whole.elsewhere)
+    nodes = replace(whole, names=tuple(whole.names[part.node] for part in parts), elsewhere=elsewhere, smaller={
+        place: whole.smaller[part.node] for place, part in enumerate(parts) if part.node in whole.smaller})
+    if len(elsewhere) == len(parts):   # then what this host calls its cores and GPUs does not matter
+        nodes = replace(nodes, cpus=(), gpu_ids=())
+    return _part_of(nodes, parts[0]) if is_part(whole, parts) else nodes
+
+
+def is_part(whole: Allocation, parts: Parts) -> bool:
+    """Whether these are only a part of a node."""
+    return parts[0] != _whole_node(whole, parts[0].node)
+
+
+def _part_of(node: Allocation, part: Part) -> Allocation:
+    """The allocation of a part of this node."""
+    cores, gpus = part.cores, part.gpus
+    share = len(cores) / node.cores
+    gpu_ids = node.gpu_ids or tuple(map(str, range(1 + max(gpus, default=-1))))
+    return replace(
+        node, cores_per_node=len(cores), gpus_per_node=len(gpus), smaller={},
+        mem_per_node=int(node.mem_per_node * share), lfs_per_node=int(node.lfs_per_node * share),
+        blocked_cores=(), blocked_gpus=(), domains=_domains(node.domains, cores, gpus),
+        cpus=tuple(node.cpus[core] for core in cores) if node.cpus else (),
+        gpu_ids=tuple(gpu_ids[gpu] for gpu in gpus))
+
+
+def as_plain(allocation: Allocation) -> dict[str, Any]:
+    """The allocation as it stands in the configuration of an agent."""
+    return asdict(allocation) | {'smaller': list(allocation.smaller.items())}
+
+
+def from_plain(data: Mapping[str, Any]) -> Allocation:
+    """The allocation that `as_plain` has written, perhaps to a JSON file."""
+    return Allocation(**{name: _tuples(value) for name, value in data.items()} | {
+        'smaller': dict(_tuples(data['smaller']))})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def _whole_node(allocation: Allocation, node: int) -> Part:
+    """All that tasks may use of a node."""
+    cores, gpus = allocation.devices(node)
+    return Part(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus))
+
+
+def _usable(number: int, blocked: tuple[int, ...]) -> tuple[int, ...]:
+    """The indices of so many devices, of which some are left out."""
+    return tuple(index for index in range(number + len(blocked)) if index not in blocked)[:number]
+
+
+def _rows(things: Any, number: int) -> list[list[int]]:
+    """The things, in their order, in so many rows of about the same length; the first rows have one more."""
+    least, more = divmod(len(things), number)
+    rows, start = [], 0
+    for row in range(number):
+        end = start + least + (row < more)
+        rows.append(list(things[start:end]))
+        start = end
+    return rows
+
+
+def _domains(domains: tuple[Domain, ...], cores: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[Domain, ...]:
+    """The NUMA domains of a part of a node, by the indices there."""
+    found = ((tuple(cores.index(core) for core in domain[0] if core in cores),
+              tuple(gpus.index(gpu) for gpu in domain[1] if gpu in gpus)) for domain in domains)
+    return tuple(domain for domain in found if domain[0])
