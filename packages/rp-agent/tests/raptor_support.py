@@ -133,7 +133,7 @@ class Outside:
 
     def given(self, uid: str = '') -> list[str]:
         """The uids of the tasks that a master got, or all masters."""
-        return [task['uid'] for bulk, in self.messages('tasks', uid) for task in bulk]
+        return [given for _, uids, *_ in self.messages('tasks', uid) for given in uids]
 
     def ended(self) -> dict[str, tuple[str | None, str | None]]:
         """State and exception of the tasks that have left without having been executed."""

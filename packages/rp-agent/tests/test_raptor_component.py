@@ -10,6 +10,7 @@ from rp_agent.raptor.master import STALLED
 from rp_api import constants as c
 from rp_api import states
 from rp_api.mesh import codec
+from rp_api.mesh.codec import NOTHING
 from rp_api.raptor_link import BULK, RPC
 
 LOST = f'raptor.0 has ended before it ran the task: {HOW}'
@@ -37,25 +38,30 @@ def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: Outside) -> 
 def test_what_a_master_gets_of_a_task(agent: Outside) -> None:
     agent.start(credit=1)
     agent.put(a_task(args=[1]))
-    assert agent.messages('tasks') == [[[{
-        'uid': 'task.0', 'sandbox': '/pilot/task.0',
-        'description': {'mode': c.TASK_FUNCTION, 'function': 'f', 'raptor_id': 'raptor.0', 'args': [1]}}]]]
+    agent.say('raptor.0', 'credit', 2)
+    agent.put(a_task('task.1'), a_task('task.2', args=[2]))
+    alone, two = agent.messages('tasks')
+    like = {'mode': c.TASK_FUNCTION, 'function': 'f', 'raptor_id': 'raptor.0'}
+    assert codec.unpack_bulk(alone[0], alone[3]) == [like | {'args': [1]}]
+    assert alone[1:3] == [['task.0'], ['/pilot/task.0']]
+    assert codec.unpack(two[0]) == like   # what they have in common
+    assert two[1:] == [['task.1', 'task.2'], ['/pilot/task.1', '/pilot/task.2'], [NOTHING, codec.pack({'args': [2]})]]
 
 
 def test_bulks_are_bounded(agent: Outside) -> None:
     agent.start(credit=10 * BULK)
     agent.put(*tasks(BULK + 1))
-    assert [len(bulk) for bulk, in agent.messages('tasks')] == [BULK, 1]
+    assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [BULK, 1]
     agent.sent.clear()
     agent.put(*[a_task(f'large.{number}', function='f' * (3 << 20)) for number in range(4)])
-    assert [len(bulk) for bulk, in agent.messages('tasks')] == [2, 2]
+    assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [2, 2]
 
 
 def test_message_that_is_too_large_is_sent_in_parts(agent: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     send = agent.send
 
     def small_only(master: bytes, operation: str, *arguments: object) -> None:
-        if operation == 'tasks' and len(arguments[0]) > 2:   # type: ignore[arg-type]
+        if operation == 'tasks' and len(arguments[1]) > 2:   # type: ignore[arg-type]
             raise ValueError('too large')
         send(master, operation, *arguments)
 
@@ -113,10 +119,10 @@ def test_results_let_tasks_go_on(agent: Outside) -> None:
     agent.start(credit=9)
     agent.put(*tasks(4))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.7'])
-    agent.say('raptor.0', 'results', [
-        ['task.0', {'exit_code': 0, 'return_value': {'x': [1]}, 'stdout': 'out'}],
-        ['task.1', {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'trace'}],
-        ['task.2', {}], ['task.7', {}], ['task.0', {'return_value': 'twice'}]])
+    agent.say('raptor.0', 'results', ['task.0', 'task.1', 'task.2', 'task.7', 'task.0'], [
+        {'exit_code': 0, 'return_value': {'x': [1]}, 'stdout': 'out'},
+        {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'trace'},
+        {}, {}, {'return_value': 'twice'}])
     first, second, third = agent.staged
     assert (first.target_state, first.return_value, first.stdout) == (states.DONE, {'x': [1]}, 'out')
     assert (second.target_state, second.exception) == (states.FAILED, "ValueError('no')")
@@ -129,7 +135,7 @@ def test_what_was_not_executed_leaves_at_once(agent: Outside) -> None:
     agent.start(credit=9)
     agent.put(*tasks(2))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.1'])
-    agent.say('raptor.0', 'results', [[uid, {'target_state': states.CANCELED}] for uid in ('task.0', 'task.1')])
+    agent.say('raptor.0', 'results', ['task.0', 'task.1'], [{'target_state': states.CANCELED}] * 2)
     assert agent.ended() == {'task.0': (states.CANCELED, None)}
     assert [task.uid for task in agent.staged] == ['task.1']
 
@@ -139,7 +145,7 @@ def test_results_that_are_packed_are_passed_on(agent: Outside) -> None:
     agent.start(credit=1)
     agent.put(a_task('task.0'))
     packed = codec.pack({'exit_code': 0, 'return_value': 3})
-    agent.say('raptor.0', 'results', [['task.0', packed]])
+    agent.say('raptor.0', 'results', ['task.0'], [packed])
     task, = agent.staged
     assert (task.packed, task.target_state, task.exit_code) == (packed, states.DONE, 0)
     assert task.result() == {'exit_code': 0, 'return_value': 3}
@@ -154,7 +160,7 @@ def test_results_that_are_packed_are_passed_on(agent: Outside) -> None:
 def test_odd_results_do_no_harm(agent: Outside, result: dict[str, object], expected: tuple[object, ...]) -> None:
     agent.start(credit=1)
     agent.put(a_task())
-    agent.say('raptor.0', 'results', [['task.0', result]])
+    agent.say('raptor.0', 'results', ['task.0'], [result])
     task, = agent.staged + agent.gone
     assert (task.exit_code, task.stdout, task.exception) == expected
     assert task.target_state == states.FAILED
@@ -230,12 +236,12 @@ def test_executable_passes_its_master_twice(agent: Outside) -> None:
     agent.say('raptor.0', 'submit', [{'uid': 'task.0', 'executable': '/bin/y', 'raptor_id': ''}])
     assert agent.scheduled[-1] is task
     assert task.description['executable'] == '/bin/y'
-    agent.say('raptor.0', 'results', [['task.0', {'stdout': 'too early'}]])
+    agent.say('raptor.0', 'results', ['task.0'], [{'stdout': 'too early'}])
     agent.end(task, exit_code=3, target_state=states.FAILED, exception='E', stdout='said')
     assert agent.gone == []
     assert agent.messages('task_state') == [['task.0', states.FAILED, {
         'exit_code': 3, 'stdout': 'said', 'exception': 'E', 'target_state': states.FAILED}]]
-    agent.say('raptor.0', 'results', [['task.0', {'stdout': 'changed'}]])
+    agent.say('raptor.0', 'results', ['task.0'], [{'stdout': 'changed'}])
     assert agent.staged == [task]
     assert (task.target_state, task.exit_code, task.stdout) == (states.FAILED, 3, 'changed')
 
@@ -259,7 +265,7 @@ def test_end_of_a_master_ends_its_tasks(agent: Outside) -> None:
     agent.put(*tasks(2), a_task('waits', function='g'), a_task('rpc.0', mode=RPC, method='x'))
     agent.end(master)
     assert agent.ended().keys() == {'raptor.0'}
-    agent.say('raptor.0', 'results', [['task.0', {}]])   # it was still on its way
+    agent.say('raptor.0', 'results', ['task.0'], [{}])   # it was still on its way
     agent.pass_time()
     agent.put(a_task('late'), a_worker())
     assert agent.ended() == {'raptor.0': (states.DONE, None)} | dict.fromkeys(
@@ -357,7 +363,7 @@ def test_stop(agent: Outside) -> None:
     agent.raptor.stop('the pilot ends')
     agent.put(a_task('late'))
     assert agent.messages('stop') == [[]]
-    agent.say('raptor.0', 'results', [['task.0', {}]])
+    agent.say('raptor.0', 'results', ['task.0'], [{}])
     agent.end(executable, target_state=states.CANCELED, exception='the pilot ends')
     agent.end(master)
     agent.pass_time()
@@ -375,5 +381,5 @@ def test_what_may_wait_for_others_is_held_back(agent: Outside, monkeypatch: pyte
     now = roster.time.monotonic()
     monkeypatch.setattr(roster.time, 'monotonic', lambda: now + 2 * STALLED)
     assert agent.raptor.held_back == 4
-    agent.say('raptor.0', 'results', [['task.0', {}]])
+    agent.say('raptor.0', 'results', ['task.0'], [{}])
     assert agent.raptor.held_back == 0

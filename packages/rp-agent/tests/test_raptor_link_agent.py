@@ -91,10 +91,10 @@ def test_way_of_functions(agent: Agent, master: ScriptedMaster) -> None:
         if operation == 'welcome':
             master.say('credit', 100)
         elif operation == 'tasks':
-            uids = [task['uid'] for task in arguments[0]]
+            uids = arguments[1]
             master.say('states', states.AGENT_EXECUTING, uids)
-            master.say('results', [[uid, {'exit_code': 0, 'return_value': {'uid': uid}, 'stdout': 'out'}]
-                                   for uid in uids])
+            master.say('results', uids, [
+                {'exit_code': 0, 'return_value': {'uid': uid}, 'stdout': 'out'} for uid in uids])
 
     master.on = answer
     tasks = [a_function(agent, number) for number in range(20)]

@@ -10,7 +10,7 @@ import pytest
 
 from rp_agent import reporter as module
 from rp_agent.backlog import Backlog
-from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, Reporter
+from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, MAX_WAITING_DELAY, Reporter
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination import spill
@@ -164,6 +164,23 @@ def test_results_do_not_wait_for_states_when_there_are_many_tasks(
     assert wire.uids() == ['a']
     states_due()
     assert wire.sent[1:] == [[Update('b', states.AGENT_EXECUTING)]]
+
+
+def test_that_tasks_wait_is_told_last(reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    """Of many tasks nearly all do, and most have gone on by then."""
+    reporter.tasks = 100_000
+    reporter.changed(tasks('a', 'b'), states.AGENT_SCHEDULING)
+    reporter.changed(tasks('c'), states.AGENT_EXECUTING)
+    clock.pass_time()
+    assert wire.uids() == ['c']
+    reporter.changed(tasks('a'), states.AGENT_EXECUTING)
+    clock.pass_time()
+    assert wire.uids() == ['c', 'a']
+    for _ in range(round(MAX_WAITING_DELAY / MAX_STATE_DELAY) - 2):
+        clock.pass_time()
+    assert wire.sent[2:] == [[Update('b', states.AGENT_SCHEDULING)]]
+    clock.pass_time()
+    assert not clock.timers   # nothing is left to be told
 
 
 def test_what_somebody_waits_for_is_told_soon(reporter: Reporter, clock: Clock, wire: Wire) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rp_api import states
 from rp_api.coordination import claims as module
+from rp_api.coordination import fresh
 from rp_api.coordination.feeds import next_feed
 from rp_api.coordination.peers import Peer
 from rp_api.coordination.store import Store
@@ -128,6 +129,43 @@ def test_a_task_that_was_bound_elsewhere_is_not_given_to_its_former_pilot_again(
     assert all_fed(store, a_peer('p1', 'agent_0')) == ['c', 'a']
     store.tasks.bind('p0', ['a'])
     assert all_fed(store, a_peer('p0', 'agent_0')) == ['b', 'a']
+
+
+def test_tasks_that_are_still_in_memory_are_those_of_the_file(store: Store) -> None:
+    """Whatever happens between; each way to change them has its turn."""
+    def bulk(name: str) -> list[str]:
+        uids = [f'{name}{number}' for number in range(4)]
+        insert(store, 'p0', *uids)
+        assert store.tasks.unclaimed('p0', 0, 100) == store.tasks.new('p0', 0, 100)
+        assert store.tasks.unclaimed('p0', 0, 2) == store.tasks.new('p0', 0, 2)
+        return uids
+
+    changes: list[Callable[[list[str]], object]] = [
+        lambda uids: store.tasks.update([(uids[1], states.CANCELED, None)]),
+        lambda uids: store.tasks.report([(uids[2], states.DONE, None)], 'p0'),
+        lambda uids: store.tasks.bind('p1', uids[:1]),
+        lambda uids: insert(store, 'p0', uids[0], 'one more', uids[3]),
+        lambda uids: insert(store, 'p0'),
+        lambda uids: insert(store, 'p1', 'of another pilot')]
+    for number, change in enumerate(changes):
+        change(bulk(str(number)))
+        assert store.tasks.unclaimed('p0', 0, 100) == store.tasks.new('p0', 0, 100)
+    store.commit()
+    insert(store, 'p0', 'undone')
+    store.rollback()
+    assert store.tasks.unclaimed('p0', 0, 100) == store.tasks.new('p0', 0, 100)
+
+
+def test_of_agents_that_do_not_keep_up_no_tasks_stay_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh, 'MOST', 2)
+    agent = a_peer('p0', 'agent_0')
+    insert(store, 'p0', 'a', 'b')
+    assert fed(store, agent) == ['a', 'b']
+    for uids in ('cd', 'ef', 'g'):
+        insert(store, 'p0', *uids)
+    assert all_fed(store, agent) == list('cdefg')
+    insert(store, 'p0', 'h')
+    assert fed(store, agent) == ['h']
 
 
 def test_claims_of_tasks_that_have_left_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

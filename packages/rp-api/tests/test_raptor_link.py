@@ -12,7 +12,7 @@ from rp_api import states
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.mesh.keys import generate
-from rp_api.raptor_link import Access, from_agent, from_master, link_file, listen_address, master_file, target_state
+from rp_api.raptor_link import Access, from_agent, from_master, link_file, master_file, target_state
 
 KEYS = generate()
 ACCESS = Access('ipc:///x/s', KEYS.public.decode(), KEYS.public.decode(), KEYS.secret.decode())
@@ -53,14 +53,9 @@ def test_files_of_a_pilot() -> None:
     assert master_file('/pilot', 'raptor.0000') == '/pilot/raptor.0000.raptor.json'
 
 
-def test_nodes_are_reached_over_the_network() -> None:
-    assert listen_address(1) is None
-    assert str(listen_address(2)).startswith('tcp://')
-
-
 @pytest.mark.parametrize('message', [
     ['hello', 'raptor.0', 7, ACCESS.as_dict()], ['credit', 5], ['states', 'AGENT_EXECUTING', ['a']],
-    ['results', [['a', {}], ['b', {'exit_code': 1}]]], ['submit', [{'uid': 'a'}]], ['cancel', []],
+    ['results', ['a', 'b'], [{'exit_code': 1}, b'packed']], ['submit', [{'uid': 'a'}]], ['cancel', []],
     ['rpc_result', 1, True, None], ['bye']])
 def test_messages_of_masters(message: list[Any]) -> None:
     operation, arguments = from_master(codec.pack(message))
@@ -68,7 +63,7 @@ def test_messages_of_masters(message: list[Any]) -> None:
 
 
 @pytest.mark.parametrize('message', [
-    ['welcome', {'nodes': 1}], ['tasks', [{'uid': 'a', 'description': {}, 'sandbox': '/a'}]], ['cancel', ['a']],
+    ['welcome', {'nodes': 1}], ['tasks', b'common', ['a'], ['/a'], [b'rest']], ['cancel', ['a']],
     ['task_state', 'a', 'DONE', {}], ['task_state', 'a', 'AGENT_EXECUTING', None], ['rpc', 1, 'stop', [], {}],
     ['stop']])
 def test_messages_of_the_agent(message: list[Any]) -> None:
@@ -79,12 +74,20 @@ def test_messages_of_the_agent(message: list[Any]) -> None:
 @pytest.mark.parametrize('message', [
     None, [], [7], ['welcome', {}], ['credit'], ['credit', -1], ['credit', True], ['credit', 1, 2],
     ['states', 's', [1]],
-    ['results', [['a']]], ['results', [['a', None]]], ['results', {'a': {}}], ['submit', [{}]],
+    ['results', ['a']], ['results', ['a'], [None]], ['results', ['a'], []], ['results', {'a': {}}], ['submit', [{}]],
     ['submit', [{'uid': 1}]],
     ['hello', 'raptor.0', 7, None], ['rpc_result', 1, 1, None], ['cancel', 'a']])
 def test_malformed_messages_are_refused(message: Any) -> None:
     with pytest.raises(CoordinationError, match='malformed'):
         from_master(codec.pack(message))
+
+
+@pytest.mark.parametrize('message', [
+    ['tasks', b'', [], []], ['tasks', '', [], [], []], ['tasks', b'', ['a'], ['/a'], []],
+    ['tasks', b'', ['a'], [1], [b'']], ['credit', 1]])
+def test_malformed_messages_of_the_agent_are_refused(message: Any) -> None:
+    with pytest.raises(CoordinationError, match='malformed message'):
+        from_agent(codec.pack(message))
 
 
 @pytest.mark.parametrize(('result', 'state'), [

@@ -49,14 +49,21 @@ def test_access_is_known_when_the_master_is_up_and_not_shown() -> None:
     assert 'hidden' not in f'{master} {master!r} {master.as_dict()}'
 
 
-@pytest.mark.parametrize('method', ['submit_tasks', 'submit_workers'])
-def test_what_is_submitted_is_for_this_master(method: str) -> None:
+def test_workers_that_are_submitted_are_for_this_master() -> None:
     manager = Manager()
-    given = TaskDescription({'mode': c.TASK_EVAL, 'code': '1', 'raptor_id': 'other'})
+    given = TaskDescription({'mode': c.RAPTOR_WORKER, 'raptor_id': 'other'})
     for tds in (given, [given]):
-        getattr(a_handle(RaptorMaster, manager), method)(tds)
-    assert manager.calls == [(method, [TaskDescription(given) | {'raptor_id': 'raptor.0000'}])] * 2
+        a_handle(RaptorMaster, manager).submit_workers(tds)
+    assert manager.calls == [('submit_workers', [TaskDescription(given) | {'raptor_id': 'raptor.0000'}])] * 2
     assert given.raptor_id == 'other'
+
+
+def test_tasks_that_are_submitted_are_for_this_master() -> None:
+    manager = Manager()
+    given = TaskDescription({'mode': c.TASK_EVAL, 'code': '1'})
+    for tds in (given, [given]):
+        a_handle(RaptorMaster, manager).submit_tasks(tds)
+    assert manager.calls == [('submit_for', 'raptor.0000', [given])] * 2
 
 
 def test_question() -> None:

@@ -21,7 +21,7 @@ from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
 from rp_client.task import Task
 from rp_client.task_flow import ATTEMPTS, TaskFlow
-from rp_client.tracker import Tracker
+from rp_client.tracker import Change, Tracker
 
 SENT = states.AGENT_STAGING_INPUT_PENDING
 LEFT = states.TMGR_STAGING_OUTPUT_PENDING
@@ -73,7 +73,7 @@ class Site:
 
     def report(self, task: Task, state: str, **info: Any) -> None:
         """Have the agent say something about a task."""
-        self.flow.update([(task, Update(task.uid, state, info or None))])
+        self.flow.update([Change(task, state, info or None)])
 
     def end(self, pilot: Pilot, state: str = states.FAILED, reason: str = 'it was hit by a truck',
             dead_end: str | None = None) -> None:
@@ -211,7 +211,7 @@ def test_nothing_is_told_twice(site: Site) -> None:
 def test_results_are_handled_in_bulks(site: Site) -> None:
     site.pilot()
     tasks = site.submit_many(5)
-    site.flow.update([(task, Update(task.uid, LEFT, {'target_state': states.DONE})) for task in tasks])
+    site.flow.update([Change(task, LEFT, {'target_state': states.DONE}) for task in tasks])
     assert [len(bulk) for bulk in site.connection.updates] == [5]
 
 

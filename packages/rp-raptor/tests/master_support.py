@@ -93,9 +93,14 @@ class ScriptedAgent(Party):
         """Send the master a message."""
         self.do(lambda: self._listener.socket.send_multipart([self.peer, codec.pack(message)]))
 
+    def give(self, tasks: list[dict[str, Any]]) -> None:
+        """Send the master tasks: each {'uid', 'description', 'sandbox'}."""
+        common, rests = codec.pack_bulk([task['description'] for task in tasks])
+        self.tell('tasks', common, [task['uid'] for task in tasks], [task['sandbox'] for task in tasks], rests)
+
     def results(self) -> dict[str, dict[str, Any]]:
         """The results that have come, by uid; each task has one."""
-        rows = [row for message in self.news if message[0] == 'results' for row in message[1]]
+        rows = [row for message in self.news if message[0] == 'results' for row in zip(*message[1:], strict=True)]
         assert len({uid for uid, _ in rows}) == len(rows)
         return {uid: {**codec.unpack(result), 'target_state': 'DONE'} if isinstance(result, bytes) else result
                 for uid, result in rows}
@@ -190,7 +195,7 @@ class ScriptedWorker(Party):
         for frames in arrivals(self._connection.socket):
             operation, arguments = parse_from_master(b''.join(frames), WORKER)
             if operation == 'define':
-                self._functions[arguments[0]] = deserialize_obj(arguments[1])
+                self._functions[arguments[0]] = arguments[1]
             elif operation == 'forget':
                 del self._functions[arguments[0]]
             elif operation == 'calls':
@@ -206,13 +211,20 @@ class ScriptedWorker(Party):
 
     def _result(self, call: bytes) -> bytes:
         kind = payload.kind_of(call)
-        if kind == b'D':
-            task = payload.decode_described(call)
-            return payload.encode_result({'exit_code': 0, 'return_value': task['uid'], 'stdout': 'out'})
-        function = self._functions[payload.fid_of(call)]
+        if kind in b'DT':
+            return payload.encode_result({'exit_code': 0, 'return_value': self.described(call)['uid'], 'stdout': 'out'})
+        function = deserialize_obj(self._functions[payload.fid_of(call)])
         if kind == b'F':
             return self._outcome(function, *payload.decode_arguments(call))
         return payload.encode_outcomes([self._outcome(function, *each) for each in payload.decode_chunk(call)])
+
+    def described(self, call: bytes) -> dict[str, Any]:
+        """The task in a call: uid, description and sandbox."""
+        if payload.kind_of(call) == b'D':
+            return payload.decode_described(call)
+        uid, sandbox, rest = payload.decode_alike(call)
+        description, = codec.unpack_bulk(self._functions[payload.fid_of(call)], [rest])
+        return {'uid': uid, 'description': description, 'sandbox': sandbox}
 
     def _outcome(self, function: Any, args: Any, kwargs: Any) -> bytes:
         try:

@@ -94,7 +94,7 @@ def test_calls_can_be_made_before_the_start_and_from_hooks(start: Start, hire: C
     assert master.submit(square, 2).result(PATIENCE) == 4
     master.start()
     agent.heard('credit')
-    agent.tell('tasks', tasks('t', **FUNCTION))
+    agent.give(tasks('t', **FUNCTION))
     assert master.found.result(PATIENCE) == 9
     agent.result('t')
 
@@ -164,16 +164,15 @@ def test_tasks_of_the_agent(start: Start, hire: Callable[..., ScriptedWorker]) -
     _, agent = start()
     assert agent.heard('credit') == [16]
     worker = hire(credit=2, eager=False)
-    agent.tell('tasks', tasks('a', **FUNCTION, timeout=4, ranks=1) + tasks('b', **FUNCTION))
+    agent.give(tasks('a', **FUNCTION, timeout=4, ranks=1) + tasks('b', **FUNCTION))
     worker.has(2)
     (_, calls, attributes), = (worker.heard('calls'),)
-    assert payload.decode_described(calls[0]) == {
+    assert worker.described(calls[0]) == {
         'uid': 'a', 'description': {**FUNCTION, 'timeout': 4, 'ranks': 1}, 'sandbox': '/tmp/a'}
     assert list(attributes.values()) == [{'timeout': 4}]
     assert agent.heard('states') == ['AGENT_EXECUTING', ['a', 'b']]
     worker.step()
-    assert agent.result('b') == {'exit_code': 0, 'return_value': 'b', 'stdout': 'out', 'stderr': '',
-                                 'target_state': 'DONE'}
+    assert agent.result('b') == {'exit_code': 0, 'return_value': 'b', 'stdout': 'out', 'target_state': 'DONE'}
     assert set(agent.results()) == {'a', 'b'}
 
 
@@ -207,13 +206,13 @@ def test_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
 
     master, agent = start(Editor)
     worker = hire()
-    agent.tell('tasks', tasks('late', **FUNCTION) + tasks('prompt', **FUNCTION))
+    agent.give(tasks('late', **FUNCTION) + tasks('prompt', **FUNCTION))
     assert agent.result('prompt')['stdout'] == 'out edited'
     assert agent.result('late')['return_value'] == 'late'
     assert [task['uid'] for task in master.seen] == ['prompt', 'late']
     assert master.seen[0]['description']['ranks'] == 1   # as if it had been described in full
     assert {'state', 'target_state', 'exit_code', 'stderr', 'exception'} <= master.seen[0].keys()
-    described = payload.decode_described(worker.heard('calls')[1][0])
+    described = worker.described(worker.heard('calls')[1][0])
     assert described['description']['kwargs'] == {'mode': 'task.function'}
 
 
@@ -229,8 +228,8 @@ def test_hooks_that_fail(start: Start, hire: Callable[..., ScriptedWorker]) -> N
 
     _, agent = start(Broken)
     hire()
-    agent.tell('tasks', tasks('a', **FUNCTION))
-    agent.tell('tasks', tasks('b', **FUNCTION))
+    agent.give(tasks('a', **FUNCTION))
+    agent.give(tasks('b', **FUNCTION))
     assert 'nothing' in agent.result('a')['exception']
     assert agent.result('a')['target_state'] == 'FAILED'
     assert agent.result('b')['target_state'] == 'DONE'
@@ -244,7 +243,7 @@ def test_executables_go_back_to_the_agent(start: Start) -> None:
             self.seen += [task['target_state'] for task in tasks]
 
     master, agent = start(Counter)
-    agent.tell('tasks', tasks('x', **PROGRAM, raptor_id=UID))
+    agent.give(tasks('x', **PROGRAM, raptor_id=UID))
     agent.heard('submit')
     assert agent.submitted()['x']['executable'] == '/bin/true'
     assert agent.submitted()['x']['raptor_id'] == ''
@@ -267,11 +266,11 @@ def test_cancelled_tasks(start: Start, hire: Callable[..., ScriptedWorker]) -> N
 
     master, agent = start(Keeper)
     worker = hire(credit=1, eager=False)
-    agent.tell('tasks', tasks('running', **FUNCTION))
+    agent.give(tasks('running', **FUNCTION))
     worker.has(1)
-    agent.tell('tasks', tasks('waiting', 'kept', **FUNCTION) + tasks('program', **PROGRAM))
+    agent.give(tasks('waiting', 'kept', **FUNCTION) + tasks('program', **PROGRAM))
     agent.heard('submit')
-    agent.tell('tasks', tasks('filtered', **FUNCTION))
+    agent.give(tasks('filtered', **FUNCTION))
     assert master.asked.wait(PATIENCE)
     agent.tell('cancel', ['running', 'waiting', 'program', 'kept', 'filtered', 'unknown'])
     assert agent.result('waiting')['target_state'] == 'CANCELED'
@@ -328,6 +327,18 @@ def test_tasks_of_ranks(start: Start, hire: Callable[..., ScriptedWorker]) -> No
     agent.heard('submit')
     agent.tell('task_state', 'worker.run.000009', 'DONE', {'exit_code': 0})
     assert payload.as_result(worker.heard('ran', 3)[1])['exit_code'] == 0
+
+
+def test_a_rank_cannot_have_a_task_run_that_is_in_hand(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    """It is told so, as it waits."""
+    _, agent = start()
+    worker = hire(eager=False)
+    agent.give(tasks('here', **FUNCTION))
+    worker.has(1)
+    worker.tell('run', 7, codec.pack({**FUNCTION, 'uid': 'here'}), b'')
+    assert 'has been submitted already' in payload.as_result(worker.heard('ran')[1])['exception']
+    worker.step()
+    assert agent.result('here')['target_state'] == 'DONE'
 
 
 def test_hooks_see_tasks_that_ranks_have_run_themselves(start: Start, hire: Callable[..., ScriptedWorker]) -> None:

@@ -183,11 +183,12 @@ def test_described_tasks_always_have_a_result() -> None:
     task = {'uid': 'task.000000', 'description': {'mode': 'task.function'}, 'sandbox': '/tmp/x'}
     assert payload.decode_described(payload.encode_described(task)) == task
     assert payload.as_result(payload.encode_result({'exit_code': 0})) == {'exit_code': 0}
-    success = payload.encode_success({'exit_code': 0, 'return_value': 3})
+    success = payload.encode_success(3)
     expected = {'exit_code': 0, 'return_value': 3, 'target_state': 'DONE'}
     assert payload.as_result(success) == payload.decode_result(success) == expected
     assert codec.unpack(payload.packed_success(success) or b'') == {'exit_code': 0, 'return_value': 3}
     assert payload.packed_success(payload.encode_result({'exit_code': 0})) is None
+    assert payload.decode_result(payload.encode_success(None)) == {'exit_code': 0, 'target_state': 'DONE'}
     assert not payload.has_failed(success)
     assert payload.as_result(payload.join_parts([success, payload.encode_result({'exit_code': 1})])) == {
         'exit_code': 1, 'stdout': [None, None], 'stderr': [None, None], 'return_value': [3, None]}

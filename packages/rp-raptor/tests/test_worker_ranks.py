@@ -62,6 +62,36 @@ def mark_and_wait(path: str) -> None:
         time.sleep(100)
 
 
+def restored_slowly() -> Callable[[], None]:
+    """What takes longer to be restored than the call may take, and would take an interruption for an OSError."""
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        os.path.exists('/')
+    return sleep_long
+
+
+def sleep_long() -> None:
+    while True:
+        time.sleep(100)
+
+
+class Slow:
+    def __reduce__(self) -> Any:
+        return restored_slowly, ()
+
+    def __call__(self) -> None:
+        """What is called is what this is restored as."""
+
+
+def test_a_call_whose_function_is_still_restored_is_interrupted_after_that(tmp_path: Path) -> None:
+    with a_worker(tmp_path, ranks=1, of_class=DEFAULT) as worker:
+        master = worker.master
+        pid = result(master, call(master, os.getpid))
+        with pytest.raises(TimeoutError):
+            result(master, call(master, Slow(), timeout=0.1))
+        assert result(master, call(master, os.getpid)) == pid
+
+
 def test_calls_of_all_outcomes(tmp_path: Path) -> None:
     with a_worker(tmp_path, of_class=DEFAULT) as worker:
         master = worker.master

@@ -26,6 +26,9 @@ MAX_DELAY = 0.05
 MAX_STATE_DELAY = 1.0
 """The same for states that are not the last ones here: most need not be told at all then, as the task has gone on."""
 
+MAX_WAITING_DELAY = 5.0
+"""The same for those in which tasks wait to be executed: of many tasks nearly all do, and that says little of each."""
+
 MIN_DELAY = 1e-3
 """The loop's timers are no finer than this; what would have to wait for less is done at once."""
 
@@ -35,6 +38,8 @@ MOST_BYTES = 16 << 20
 _PER_TASK, _PER_RANK, _PER_FILE = 512, 640, 128
 """Bytes, roughly, as measured; texts come on top."""
 
+_WAITING = frozenset(state for state in states.TASK.names
+                     if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
 _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
@@ -58,7 +63,9 @@ class Reporter:
         self._limit = MOST_BYTES
         self._scheduled = False
         self._states_scheduled = False
-        self._states_ripe = False   # whether the states that wait have waited long enough
+        self._states_ripe = False   # whether the states that wait to be told have done so long enough
+        self._all_ripe = False      # and so have those in which tasks wait
+        self._rounds = 0            # in which those were not told
         self._kept = False
         self.tasks = 0
         """Number of tasks that the agent has in hand."""
@@ -71,14 +78,14 @@ class Reporter:
             self._states_ripe = True   # somebody waits for that
             self._schedule()
         self._states.update(dict.fromkeys([task.uid for task in tasks], state))
-        if not self._states_scheduled:
-            self._states_scheduled = True
-            self._loop.call_later(delay(self.tasks, MAX_STATE_DELAY), self._states_due)
+        self._schedule_states()
 
     def finished(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the agent, for output staging by the client or for good."""
         for task in tasks:
             self._states.pop(task.uid, None)
+            if self._infos:
+                self._infos.pop(task.uid, None)
             self._finished.append(_end(task))
             self._size += _size(task)
         if self._size > self._limit and not self._connection.room:
@@ -92,7 +99,7 @@ class Reporter:
             return
         while self._backlog.waiting:
             self._send_from_disk()
-        self._states_ripe = True
+        self._all_ripe = True
         self._send_news()
 
     def keep(self, pilot: Update | None) -> None:
@@ -121,13 +128,23 @@ class Reporter:
     def _due(self) -> None:
         self._scheduled = False
         if delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY:   # one message for all
-            self._states_ripe = True
+            self._all_ripe = True
         self._send()
+
+    def _schedule_states(self) -> None:
+        if not self._states_scheduled:
+            self._states_scheduled = True
+            self._loop.call_later(delay(self.tasks, MAX_STATE_DELAY), self._states_due)
 
     def _states_due(self) -> None:
         self._states_scheduled = False
         self._states_ripe = True
+        self._rounds += 1
+        if self._rounds * delay(self.tasks, MAX_STATE_DELAY) >= delay(self.tasks, MAX_WAITING_DELAY):
+            self._all_ripe = True
         self._send()
+        if self._states:
+            self._schedule_states()
 
     def _on_room(self) -> None:
         if not self._scheduled:
@@ -148,17 +165,25 @@ class Reporter:
             self._connection.when_settled(partial(self._backlog.accepted, self._backlog.taken))
 
     def _send_news(self) -> None:
-        updates = self._finished
-        if self._states_ripe:
-            self._states_ripe = False
-            updates = [Update(uid, state, self._infos.get(uid)) for uid, state in self._states.items()] + updates
-            self._states.clear()
-            self._infos.clear()
+        updates = self._ripe() + self._finished
         if updates:
             self._finished = []
             self._size = 0
             self._limit = MOST_BYTES
             self._connection.update_tasks(updates)
+
+    def _ripe(self) -> list[Update]:
+        """The states that are to be told now."""
+        ripe: dict[str, str] = {}
+        if self._all_ripe:
+            ripe, self._states = self._states, {}
+            self._rounds = 0
+        elif self._states_ripe:
+            ripe = {uid: state for uid, state in self._states.items() if state not in _WAITING}
+            for uid in ripe:
+                del self._states[uid]
+        self._all_ripe = self._states_ripe = False
+        return [Update(uid, state, self._infos.pop(uid, None)) for uid, state in ripe.items()]
 
     def _spill(self) -> None:
         """Make room in memory."""

@@ -11,7 +11,7 @@ From a master:
     hello uid pid access          the master of that uid is up; `access` (a dict) is how the application connects to it
     credit n                      it takes n more tasks than it has asked for so far; none come unasked
     states state uids             tasks have reached a state (AGENT_EXECUTING)
-    results [[uid, result]...]    tasks are done; see `RESULT` for what a result says, all of it may be absent; that of
+    results uids [result...]      tasks are done; see `RESULT` for what a result says, all of it may be absent; that of
                                   one that is DONE may be packed, and is passed on to the application as it is
     submit [description...]       run these, each with its `uid`: workers, and executables; a task that the master has
                                   in hand comes back under its own uid, to be run as it is described now
@@ -25,8 +25,9 @@ From a master:
 From the agent:
 
     welcome info                  the answer to hello: {'nodes': number, 'session': uid, 'pilot': uid}
-    tasks [task...]               at most as many as asked for; each {'uid', 'description', 'sandbox'}, the description
-                                  without what has its default
+    tasks common uids sandboxes rests
+                                  at most as many as asked for. Their descriptions, without what has its default, are
+                                  packed: what they have in common, and the rest of each (`mesh.codec.pack_bulk`)
     cancel uids                   tasks in hand are to be cancelled; each still gets its result
     task_state uid state result   of a task that was submitted: AGENT_EXECUTING (None), or a final state with its
                                   result; of a worker that the application has submitted: AGENT_SCHEDULING
@@ -45,16 +46,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from reprlib import repr as short
 from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.mesh import form
 from rp_api.mesh.keys import KeyPair, read_private
 
 ANY = '*'
@@ -79,8 +78,6 @@ SHOWN = 1024
 """Characters of each output that an application gets to see."""
 
 _LARGEST_FILE = 4096
-
-Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +134,14 @@ class Access:
         return self.server.encode()
 
 
-def link_file(pilot_sandbox: str) -> str:
-    """Where masters find how to connect to the agent."""
-    return os.path.join(pilot_sandbox, 'raptor.json')
+def link_file(pilot_sandbox: str, partition: str = '') -> str:
+    """Where masters find how to connect to the agent, which may be that of a partition (`$RP_PARTITION_ID`)."""
+    return os.path.join(pilot_sandbox, f'raptor.{partition}.json' if partition else 'raptor.json')
 
 
 def master_file(pilot_sandbox: str, uid: str) -> str:
     """Where workers find how to connect to the master of that uid."""
     return os.path.join(pilot_sandbox, f'{uid}.raptor.json')
-
-
-def listen_address(nodes: int) -> str | None:
-    """Where to listen for processes of a pilot with so many nodes, as `mesh.connection.Listener` takes it."""
-    return None if nodes == 1 else f'tcp://{socket.gethostbyname(socket.gethostname())}'
 
 
 def beside(address: str) -> str | None:
@@ -159,12 +151,12 @@ def beside(address: str) -> str | None:
 
 def from_master(data: bytes) -> tuple[str, list[Any]]:
     """Operation and checked arguments of what a master has sent; CoordinationError if it must not be acted on."""
-    return _parse('a master', _FROM_MASTER, data)
+    return _parse(data, _FROM_MASTER, 'a master')
 
 
 def from_agent(data: bytes) -> tuple[str, list[Any]]:
     """Operation and checked arguments of what the agent has sent; CoordinationError if it must not be acted on."""
-    return _parse('the agent', _FROM_AGENT, data)
+    return _parse(data, _FROM_AGENT, 'the agent')
 
 
 def target_state(result: Mapping[str, Any]) -> str:
@@ -175,57 +167,30 @@ def target_state(result: Mapping[str, Any]) -> str:
     return states.FAILED if result.get('exit_code') or result.get('exception') else states.DONE
 
 
-def _parse(sender: str, table: Mapping[str, tuple[Check, ...]], data: bytes) -> tuple[str, list[Any]]:
-    message = codec.unpack(data)
-    if not isinstance(message, list) or not message or not isinstance(message[0], str):
-        raise CoordinationError(f'malformed message of {sender}: {short(message)}')
-    operation, *arguments = message
-    checks = table.get(operation)
-    if checks is None:
-        raise CoordinationError(f'malformed message: operation {short(operation)} of {sender} is unknown')
-    if len(checks) != len(arguments) or not all(fits(value) for fits, value in zip(checks, arguments, strict=True)):
-        raise CoordinationError(f'malformed message of {sender}: wrong arguments of {operation!r}')
+def _parse(data: bytes, table: form.Table, sender: str) -> tuple[str, list[Any]]:
+    operation, arguments = form.parse(data, table, sender)
+    columns = arguments[_COLUMNS[operation]:] if operation in _COLUMNS else ()
+    if len(set(map(len, columns))) > 1:
+        raise CoordinationError(f'malformed message of {sender}: {operation!r} with columns of several lengths')
     return operation, arguments
-
-
-def _is(*kinds: type) -> Check:
-    return lambda value: type(value) in kinds
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_texts(value: Any) -> bool:
-    return type(value) is list and {type(each) for each in value} <= {str}
-
-
-def _are_results(value: Any) -> bool:
-    return type(value) is list and all(
-        type(row) is list and len(row) == 2 and type(row[0]) is str and type(row[1]) in _PLAIN_OR_PACKED
-        for row in value)
-
-
-_PLAIN_OR_PACKED = (dict, bytes)
 
 
 def _have_uids(value: Any) -> bool:
     return type(value) is list and all(type(each) is dict and type(each.get('uid')) is str for each in value)
 
 
-def _are_tasks(value: Any) -> bool:
-    return _have_uids(value) and all(
-        type(each.get('description')) is dict and type(each.get('sandbox')) is str for each in value)
+_FROM_MASTER: form.Table = {
+    'hello': (form.is_text, form.is_number, form.is_dict), 'credit': (form.is_number,),
+    'states': (form.is_text, form.are_texts), 'results': (form.are_texts, form.are_all(dict, bytes)),
+    'submit': (_have_uids,), 'cancel': (form.are_texts,),
+    'rpc_result': (form.is_number, form.is_a(bool), form.is_anything), 'bye': (), 'got': (form.is_number,),
+    'again': (form.is_number,)}
 
+_FROM_AGENT: form.Table = {
+    'welcome': (form.is_dict,), 'tasks': (form.is_bytes, form.are_texts, form.are_texts, form.are_all(bytes)),
+    'cancel': (form.are_texts,), 'task_state': (form.is_text, form.is_text, form.is_a(dict, type(None))),
+    'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (), 'got': (form.is_number,),
+    'again': (form.is_number,)}
 
-_text = _is(str)
-
-_FROM_MASTER: dict[str, tuple[Check, ...]] = {
-    'hello': (_text, _is_number, _is(dict)), 'credit': (_is_number,), 'states': (_text, _are_texts),
-    'results': (_are_results,), 'submit': (_have_uids,), 'cancel': (_are_texts,),
-    'rpc_result': (_is_number, _is(bool), lambda value: True), 'bye': (), 'got': (_is_number,), 'again': (_is_number,)}
-
-_FROM_AGENT: dict[str, tuple[Check, ...]] = {
-    'welcome': (_is(dict),), 'tasks': (_are_tasks,), 'cancel': (_are_texts,),
-    'task_state': (_text, _text, _is(dict, type(None))), 'rpc': (_is_number, _text, _is(list), _is(dict)), 'stop': (),
-    'got': (_is_number,), 'again': (_is_number,)}
+_COLUMNS = {'tasks': 1, 'results': 0}
+"""Where in a message the lists begin that have an entry for each task."""

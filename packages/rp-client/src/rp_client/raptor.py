@@ -26,11 +26,14 @@ class RaptorMaster(Task):
 
     def submit_workers(self, tds: Descriptions) -> list[RaptorWorker]:
         """Submit workers of this master (one description or a list of them); gives a list."""
-        return self._tmgr.submit_workers(self._mine(tds))
+        copies = [TaskDescription(description) for description in listed(tds)]
+        for copy in copies:
+            copy['raptor_id'] = self._uid
+        return self._tmgr.submit_workers(copies)
 
     def submit_tasks(self, tds: Descriptions) -> list[Task]:
         """Submit tasks that this master has executed (one description or a list of them); gives a list."""
-        return self._tmgr.submit_tasks(self._mine(tds))
+        return self._tmgr.submit_for(self._uid, listed(tds))
 
     def rpc(self, cmd: str, *args: Any, **kwargs: Any) -> Any:
         """What the master answers when it is asked to do something, such as `stop`; waits until it does.
@@ -57,14 +60,6 @@ class RaptorMaster(Task):
     def _learn(self, info: Mapping[str, Any]) -> None:
         self._access = info.get('raptor', self._access)
         super()._learn(info)
-
-    def _mine(self, tds: Descriptions) -> list[TaskDescription]:
-        """Copies of the descriptions, for this master."""
-        copies = [description.copy() if type(description) is TaskDescription else TaskDescription(description)
-                  for description in listed(tds)]
-        for copy in copies:
-            copy['raptor_id'] = self._uid
-        return copies
 
 
 class RaptorWorker(Task):

@@ -35,9 +35,13 @@ Packed = tuple[Common, bytes]
 
 
 class Packing:
-    """Takes the descriptions of one submission; for descriptions, see `verify`, for what they become, `Common`."""
+    """Takes the descriptions of one submission; for descriptions, see `verify`, for what they become, `Common`.
 
-    def __init__(self) -> None:
+    `master` is the RAPTOR master that all of them are for, if they are, whatever they say.
+    """
+
+    def __init__(self, master: str = '') -> None:
+        self._master = master
         self._like: dict[str, Any] | None = None   # what the last description that was looked at as a whole sets
         self._common: Common
         self._has_arguments = False   # whether it has any for its function
@@ -47,6 +51,8 @@ class Packing:
         like = self._like
         if like is not None and type(description) is TaskDescription and dict.keys(description) == like.keys():
             own = {name: value for name, value in dict.items(description) if value is not like[name]}
+            if own and self._master:
+                own.pop(names.RAPTOR_ID, None)
             if not own:
                 return self._common, NOTHING
             if description.verify_alone(own) and self._differ_little(own):
@@ -68,7 +74,7 @@ class Packing:
         return all(own.get(name, True) for name in _NEEDED)
 
     def _anew(self, description: TaskDescription, uid: str) -> Packed:
-        checked = verified(description, uid)
+        checked = verified(_for_master(description, self._master) if self._master else description, uid)
         sparse = plain(checked)
         self._common = Common(sparse, pack_plain(sparse, uid))
         self._like = None
@@ -78,6 +84,12 @@ class Packing:
             self._like = dict(dict.items(description))
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
         return self._common, NOTHING
+
+
+def _for_master(description: TaskDescription, master: str) -> TaskDescription:
+    copy = TaskDescription(description)
+    copy[names.RAPTOR_ID] = master
+    return copy
 
 
 def verified(description: TaskDescription, uid: str) -> TaskDescription:

@@ -25,7 +25,7 @@ from rp_client.stager.output import TaskStagingOutput
 from rp_client.submission import Packing, pack_plain, plain, verified
 from rp_client.task import Task
 from rp_client.task_flow import TaskFlow
-from rp_client.tracker import Tracker
+from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
     from rp_client.session import Session
@@ -135,6 +135,11 @@ class TaskManager:
         tasks = self._take(listed(descriptions))
         return tasks[0] if isinstance(descriptions, Mapping) else tasks
 
+    def submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
+        """Submit tasks for the RAPTOR master of that uid, whatever their descriptions say about that."""
+        self._check_open()
+        return self._take(descriptions, master=master)
+
     def submit_raptors(self, descriptions: Descriptions, pilot_id: str | None = None) -> list[RaptorMaster]:
         """Submit RAPTOR masters (one description or a list of them), to that pilot or to any; gives a list.
 
@@ -242,7 +247,8 @@ class TaskManager:
 
     def update(self, updates: Iterable[Update]) -> None:
         """Take over what agents have reported; called in the loop, for tasks of any manager."""
-        mine = [(self._tasks[update.uid], update) for update in updates if update.uid in self._tasks]
+        known = self._tasks.get
+        mine = [Change(task, state, info) for uid, state, info in updates if (task := known(uid)) is not None]
         if mine:
             self._flow.update(mine)
 
@@ -252,11 +258,16 @@ class TaskManager:
         `results` are updates that its agent could not deliver; the coordinator gets those that count.
         """
         mine = [update for update in results if update.uid in self._tasks
-                and self._tasks[update.uid].pilot == pilot.uid]
+                and self._tasks[update.uid].place == pilot.uid]
         for first in range(0, len(mine), BULK):
             self._engine.connection.update_tasks(mine[first:first + BULK])
         self.update(mine)
         self._flow.pilot_ended(pilot, list(self._tasks.values()), dead_end=self._dead_end(pilot))
+
+    def partitions_changed(self, pilot: Pilot) -> None:
+        """Use the partitions that a pilot has now, and no others of it; called in the loop."""
+        if pilot.uid in self._pilots:
+            self._flow.partitions_changed(pilot)
 
     # a session that is taken over; all this is called in the loop
 
@@ -292,10 +303,11 @@ class TaskManager:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
-    def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6) -> list[Task]:
-        """Submit tasks; `kind` and `digits` are those of the uids of tasks that have none."""
+    def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6,
+              master: str = '') -> list[Task]:
+        """Submit tasks, for that master if one is given; `kind` and `digits` are for the uids of tasks without."""
         wanted = self._session.task_uids([description.get('uid') for description in descriptions], kind, digits)
-        packing = Packing()
+        packing = Packing(master)
         tasks = []
         for uid, description in zip(wanted, descriptions, strict=True):
             common, own = packing.pack(description, uid)
@@ -333,6 +345,9 @@ class TaskManager:
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):
+            if pilot.whole is not pilot:
+                raise ValueError(f'{pilot.uid} is a partition: add its pilot, {pilot.whole.uid}, and have tasks ask '
+                                 'for the partition')
             return pilot
         uid = pilot['uid'] if isinstance(pilot, Mapping) else pilot
         return self._session.find_pilot(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -28,15 +28,11 @@ less or more than the others."""
 _log = logging.getLogger('radical.pilot.raptor')
 
 
-Row = list[Any]
-"""Uid and result, which may be packed; see `rp_api.raptor_link`."""
-
-
 class Boss(Protocol):
     """Who does what the agent wants."""
 
-    def on_tasks(self, tasks: list[dict[str, Any]]) -> None:
-        """Tasks that were asked for."""
+    def on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
+        """Tasks that were asked for; see `rp_api.raptor_link`."""
 
     def on_cancel(self, uids: list[str]) -> None:
         """Tasks that are not wanted any more."""
@@ -68,8 +64,9 @@ class AgentLink:
             'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
         self._lasting = Lasting()
         self._handlers |= {'got': self._lasting.has_come, 'again': self._again}
-        self._rows: list[Row] = []   # results that wait for others
-        self._owed = 0               # how many tasks the agent waits for
+        self._uids: list[str] = []                        # of tasks whose results wait for others
+        self._results: list[dict[str, Any] | bytes] = []
+        self._owed = 0                                    # how many tasks the agent waits for
         self._timer = loop.call_later(PATIENCE, self._give_up)
         self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, boss.on_agent_lost, self._disconnected)
@@ -86,18 +83,20 @@ class AgentLink:
     def _say(self, *message: Any) -> None:
         self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
 
-    def results(self, rows: list[Row]) -> None:
-        """Send results of tasks, those of many in few messages."""
-        if not self._rows:
+    def results(self, uids: Sequence[str], results: Sequence[dict[str, Any] | bytes]) -> None:
+        """Send results of tasks, which may be packed, those of many in few messages."""
+        if not self._uids:
             delay = min(MAX_DELAY, DELAY_PER_TASK * self._owed)
             self._loop.call_later(delay if delay >= MIN_DELAY else 0, self._send_results)
-        self._rows += rows
+        self._uids += uids
+        self._results += results
 
     def _send_results(self) -> None:
-        rows, self._rows = self._rows, []
-        self._owed = max(0, self._owed - len(rows))
-        for first in range(0, len(rows), BULK):
-            self.send('results', rows[first:first + BULK])
+        uids, self._uids = self._uids, []
+        results, self._results = self._results, []
+        self._owed = max(0, self._owed - len(uids))
+        for first in range(0, len(uids), BULK):
+            self.send('results', uids[first:first + BULK], results[first:first + BULK])
 
     def close(self, linger: float) -> None:
         """Say goodbye, and leave; what was said is sent within so many seconds."""
@@ -136,9 +135,9 @@ class AgentLink:
         for frames in self._lasting.again(number):
             self._connection.socket.send_multipart(frames, zmq.NOBLOCK)
 
-    def _on_tasks(self, tasks: list[dict[str, Any]]) -> None:
-        self._owed += len(tasks)
-        self._boss.on_tasks(tasks)
+    def _on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
+        self._owed += len(uids)
+        self._boss.on_tasks(common, uids, sandboxes, rests)
 
     def _nothing(self, _: object) -> None:
         """The agent knows this master."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rp_api.errors import SerializationError
 from rp_api.mesh.codec import MAX_BYTES
 from rp_api.mesh.loop import Loop
 from rp_raptor.application_link import BULK_BYTES, ApplicationLink, Master
+from rp_raptor.intake import Definitions, Failed, Intake, Results
 from rp_raptor.line import Line
 from rp_raptor.protocol import BULK
 
@@ -28,64 +29,27 @@ WINDOW = 4096
 _LARGEST = MAX_BYTES - (1 << 20)
 """Bytes of the largest payload; the rest is for the message around it."""
 
-Results = Callable[['array[int]', list[bytes]], object]
-Failed = Callable[[Sequence[int], str], object]
 
-
-class Caller:
+class Caller(Intake):
     """Makes calls at the masters, which may still have to start.
 
-    In the caller's thread, `on_results(numbers, payloads)` is called with results, and `on_failed(numbers, reason)`
-    with calls that will have none: each call appears once, unless it was cancelled. `attributes` go with each call,
-    see `rp_raptor.protocol`. If there are several masters, `window` calls are shared out among them, and the others
-    wait here. Everything can be called from any thread.
+    Each call is in one result or failure, unless it was cancelled; they are told in the caller's thread. If there are
+    several masters, `window` calls are shared out among them, and the others wait here. Everything can be called from
+    any thread.
     """
 
     def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
                  attributes: Mapping[str, Any] | None = None, window: int = WINDOW) -> None:
+        super().__init__(Loop(), on_results, on_failed, attributes)
         self.definitions: dict[bytes, bytes] = {}
         self.results = on_results
-        self._on_failed = on_failed
-        self._attributes = attributes or None
         self._window = window
         self._backlog = Line()
-        self._ended = ''
-        self._numbers = array('Q')          # of calls that the loop has yet to take
-        self._payloads: list[bytes] = []
-        self._undefined: list[tuple[bytes, bytes]] = []
-        self._unwanted: list[int] = []
-        self._lock = threading.Lock()
-        self._loop = Loop()
         name = f'stream.{os.urandom(8).hex()}'
         self._links = [ApplicationLink(self._loop, master, name, self) for master in masters]
         self._loop.call_soon(self._look)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    def define(self, fid: bytes, blob: bytes) -> None:
-        """Let the masters know a function, to which the calls that follow can refer."""
-        with self._lock:
-            self._undefined.append((fid, blob))
-
-    def call(self, numbers: array[int], payloads: list[bytes]) -> None:
-        """Make calls, each with a number that was never used before."""
-        with self._lock:
-            ended, idle = self._ended, not self._numbers
-            if not ended:
-                self._numbers.extend(numbers)
-                self._payloads.extend(payloads)
-        if ended:
-            self._on_failed(numbers, ended)
-        elif idle:
-            self._loop.call_soon(self._take_fresh)
-
-    def cancel(self, numbers: Sequence[int]) -> None:
-        """Have calls dropped or interrupted; nobody will hear of them again."""
-        with self._lock:
-            idle = not self._unwanted
-            self._unwanted.extend(numbers)
-        if idle:
-            self._loop.call_soon(self._cancel)
 
     def close(self) -> None:
         """Leave the masters; calls without a result are dropped, and nobody will hear of them again."""
@@ -133,34 +97,22 @@ class Caller:
         waits = any(link.waits for link in self._links)
         self._loop.call_later(_WAITING if waits else _WORKING, self._look)
 
-    def _take_fresh(self) -> None:
-        numbers, payloads, undefined = self._fresh()
-        for fid, blob in undefined:
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+        for fid, blob in definitions:
             self.definitions[fid] = blob
             for link in self._links:
                 link.define(fid, blob)
         self._backlog.append(numbers, payloads)
         self.deal()
 
-    def _fresh(self) -> tuple[array[int], list[bytes], list[tuple[bytes, bytes]]]:
-        with self._lock:
-            fresh = self._numbers, self._payloads, self._undefined
-            self._numbers, self._payloads, self._undefined = array('Q'), [], []
-        return fresh
-
-    def _cancel(self) -> None:
-        self._take_fresh()   # they may be among these
-        with self._lock:
-            numbers, self._unwanted = self._unwanted, []
+    def _drop(self, numbers: list[int]) -> None:
         self._backlog.remove(set(numbers))
         for link in self._links:
             link.cancel(numbers)
 
     def _end(self, reason: str) -> None:
         """No call has a result any more, now or later."""
-        with self._lock:
-            self._ended = reason
-        numbers, _, _ = self._fresh()
+        numbers = self._stop(reason)
         numbers += self._backlog.clear()
         for link in self._links:
             numbers.extend(link.calls)

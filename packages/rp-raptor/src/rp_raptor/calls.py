@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import DeserializationError
+from rp_api.mesh import codec
+from rp_api.mesh.codec import NOTHING
 from rp_raptor import communicators, dispatch, payload
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.failures import encode_error
+from rp_raptor.prepared import DECISIVE, Prepared
 from rp_raptor.running import Functions, arguments
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 Later = Coroutine[Any, Any, bytes]
 
-_FUNCTION, _CHUNK, _DESCRIBED = b'F', b'C', b'D'
+_FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
@@ -27,6 +30,7 @@ class Calls:
         self.functions = Functions(directory, self._later)
         self._worker = worker
         self._directory = directory
+        self._prepared: dict[bytes, Prepared] = {}
 
     def run(self, call: bytes) -> bytes | Later:
         """The result of a call, or a coroutine that gives it; raises whatever prevents it from having one."""
@@ -36,16 +40,20 @@ class Calls:
         if kind == _CHUNK:
             return self._run_chunk(call)
         if kind == _DESCRIBED:
-            return dispatch.run(self._worker, payload.decode_described(call), {})
+            return self.run_described(payload.decode_described(call), {})
+        if kind == _LIKE:
+            return self._run_alike(call, {})
         raise DeserializationError(f'a call of kind {kind!r} is unknown')
 
     def run_part(self, call: bytes, comm: Any) -> bytes | Later:
         """The part that this rank has in the result of a call which several ranks run together."""
         worker = self._worker
-        if call[:1] == _DESCRIBED:
+        if call[:1] in (_DESCRIBED, _LIKE):
             worker._rp_comm = comm
             try:
-                return dispatch.run(worker, payload.decode_described(call), _place(comm))
+                if call[:1] == _LIKE:
+                    return self._run_alike(call, _place(comm))
+                return self.run_described(payload.decode_described(call), _place(comm))
             finally:
                 worker._rp_comm = None
         if call[:1] != _FUNCTION:
@@ -53,6 +61,16 @@ class Calls:
         args, kwargs = arguments(call)
         args, kwargs = communicators.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
         return self.functions.outcome(self.functions.find(payload.fid_of(call))(*args, **kwargs))
+
+    def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
+        """The result of a described task, as of `run`: a dict with uid, description and sandbox."""
+        return dispatch.run(self._worker, Prepared(task['description']), {}, task['uid'], task['sandbox'],
+                            variables)
+
+    def forget(self, fid: bytes) -> None:
+        """Drop what was defined: no call will refer to it any more."""
+        self.functions.forget(fid)
+        self._prepared.pop(fid, None)
 
     @contextmanager
     def without_communicator(self) -> Generator[None, None, None]:
@@ -62,6 +80,19 @@ class Calls:
             yield
         finally:
             self._worker._rp_comm = comm
+
+    def _run_alike(self, call: bytes, variables: Mapping[str, str]) -> bytes | Later:
+        fid = payload.fid_of(call)
+        uid, sandbox, rest = payload.decode_alike(call)
+        own = codec.unpack_dict(rest) if rest != NOTHING else {}
+        if DECISIVE.isdisjoint(own):
+            prepared = self._prepared.get(fid)
+            if prepared is None:
+                prepared = self._prepared[fid] = Prepared(codec.unpack_dict(self.functions.definition(fid)))
+        else:
+            prepared = Prepared({**codec.unpack_dict(self.functions.definition(fid)), **own})
+            own = {}
+        return dispatch.run(self._worker, prepared, own, uid, sandbox, variables)
 
     def _run_chunk(self, call: bytes) -> bytes | Later:
         func = self.functions.find(payload.fid_of(call))

@@ -23,6 +23,9 @@ KEPT = 64 << 10
 _Texts = list[io.StringIO | None]
 """What a call has written to each stream; None as long as that is nothing, as it is for most calls."""
 
+_SILENT: _Texts = [None, None]
+_NOTHING_SAID, _NO_EXCEPTION = ('', ''), (None, None)
+
 _texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
 
 
@@ -63,7 +66,12 @@ def captured(func: Callable[..., Any], args: Sequence[Any],
         _texts.reset(token)
     if goes_on(value):
         return _captured_later(value, texts)
-    return Outcome(*_said(texts), 0, value, (None, None))
+    return _outcome(texts, value)
+
+
+def _outcome(texts: _Texts, value: Any) -> Outcome:
+    out, err = _said(texts) if texts != _SILENT else _NOTHING_SAID
+    return Outcome(out, err, 0, value, _NO_EXCEPTION)
 
 
 async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
@@ -78,7 +86,7 @@ async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
         return failure(error, texts)
     finally:
         _texts.reset(token)
-    return Outcome(*_said(texts), 0, value, (None, None))
+    return _outcome(texts, value)
 
 
 def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:

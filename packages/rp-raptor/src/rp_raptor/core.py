@@ -19,7 +19,8 @@ from rp_api.mesh.loop import Loop
 from rp_api.raptor_link import Access, beside, link_file, master_file
 from rp_raptor.agent_link import AgentLink
 from rp_raptor.hooks import Hooks
-from rp_raptor.local import Failed, LocalCaller, Results
+from rp_raptor.intake import Failed, Results
+from rp_raptor.local import LocalCaller
 from rp_raptor.payload import encode_error, values_directory
 from rp_raptor.peers import Peers
 from rp_raptor.tasks import Filter, Task, Tasks, described
@@ -51,7 +52,7 @@ class Core:
 
     def __init__(self, uid: str, pilot_sandbox: str, retries: int, over: Callable[[], object], *,
                  request_cb: Filter | None, result_cb: Filter | None, worker_state_cb: WorkerHook | None) -> None:
-        access = Access.load(link_file(pilot_sandbox))
+        access = Access.load(link_file(pilot_sandbox, os.environ.get('RP_PARTITION_ID', '')))
         # the loop's thread gives the interpreter up at each message, and with the default of 5 ms it would wait that
         # long for it each time as long as the user's code is busy
         sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
@@ -212,10 +213,10 @@ class Core:
             self._asked += room
             self._agent.send('credit', room)
 
-    def on_tasks(self, tasks: list[Task]) -> None:
-        """Tasks that were asked for."""
-        self._asked = max(0, self._asked - len(tasks))
-        self._tasks.take(tasks)
+    def on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
+        """Tasks that were asked for; see `rp_api.raptor_link`."""
+        self._asked = max(0, self._asked - len(uids))
+        self._tasks.take(common, uids, sandboxes, rests)
         self._ask_soon()
 
     def on_cancel(self, uids: list[str]) -> None:

@@ -10,19 +10,18 @@ import ast
 import base64
 import binascii
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cache, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from rp_api.constants import TASK_PROC, TASK_SHELL
-from rp_api.description.task import TaskDescription
 from rp_api.functions import deserialize_obj
 from rp_api.states import DONE, FAILED
 from rp_api.values import to_plain
 from rp_raptor.capture import failure, surroundings, tail
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.payload import encode_result, encode_success
+from rp_raptor.prepared import Prepared
 from rp_raptor.variable import Variable
 
 if TYPE_CHECKING:
@@ -32,30 +31,33 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 Task = Mapping[str, Any]
+Call = tuple[Function, Sequence[Any], Mapping[str, Any]]
 
 OF_TASK = 'RP_TASK_ID', 'RP_TASK_NAME', 'RP_TASK_SANDBOX'
 """Variables of each task."""
 
 _id, _name, _sandbox = map(Variable, OF_TASK)
 
-_DEFAULTS = TaskDescription().as_dict()
 _PARTS = {'func', 'args', 'kwargs'}
-_LISTS = [name for name, value in _DEFAULTS.items() if isinstance(value, list)]
-_DICTS = [name for name, value in _DEFAULTS.items() if isinstance(value, dict)]
-_STAGED = frozenset({'sandbox', 'input_staging', 'output_staging'})
+_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # what a function cannot change
 _LONGEST_KEPT = 16 << 10   # characters of a text whose bytes are kept for the next task
 
 
-def run(worker: Worker, given: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
-    """The result of a described task as payload, or a coroutine that gives it; `variables` are for its environment."""
-    task = _filled(given)
-    around, directory = _around(given, variables)
-    uid = given['uid']
+def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
+        variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
+    """The result of a described task as payload, or a coroutine that gives it.
+
+    `own` is what the task has instead of what is prepared, see there; `variables` are for its environment.
+    """
+    task = {'uid': uid, 'description': prepared.description(uid, own), 'sandbox': sandbox,
+            'task_sandbox_path': sandbox}
+    around = {**variables, **prepared.variables} if variables else prepared.variables
+    directory = sandbox if prepared.in_sandbox else ''
     _id.set(uid)
-    _name.set(given['description'].get('name') or uid)
-    _sandbox.set(given['sandbox'])
+    _name.set(prepared.name or uid)
+    _sandbox.set(sandbox)
     try:
-        dispatcher = worker.get_dispatcher(task['description']['mode'])
+        dispatcher = worker.get_dispatcher(prepared.mode)
         if around or directory:
             with surroundings(around, directory):
                 outcome = dispatcher(task)
@@ -65,12 +67,13 @@ def run(worker: Worker, given: Mapping[str, Any], variables: Mapping[str, str]) 
         raise
     except BaseException as error:
         outcome = failure(error)
-    if hasattr(type(outcome), '__await__') and not isinstance(outcome, tuple):
-        return _later(task, outcome, around, directory)
-    return _result(task, outcome)
+    if not isinstance(outcome, tuple) and hasattr(type(outcome), '__await__'):
+        return _later(prepared, task, outcome, around, directory)
+    return _result(prepared, task, outcome)
 
 
-async def _later(task: Task, call: Awaitable[Any], around: Mapping[str, str], directory: str) -> bytes:
+async def _later(prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
+                 directory: str) -> bytes:
     import asyncio  # it takes long to load, and is loaded where something asynchronous runs
 
     try:
@@ -84,7 +87,7 @@ async def _later(task: Task, call: Awaitable[Any], around: Mapping[str, str], di
         raise
     except BaseException as error:
         outcome = failure(error)
-    return _result(task, outcome)
+    return _result(prepared, task, outcome)
 
 
 @cache
@@ -94,48 +97,24 @@ def _turns() -> asyncio.Lock:
     return asyncio.Lock()
 
 
-def _filled(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The task with a complete description, as dispatchers may look at any of its attributes."""
-    description = _DEFAULTS.copy()
-    for name in _LISTS:
-        description[name] = []
-    for name in _DICTS:
-        description[name] = {}
-    description.update(given['description'])
-    description['uid'] = given['uid']
-    return {**given, 'description': description, 'task_sandbox_path': given['sandbox']}
-
-
-def _around(task: Task, variables: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
-    """Variables and working directory of a task; that of functions is the worker's own, unless they ask for one."""
-    description = task['description']
-    environment = description.get('environment')
-    if environment:
-        variables = {**variables, **{name: str(value) for name, value in environment.items()}}
-    staged = not _STAGED.isdisjoint(description) and any(description.get(name) for name in _STAGED)
-    return variables, task['sandbox'] if staged or description.get('mode') in (TASK_PROC, TASK_SHELL) else ''
-
-
-def _result(task: Task, outcome: Any) -> bytes:
+def _result(prepared: Prepared, task: Task, outcome: Any) -> bytes:
     try:
-        _keep_output(task, outcome)
+        if prepared.output:
+            _keep_output(prepared, task['sandbox'], outcome)
         return _encoded(task['uid'], outcome)
     except Exception as error:   # the value cannot travel, a file cannot be written, a dispatcher gave something else
         return _encoded(task['uid'], failure(error))
 
 
-def _keep_output(task: Task, outcome: Any) -> None:
-    """Write what was put out to the files that the task names; programs have done that themselves.
+def _keep_output(prepared: Prepared, sandbox: str, outcome: Any) -> None:
+    """Write what was put out to the files that the task names.
 
     Of several ranks, all write to the same files, as those of programs do.
     """
-    description = task['description']
-    if not (description['stdout'] or description['stderr']) or description['mode'] in (TASK_PROC, TASK_SHELL):
-        return
-    mode = 'a' if description['ranks'] > 1 else 'w'
-    for name, text in zip(('stdout', 'stderr'), outcome, strict=False):
-        if description[name]:
-            _write(os.path.join(task['sandbox'], description[name]), mode, str(text or ''))
+    mode = 'a' if prepared.ranks > 1 else 'w'
+    for name, text in zip(prepared.output, outcome, strict=False):
+        if name:
+            _write(os.path.join(sandbox, name), mode, str(text or ''))
 
 
 def _write(path: str, mode: str, text: str) -> None:
@@ -156,7 +135,7 @@ def _encoded(uid: str, outcome: Any) -> bytes:
     what, detail = exception if exception else (None, None)
     plain = None if value is None else to_plain(value, _pilot_sandbox(), uid)
     if code == 0 and what is None and not out and not err:   # most of them
-        return encode_success({'exit_code': 0} if plain is None else {'exit_code': 0, 'return_value': plain})
+        return encode_success(plain)
     result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code, 'return_value': plain,
               'exception': what, 'exception_detail': detail, 'target_state': FAILED if code else DONE}
     return encode_result({name: each for name, each in result.items() if each is not None})
@@ -178,26 +157,34 @@ def _text(text: Any) -> Any:
 def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
     """Function and arguments that a PythonTask holds; None for other texts.
 
-    The function is restored once for several tasks that have it. DeserializationError if that fails, TypeError if it
-    is no function.
+    The function is restored once for several tasks that have it, and so are arguments that nobody can change.
+    DeserializationError if that fails, TypeError if it is no function.
     """
-    data = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
-    if data is None:
+    found = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
+    if found is None:
         return None
-    call = deserialize_obj(data)
-    if not isinstance(call, dict) or call.keys() != _PARTS:
-        raise TypeError('this text holds no function call: it was not made by PythonTask')
-    return _restored(call['func']), list(call['args']), dict(call['kwargs'])
+    func, args, kwargs = _call_in(found) if isinstance(found, bytes) else found
+    return func, list(args), dict(kwargs)
 
 
 @lru_cache(maxsize=256)
-def _pickle_in(text: str) -> bytes | None:
-    """The pickle that a text holds, if it looks like one."""
+def _pickle_in(text: str) -> bytes | Call | None:
+    """The pickle that a text holds, if it looks like one; or the call in it, if that is the same each time."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if data.startswith(b'\x80') and data.endswith(b'.') else None
+    if not (data.startswith(b'\x80') and data.endswith(b'.')):
+        return None
+    call = _call_in(data)
+    return call if _SCALARS.issuperset(map(type, (*call[1], *call[2].values()))) else data
+
+
+def _call_in(data: bytes) -> Call:
+    call = deserialize_obj(data)
+    if not isinstance(call, dict) or call.keys() != _PARTS:
+        raise TypeError('this text holds no function call: it was not made by PythonTask')
+    return _restored(call['func']), call['args'], call['kwargs']
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,60 +9,25 @@ from typing import Any, TypeAlias
 from rp_api.mesh.loop import Loop
 from rp_raptor.caller import WINDOW, Caller
 from rp_raptor.exchange import Exchange
+from rp_raptor.intake import Definitions, Failed, Intake, Results
 from rp_raptor.lanes import Lane
 
-Results = Callable[['array[int]', list[bytes]], object]
-Failed = Callable[[Sequence[int], str], object]
 
-
-class LocalCaller:
+class LocalCaller(Intake):
     """Makes calls in the master itself, where `rp_raptor.caller.Caller` does so for an application.
 
-    In the loop's thread, `on_results(numbers, payloads)` is called with results, and `on_failed(numbers, reason)` with
-    calls that will have none. The methods up to `end` can be called from any thread.
+    Results and failures are told in the loop's thread. The methods up to `end` can be called from any thread.
     """
 
     def __init__(self, loop: Loop, exchange: Exchange, deal_soon: Callable[[], object], on_results: Results,
                  on_failed: Failed, attributes: Mapping[str, Any] | None,
                  closed: Callable[[LocalCaller], object]) -> None:
-        self._loop = loop
+        super().__init__(loop, on_results, on_failed, attributes)
         self._closed = closed
         self._exchange = exchange
         self._deal_soon = deal_soon
-        self._on_results = on_results
-        self._on_failed = on_failed
-        self._attributes = dict(attributes or {})
-        self._numbers = array('Q')          # of calls that the loop has yet to take
-        self._payloads: list[bytes] = []
-        self._unwanted: list[int] = []
-        self._lock = threading.Lock()
         self._lane: Lane | None = None
-        self._over = ''
         loop.call_soon(self._open)
-
-    def define(self, fid: bytes, blob: bytes) -> None:
-        """Let the workers know a function, to which the calls that follow can refer."""
-        self._loop.call_soon(self._define, fid, blob)
-
-    def call(self, numbers: array[int], payloads: list[bytes]) -> None:
-        """Make calls, each with a number that was never used before."""
-        with self._lock:
-            over, idle = self._over, not self._numbers
-            if not over:
-                self._numbers.extend(numbers)
-                self._payloads.extend(payloads)
-        if over:
-            self._on_failed(numbers, over)
-        elif idle:
-            self._loop.call_soon(self._take_fresh)
-
-    def cancel(self, numbers: Sequence[int]) -> None:
-        """Have calls dropped or interrupted; their results, which still come, are not passed on any more."""
-        with self._lock:
-            idle = not self._unwanted
-            self._unwanted.extend(numbers)
-        if idle:
-            self._loop.call_soon(self._cancel)
 
     def close(self) -> None:
         """Drop what has no result yet."""
@@ -71,9 +35,7 @@ class LocalCaller:
 
     def end(self, reason: str) -> None:
         """No call has a result any more, now or later."""
-        with self._lock:
-            self._over = reason
-        numbers, _ = self._fresh()
+        numbers = self._stop(reason)
         if numbers:
             self._on_failed(numbers, reason)
 
@@ -91,27 +53,17 @@ class LocalCaller:
     def _open(self) -> None:
         self._lane = self._exchange.open(self)
 
-    def _define(self, fid: bytes, blob: bytes) -> None:
-        if self._lane is not None:
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+        if self._lane is None:
+            return
+        for fid, blob in definitions:
             self._exchange.define(self._lane, fid, blob)
-
-    def _take_fresh(self) -> None:
-        numbers, payloads = self._fresh()
-        if self._lane is not None and numbers:
+        if numbers:
             attributes = dict.fromkeys(numbers, self._attributes) if self._attributes else None
             self._exchange.calls(self._lane, numbers, payloads, attributes)
             self._deal_soon()
 
-    def _fresh(self) -> tuple[array[int], list[bytes]]:
-        with self._lock:
-            fresh = self._numbers, self._payloads
-            self._numbers, self._payloads = array('Q'), []
-        return fresh
-
-    def _cancel(self) -> None:
-        self._take_fresh()   # they may be among these
-        with self._lock:
-            numbers, self._unwanted = self._unwanted, []
+    def _drop(self, numbers: list[int]) -> None:
         if self._lane is not None:
             self._exchange.cancel(self._lane, numbers)
 

@@ -22,7 +22,8 @@ from rp_raptor import stream
 from rp_raptor.caller import WINDOW
 from rp_raptor.core import Core
 from rp_raptor.futures import Executor
-from rp_raptor.local import Failed, LocalCaller, Results
+from rp_raptor.intake import Failed, Results
+from rp_raptor.local import LocalCaller
 from rp_raptor.streamed import Call
 from rp_raptor.tasks import described
 

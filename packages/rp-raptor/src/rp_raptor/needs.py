@@ -14,6 +14,9 @@ FOR_AGENT = frozenset({c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE, c.RAP
 _NEEDS = (('timeout', 'timeout', 0), ('ranks', 'ranks', 1), ('cores', 'cores_per_rank', 1),
           ('gpus', 'gpus_per_rank', 0))
 
+DECISIVE = frozenset({'mode', *(source for _, source, _ in _NEEDS)})
+"""The attributes of a description that all of this depends on."""
+
 
 def is_for_agent(description: Mapping[str, Any]) -> bool:
     """Whether a task is none for workers."""

@@ -1,9 +1,10 @@
 """Calls and results as bytes that nobody opens but the rank and the one who asked.
 
 The first byte is the kind. Calls: F is one call of a defined function, C a chunk of calls of it with one answer, D a
-described task. Results: R is a value, E an exception, C the results of a chunk, D what became of a described task, S
-the same of one that has succeeded, as applications are told it, G the results of ranks that have run a call together,
-L one of these in a file (see `rp_api.blobs`). Values are pickled
+described task, T one of which most is defined, as it has that in common with others. Results: R is a value, E an
+exception, C the results of a chunk, D what became of a described task, S the same of one that has succeeded, as
+applications are told it, G the results of ranks that have run a call together, L one of these in a file (see
+`rp_api.blobs`). Values are pickled
 (protocol 5): to read a payload is to run code of whoever wrote it, so only peers that have shown the keys of the
 session are listened to.
 """
@@ -28,8 +29,10 @@ from rp_raptor.errors import RemoteError, RemoteTraceback
 FID_BYTES = 16
 """Length of the identifier of a defined function."""
 
-_FUNCTION, _CHUNK, _DESCRIBED = b'F', b'C', b'D'
+_FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 _VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
+_RETURNED_NOTHING = _SUCCESS + codec.pack({'exit_code': 0})
+_RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # the value comes last
 _PER_RANK = ('stdout', 'stderr', 'return_value')
 _START = 1 + FID_BYTES   # of the arguments in a call
 _PROTOCOL = 5
@@ -76,6 +79,12 @@ def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any]
 def encode_described(task: dict[str, Any]) -> bytes:
     """A described task: plain data with the keys uid, description and sandbox."""
     return _DESCRIBED + codec.pack(task)
+
+
+def encode_alike(fid: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> list[bytes]:
+    """Described tasks that have something in common, which is defined; `rests` is what each has of its own, packed."""
+    start = _LIKE + fid
+    return [start + own for own in codec.pack_all(zip(uids, sandboxes, rests, strict=True))]
 
 
 def decode_result(payload: bytes) -> Any:
@@ -162,12 +171,12 @@ def discard(payload: bytes) -> None:
 
 
 def kind_of(payload: bytes) -> bytes:
-    """The kind of a call: F, C or D."""
+    """The kind of a call: F, C, D or T."""
     return payload[:1]
 
 
 def fid_of(payload: bytes) -> bytes:
-    """The function that a call of kind F or C is for."""
+    """What a call of kind F, C or T refers to: a function, or what described tasks have in common."""
     return payload[1:_START]
 
 
@@ -186,6 +195,12 @@ def decode_described(payload: bytes) -> dict[str, Any]:
     """The described task in a call of kind D."""
     task: dict[str, Any] = codec.unpack(payload[1:])
     return task
+
+
+def decode_alike(payload: bytes) -> tuple[str, str, bytes]:
+    """Uid, sandbox, and what the task has of its own, packed, from a call of kind T."""
+    uid, sandbox, rest = codec.unpack(payload[_START:])
+    return uid, sandbox, rest
 
 
 def encode_value(value: Any, directory: str | None = None) -> bytes:
@@ -230,12 +245,12 @@ def encode_result(result: dict[str, Any]) -> bytes:
     return _DESCRIBED + codec.pack(result)
 
 
-def encode_success(result: dict[str, Any]) -> bytes:
-    """The same for one that has succeeded, whose outputs are no longer than what applications see of them.
+def encode_success(value: Any) -> bytes:
+    """The same for one that has succeeded, returned this plain value (None: nothing), and put nothing out.
 
     Its target state is not said.
     """
-    return _SUCCESS + codec.pack(result)
+    return _RETURNED_NOTHING if value is None else _RETURNED + codec.pack(value)
 
 
 def join_parts(parts: Sequence[bytes]) -> bytes:

@@ -70,12 +70,10 @@ To an application:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.mesh import form
 from rp_raptor.ids import are_payloads
 
 PROTOCOL = 1
@@ -105,7 +103,6 @@ FID = 16
 ATTRIBUTES = frozenset({'timeout', 'ranks', 'cores', 'gpus'})
 
 Message = list[Any]
-_Check = Callable[[Any], bool]
 
 
 def ids_of(data: bytes) -> array[int]:
@@ -125,27 +122,11 @@ def parse_from_master(data: bytes, role: str) -> tuple[str, list[Any]]:
     return _parse(data, _TO[role], 'master')
 
 
-def _parse(data: bytes, table: dict[str, tuple[_Check, ...]], role: str) -> tuple[str, list[Any]]:
-    message = codec.unpack(data)
-    if not isinstance(message, list) or not message or not isinstance(message[0], str):
-        raise CoordinationError('malformed message: a list that starts with an operation is needed')
-    operation, *arguments = message
-    checks = table.get(operation)
-    if checks is None:
-        raise CoordinationError(f'malformed message: operation {short(operation)} of a {role} is unknown')
-    if len(checks) != len(arguments) or not all(fits(value) for fits, value in zip(checks, arguments, strict=True)):
-        raise CoordinationError(f'malformed message: wrong arguments of {operation!r}')
+def _parse(data: bytes, table: form.Table, role: str) -> tuple[str, list[Any]]:
+    operation, arguments = form.parse(data, table, f'a {role}')
     if operation in _PAIRED and len(arguments[0]) != 8 * len(arguments[1]):
         raise CoordinationError(f'malformed message: {operation!r} has not as many payloads as calls')
     return operation, arguments
-
-
-def _is(kind: type) -> _Check:
-    return lambda value: type(value) is kind
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def _are_ids(value: Any) -> bool:
@@ -173,23 +154,23 @@ def _are_states(value: Any) -> bool:
 
 
 _PAIRED = frozenset({'calls', 'results'})
-_TEXT, _DICT, _BYTES = _is(str), _is(dict), _is(bytes)
+_TEXT, _DICT, _BYTES, _NUMBER = form.is_text, form.is_dict, form.is_bytes, form.is_number
 
-_BOTH_SAY: dict[str, tuple[_Check, ...]] = {'ping': ()}
-_BOTH_HEAR: dict[str, tuple[_Check, ...]] = {'welcome': (_DICT,), 'refused': (_TEXT,), 'pong': ()}
+_BOTH_SAY: form.Table = {'ping': ()}
+_BOTH_HEAR: form.Table = {'welcome': (_DICT,), 'refused': (_TEXT,), 'pong': ()}
 _DEFINE, _CALLS = (_is_fid, _BYTES), (_are_ids, _are_payloads, _are_attributes)
 _RESULTS = (_are_ids, _are_payloads)
 
-_FROM: dict[str, dict[str, tuple[_Check, ...]]] = {
+_FROM: dict[str, form.Table] = {
     WORKER: {
-        **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _is_number, _is_number, _DICT), 'credit': (_is_number,),
+        **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _NUMBER, _NUMBER, _DICT), 'credit': (_NUMBER,),
         'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
-        'run': (_is_number, _BYTES, _BYTES), 'bye': (_TEXT,)},
+        'run': (_NUMBER, _BYTES, _BYTES), 'bye': (_TEXT,)},
     APPLICATION: {
         **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,), 'close': ()}}
 
-_TO: dict[str, dict[str, tuple[_Check, ...]]] = {
+_TO: dict[str, form.Table] = {
     WORKER: {
-        **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_is_number,),
-        'cancel': (_are_ids,), 'ran': (_is_number, _BYTES), 'stop': ()},
-    APPLICATION: {**_BOTH_HEAR, 'room': (_is_number,), 'results': _RESULTS, 'ended': (_TEXT,)}}
+        **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_NUMBER,),
+        'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'stop': ()},
+    APPLICATION: {**_BOTH_HEAR, 'room': (_NUMBER,), 'results': _RESULTS, 'ended': (_TEXT,)}}

@@ -94,7 +94,7 @@ class Rank:
         self._calls = calls = Calls(worker, directory)
         self._runner = Runner(self._cursors, self.rank, calls.functions, calls.run, self._flush, self._park,
                               span(self.ranks))
-        self._operations.update(define=calls.functions.define, forget=calls.functions.forget)
+        self._operations.update(define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
         self._send(['hello', self.rank, os.getpid()])
 
@@ -161,11 +161,11 @@ class Rank:
         """The result of a task that is run in the middle of a call, which is as before afterwards."""
         uid = plain['uid'] = plain.get('uid') or f'{self.run.worker}.{self.rank}.run.{number:06d}'
         sandbox = plain.get('sandbox') or os.path.join(os.environ['RP_PILOT_SANDBOX'], uid)
-        task = payload.encode_described({'uid': uid, 'description': plain, 'sandbox': sandbox})
+        task = {'uid': uid, 'description': plain, 'sandbox': sandbox}
         calls = self._calls
         assert calls is not None
         with surroundings({name: os.environ.get(name, '') for name in OF_TASK}, ''), calls.without_communicator():
-            return self._completed(calls.run(task))
+            return self._completed(calls.run_described(task, {}))
 
     # messages
 
@@ -272,9 +272,13 @@ class Rank:
         if position == running and mark != self._handled:
             self._handled = mark
             self._working.raised = error = _interruption(reason)
-            if not self._shielded:
+            functions = self._calls.functions if self._calls else None
+            if functions is not None and functions.restoring:
+                functions.interruption = error
+            elif not self._shielded:
                 raise error
-            self._pending = error
+            else:
+                self._pending = error
         elif not self._shielded:
             with self._shield():
                 self._flush()

@@ -67,7 +67,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.codec import unpack
+from rp_api.mesh import form
 from rp_api.mesh.keys import read_private
 
 RUN_VARIABLE = 'RP_RAPTOR_RUN'
@@ -76,26 +76,28 @@ RANK_VARIABLE = 'RP_RAPTOR_RANK'
 TIMEOUT, CANCEL = 0, 1
 """Why a call is interrupted."""
 
-TO_RANK: dict[str, tuple[type, ...]] = {
-    'define': (bytes, bytes),
-    'forget': (bytes,),
-    'calls': (int, bytes, list),
-    'alone': (int, int, bytes, list),
-    'mpi': (int, int, bytes, list, int, list),
-    'cancel': (bytes, int),
-    'ran': (int, bytes),
-    'run_here': (int,),
+_NUMBER, _BYTES, _LIST = form.is_a(int), form.is_bytes, form.is_list
+
+TO_RANK: form.Table = {
+    'define': (_BYTES, _BYTES),
+    'forget': (_BYTES,),
+    'calls': (_NUMBER, _BYTES, _LIST),
+    'alone': (_NUMBER, _NUMBER, _BYTES, _LIST),
+    'mpi': (_NUMBER, _NUMBER, _BYTES, _LIST, _NUMBER, _LIST),
+    'cancel': (_BYTES, _NUMBER),
+    'ran': (_NUMBER, _BYTES),
+    'run_here': (_NUMBER,),
     'stop': (),
 }
-FROM_RANK: dict[str, tuple[type, ...]] = {
-    'hello': (int, int),
-    'results': (bytes, list, float),
-    'part': (int, bytes, float),
-    'parked': (bytes,),
-    'run': (int, bytes, dict),
-    'submit': (int, bytes),
-    'ran_here': (int, bytes, bytes),
-    'failed': (str,),
+FROM_RANK: form.Table = {
+    'hello': (_NUMBER, _NUMBER),
+    'results': (_BYTES, _LIST, form.is_a(float)),
+    'part': (_NUMBER, _BYTES, form.is_a(float)),
+    'parked': (_BYTES,),
+    'run': (_NUMBER, _BYTES, form.is_dict),
+    'submit': (_NUMBER, _BYTES),
+    'ran_here': (_NUMBER, _BYTES, _BYTES),
+    'failed': (form.is_text,),
 }
 
 _LIMIT = 1 << 20   # bytes of a run file
@@ -161,16 +163,10 @@ def unpack_ids(data: bytes) -> array[int]:
     return ids
 
 
-def parse(data: bytes, forms: dict[str, tuple[type, ...]]) -> list[Any]:
+def parse(data: bytes, forms: form.Table) -> list[Any]:
     """The message, one of `forms` (TO_RANK or FROM_RANK); CoordinationError for anything else."""
-    message: list[Any] = unpack(data)
-    form = forms.get(message[0]) if isinstance(message, list) and message and isinstance(message[0], str) else None
-    if form is None or len(message) != len(form) + 1:
-        raise CoordinationError(f'malformed message: {message!r:.80}')
-    for value, kind in zip(message[1:], form, strict=True):
-        if not isinstance(value, kind):
-            raise CoordinationError(f'malformed message: {message[0]} with {value!r:.80}')
-    return message
+    operation, arguments = form.parse(data, forms, 'a manager' if forms is TO_RANK else 'a rank')
+    return [operation, *arguments]
 
 
 def interruption(position: int, reason: int) -> int:

@@ -34,11 +34,15 @@ cdef enum:
 cdef class Functions:
     """The functions that were defined; files of large results go to `directory`.
 
-    `later(coroutine)` gives the result of an asynchronous function as a coroutine.
+    `later(coroutine)` gives the result of an asynchronous function as a coroutine. While a function is restored
+    (`restoring`), modules are imported, and an `interruption` waits until that is done: what searches for a module
+    would take a TimeoutError for one of the file system, and go on.
     """
 
     cdef dict _blobs, _functions
     cdef object _directory, _later
+    cdef readonly bint restoring
+    cdef public object interruption
 
     def __init__(self, directory, later):
         self._blobs, self._functions = {}, {}
@@ -58,11 +62,24 @@ cdef class Functions:
         """The function; DeserializationError if it cannot be restored."""
         func = self._functions.get(fid)
         if func is None:
-            blob = self._blobs.get(fid)
-            if blob is None:
-                raise DeserializationError(f'the function {fid.hex()} was never defined')
-            func = self._functions[fid] = deserialize_obj(blob)
+            blob = self.definition(fid)
+            self.interruption = None
+            self.restoring = True
+            try:
+                func = deserialize_obj(blob)
+            finally:
+                self.restoring = False
+            self._functions[fid] = func
+            if self.interruption is not None:
+                raise self.interruption
         return func
+
+    def definition(self, bytes fid not None):
+        """What was defined, as it came; DeserializationError if that is nothing."""
+        blob = self._blobs.get(fid)
+        if blob is None:
+            raise DeserializationError(f'{fid.hex()} was never defined')
+        return blob
 
     cpdef run(self, bytes call):
         """The result of a call of kind F, or a coroutine that gives it; raises what prevents it from having one."""

@@ -11,19 +11,19 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
-from rp_raptor.agent_link import Row
 from rp_raptor.errors import CallLost
 from rp_raptor.exchange import Exchange
 from rp_raptor.needs import is_for_agent, needs_of
-from rp_raptor.payload import as_result, encode_described, encode_error, encode_result, packed_success
+from rp_raptor.payload import as_result, encode_described, encode_error, encode_result
 from rp_raptor.restored import restored
+from rp_raptor.unopened import Agent, Unopened
 
 Task = dict[str, Any]
 
@@ -32,16 +32,6 @@ _RESULTS = {'stdout': '', 'stderr': '', 'exit_code': None, 'return_value': None,
 _FROM_AGENT = 'client'
 
 _log = logging.getLogger('radical.pilot.raptor')
-
-
-class Agent(Protocol):
-    """What the agent is told."""
-
-    def send(self, *message: Any) -> None:
-        """Send a message; see `rp_api.raptor_link`."""
-
-    def results(self, rows: list[Row]) -> None:
-        """Send results of tasks."""
 
 
 Filter = Callable[[list[Task]], Any]
@@ -65,6 +55,7 @@ class Tasks:
         self._hook = hook
         self._soon = soon
         self._changed = changed
+        self._unopened = Unopened(exchange, agent, changed)   # those of the agent, if there are no hooks
         self._numbers = count()
         self._tasks: dict[str, Task] = {}     # all in hand
         self._places: dict[str, int] = {}     # the numbers of those that the exchange has
@@ -78,13 +69,22 @@ class Tasks:
     @property
     def in_hand(self) -> int:
         """How many tasks wait for workers, or are with them."""
-        return len(self._places) + len(self._filtered)
+        return len(self._places) + len(self._filtered) + len(self._unopened)
 
-    def take(self, tasks: list[Task]) -> None:
-        """Take tasks of the agent: each {'uid', 'description', 'sandbox'}."""
-        for task in tasks:
-            task['origin'] = _FROM_AGENT
-            self._tasks[task['uid']] = task
+    def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> None:
+        """Take tasks of the agent; see `rp_api.raptor_link`."""
+        opened: Iterable[int] = range(len(uids))
+        if self._request_cb is None and self._result_cb is None:
+            opened = self._unopened.take(common, uids, sandboxes, rests)
+        descriptions = codec.unpack_bulk(common, [rests[each] for each in opened])
+        tasks: list[Task] = [
+            {'uid': uids[each], 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
+            for each, description in zip(opened, descriptions, strict=True)]
+        if tasks:
+            self._take_opened(tasks)
+
+    def _take_opened(self, tasks: list[Task]) -> None:
+        self._tasks.update((task['uid'], task) for task in tasks)
         if self._request_cb is None:
             self.dispatch(tasks)
             return
@@ -98,10 +98,12 @@ class Tasks:
         fresh = []
         for task in tasks:
             uid = task['uid']
+            if uid in self._places or uid in self._with_agent or uid in self._unopened:
+                _log.error('%s has been submitted already', uid)
+                if answer is not None:
+                    answer(encode_error(ValueError(f'{uid} has been submitted already')))
+                continue
             if uid in self._tasks:
-                if uid in self._places or uid in self._with_agent:
-                    _log.error('%s has been submitted already', uid)
-                    continue
                 self._tasks[uid].update(task)
                 fresh.append(self._tasks[uid])
                 continue
@@ -115,7 +117,7 @@ class Tasks:
     def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
         """Take a task that the rank which wants it has run itself; `answer` takes its result."""
         uid = task['uid']
-        if uid in self._tasks:
+        if uid in self._tasks or uid in self._unopened:
             answer(payload)
             return
         self._tasks[uid] = task
@@ -148,13 +150,14 @@ class Tasks:
             self._agent.send('submit', programs[first:first + BULK])
         self._changed()
 
-    def cancel(self, uids: Iterable[str]) -> None:
+    def cancel(self, uids: Sequence[str]) -> None:
         """Cancel tasks, as far as they have no result yet."""
         found = [self._places[uid] for uid in uids if uid in self._places]
         programs = [uid for uid in uids if uid in self._with_agent]
         self._canceled.update(uid for uid in uids if uid in self._filtered)
         kept = [uid for uid in uids if uid in self._tasks and uid not in self._places
                 and uid not in self._with_agent and uid not in self._filtered]
+        self._unopened.cancel(uids)
         if found:
             self._exchange.cancel(self._lane, found)
         if programs:
@@ -171,6 +174,7 @@ class Tasks:
     def close(self, reason: str) -> None:
         """Nothing will come from the agent any more: whoever waits for a task there learns that it failed."""
         self._exchange.close(self._lane)   # the agent knows best what to do with those that it has given
+        self._unopened.close()
         payload = encode_error(CallLost(reason))
         answers, self._answers = self._answers, {}
         for answer in answers.values():
@@ -188,25 +192,16 @@ class Tasks:
 
     def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
         """Workers are done with these tasks."""
-        done, rows = [], []
+        done = []
         for number, payload in zip(ids, payloads, strict=True):
             uid = self._uids.pop(number)
             del self._places[uid]
-            packed = packed_success(payload) if self._result_cb is None else None
-            if packed is not None and self._tasks[uid]['origin'] == _FROM_AGENT and uid not in self._answers:
-                del self._tasks[uid]   # nobody looks at it before the application does
-                self._started.discard(uid)
-                rows.append([uid, packed])
-                continue
             try:
                 result = as_result(payload)
             except DeserializationError as error:
                 result = {'exception': repr(error), 'target_state': states.FAILED}
             done.append(self._with_result(uid, result))
-        if rows:
-            self._agent.results(rows)
-        if done:
-            self._finish(done)
+        self._finish(done)
         self._changed()
 
     # results on their way
@@ -230,15 +225,16 @@ class Tasks:
 
     def _conclude(self, tasks: list[Task]) -> None:
         """Send results to where they are waited for."""
-        rows: list[Row] = []
+        uids, results = [], []
         for task in tasks:
             answer = self._answers.pop(task['uid'], None)
             if answer is not None:
                 answer(encode_result({**task, 'state': task['target_state']}))
             if task['origin'] == _FROM_AGENT:
-                rows.append([task['uid'], {name: value for name in RESULT if (value := task.get(name)) is not None}])
-        if rows:
-            self._agent.results(rows)
+                uids.append(task['uid'])
+                results.append({name: value for name in RESULT if (value := task.get(name)) is not None})
+        if uids:
+            self._agent.results(uids, results)
 
     # in the thread for hooks
 

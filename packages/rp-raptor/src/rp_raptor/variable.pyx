@@ -11,6 +11,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memchr
 
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)
+
 cdef extern from "<stdlib.h>" nogil:
     int putenv(char *string)
 
@@ -33,7 +36,7 @@ cdef class Variable:
 
     cpdef set(self, str value):
         """Set the variable, for this process and those that it starts; ValueError for a NUL character."""
-        cdef bytes data = os.fsencode(value)
+        cdef bytes data = PyUnicode_EncodeFSDefault(value)
         cdef Py_ssize_t start = PyBytes_GET_SIZE(self._name) + 1, length = PyBytes_GET_SIZE(data)
         if memchr(PyBytes_AS_STRING(data), 0, length) != NULL:
             raise ValueError('embedded null byte')

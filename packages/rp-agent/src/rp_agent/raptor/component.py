@@ -27,6 +27,7 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
 from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, RPC, Access
 from rp_profiling.tracer import Tracer
 
@@ -53,8 +54,6 @@ class Raptor(Component):
         self._addresses: dict[bytes, Master] = {}
         self._tasks: dict[str, AgentTask] = {}
         """The tasks of the masters themselves."""
-        self._holders: dict[str, Master] = {}
-        """Who has a task."""
         self._last_request = 0
         self._asked: dict[int, AgentTask] = {}
         self._stopped: str | None = None
@@ -110,7 +109,6 @@ class Raptor(Component):
     def _serve(self) -> None:
         """Give masters what they have asked for."""
         for master, tasks in self._roster.deal():
-            self._holders.update(dict.fromkeys([task.uid for task in tasks], master))
             # what is to be executed will come back, and be scheduled first
             self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE],
                          states.AGENT_EXECUTING_PENDING)
@@ -118,8 +116,9 @@ class Raptor(Component):
 
     def _send_tasks(self, master: Master, tasks: list[AgentTask]) -> None:
         try:
-            self._outside.send(master.address, 'tasks', [
-                {'uid': task.uid, 'description': task.description, 'sandbox': task.sandbox} for task in tasks])
+            common, rests = codec.pack_bulk([task.description for task in tasks])
+            self._outside.send(master.address, 'tasks', common, [task.uid for task in tasks],
+                               [task.sandbox for task in tasks], rests)
         except ValueError:   # too large; one alone never is
             if len(tasks) == 1:
                 raise
@@ -188,15 +187,15 @@ class Raptor(Component):
     def _on_states(self, master: Master, state: str, uids: list[str]) -> None:
         if state == states.AGENT_EXECUTING:
             running = self._submissions.running
-            self.advance([master.held[uid] for uid in uids if uid in master.held and uid not in running], state)
+            held = [master.held[uid] for uid in uids if uid in master.held and uid not in running]
+            self.advance([task for task in held if task.state != state], state)   # else it was begun again
 
-    def _on_results(self, master: Master, rows: list[tuple[str, dict[str, Any] | bytes]]) -> None:
+    def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
         master.last_result = time.monotonic()
         tasks = []
-        for uid, result in rows:
+        for uid, result in zip(uids, results, strict=True):
             if uid in master.held and uid not in self._submissions.running:
                 task = master.held.pop(uid)
-                del self._holders[uid]
                 apply(task, with_told(task, result))
                 tasks.append(task)
         self._finish(tasks)
@@ -257,7 +256,7 @@ class Raptor(Component):
             return False
         if self._submissions.executed(task):
             return True
-        holder = self._holders.pop(task.uid, None)
+        holder = self._roster.holder(task.uid)
         if holder is not None:   # and it has ended
             del holder.held[task.uid]
         return False
@@ -312,8 +311,6 @@ class Raptor(Component):
     def _take_back(self, master: Master) -> list[AgentTask]:
         """What a master has, but for what the agent executes; it has it no more."""
         uids = [uid for uid in master.held if uid not in self._submissions.running]
-        for uid in uids:
-            del self._holders[uid]
         return [master.held.pop(uid) for uid in uids]
 
     def _may_go_elsewhere(self, task: AgentTask) -> bool:
@@ -334,7 +331,7 @@ class Raptor(Component):
         waiting: list[AgentTask] = []
         sent: dict[str, list[str]] = {}
         for uid in uids:
-            holder = self._holders.get(uid)
+            holder = self._roster.holder(uid)
             if holder is not None:
                 sent.setdefault(holder.uid, []).append(uid)
             elif (task := self._roster.waiting(uid)) is not None:
@@ -350,9 +347,9 @@ class Raptor(Component):
         tasks = self._roster.clear()
         for master in self._roster.masters.values():
             tasks += self._take_back(master)
+            master.held.clear()
             if master.up:
                 self._outside.send(master.address, 'stop')
-        self._holders.clear()
         self._submissions.running.clear()   # they end as any other task
         self._refuse(tasks, reason)
 
@@ -371,9 +368,6 @@ class Raptor(Component):
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
         masters = self._roster.masters.values()
-        if self._stopped is None:
-            held = {uid: master for master in masters for uid in master.held}
-            assert held == self._holders, 'the holders are not those who hold'
         own = {uid: master for master in masters for uid in master.own}
         assert own == self._submissions.own, 'tasks of masters are miscounted'
         places = [uid for master in masters for queue in (*master.queues, master.held) for uid in queue]

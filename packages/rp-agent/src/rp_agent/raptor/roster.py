@@ -69,6 +69,10 @@ class Roster:
                     return queue[uid]
         return None
 
+    def holder(self, uid: str) -> Master | None:
+        """Who has the task of that uid."""
+        return next((master for master in self.masters.values() if uid in master.held), None)
+
     def end(self, task: AgentTask) -> None:
         """Make a task one that has ended, as it was cancelled or its master has ended; it waits no more."""
         self.any.pop(task.uid, None)

@@ -22,18 +22,20 @@ class Missing:
 
     def of(self, sandboxes: Iterable[str]) -> set[str]:
         """Those that certainly do not exist."""
-        names: dict[str, list[str]] = {}
+        wanted: dict[str, dict[str, str]] = {}
         for sandbox in sandboxes:
             parent, _, name = sandbox.rpartition('/')
-            names.setdefault(parent, []).append(name)
-        return {f'{parent}/{name}' for parent, wanted in names.items() for name in self._missing(parent, wanted)}
+            wanted.setdefault(parent, {})[name] = sandbox
+        return {sandbox for parent, names in wanted.items() for sandbox in self._missing(parent, names)}
 
-    def _missing(self, parent: str, names: list[str]) -> list[str]:
+    def _missing(self, parent: str, names: dict[str, str]) -> Iterable[str]:
         if len(names) < FEW or self._entries.get(parent, 0) > MANY * len(names):
-            return []
+            return ()
         try:
-            found = set(os.listdir(parent))
+            found = os.listdir(parent)
         except OSError:
-            return []
+            return ()
         self._entries[parent] = len(found)
-        return [name for name in names if name not in found]
+        for name in found:
+            names.pop(name, None)
+        return names.values()

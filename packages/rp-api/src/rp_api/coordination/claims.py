@@ -44,7 +44,7 @@ class Claims:
 
     def free(self, pilot: str, limit: int) -> Batch:
         """The next tasks that are nobody's yet."""
-        return self._tasks.new(pilot, self.end(pilot), limit)
+        return self._tasks.unclaimed(pilot, self.end(pilot), limit)
 
     def claim(self, pilot: str, agent: str, upto: int) -> None:
         """Give to an agent what was free up to this revision."""

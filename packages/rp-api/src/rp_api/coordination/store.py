@@ -79,6 +79,10 @@ class Store(Database):
             self.set_meta([('confirmed', self._confirmed)])
         super().commit()
 
+    def rollback(self) -> None:
+        super().rollback()
+        self.tasks.forget_fresh()
+
     # pilots
 
     def insert_pilots(self, pilots: Iterable[tuple[str, bytes]]) -> None:

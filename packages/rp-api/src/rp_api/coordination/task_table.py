@@ -15,6 +15,7 @@ from typing import Any
 from rp_api import states
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.database import MANY_BYTES, Batch, Database, Row, batch
+from rp_api.coordination.fresh import Fresh
 from rp_api.mesh import codec
 from rp_api.standing import STANDING
 
@@ -56,6 +57,7 @@ class TaskTable:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._fresh = Fresh()
 
     def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
         """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
@@ -71,9 +73,15 @@ class TaskTable:
             self._db.write('DELETE FROM shared WHERE id = ?', (shared_id,))
         elif pilot != UNBOUND:
             self._add_binding(pilot, revisions, revisions[0])
+        if inserted < len(tasks):
+            self._fresh.clear()
+        elif inserted and pilot != UNBOUND:
+            self._fresh.add(pilot, [(rev, uid, shared_id, description)
+                                    for rev, (uid, description) in zip(revisions, tasks, strict=True)])
 
     def bind(self, pilot: str, uids: Iterable[str]) -> None:
         """Hand tasks to this pilot; those that it has already, and those that have left their agent, stay."""
+        self._fresh.clear()
         ids = [row[0] for uid in uids for row in self._db.query(
             f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
         revisions = self._db.take(len(ids))
@@ -90,6 +98,7 @@ class TaskTable:
 
     def update(self, updates: Sequence[Update]) -> None:
         """Move tasks forward, as their client says: it need not be told."""
+        self._fresh.clear()
         values = _values(updates)
         self._db.write_many(_UPDATE, [(state, values[state], info, None, uid, values[state], state)
                                       for uid, state, info in updates])
@@ -99,6 +108,7 @@ class TaskTable:
 
         Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
         """
+        self._fresh.changed(pilot, [uid for uid, _, _ in updates])
         values = _values(updates)
         rows = [(state, values[state], info and bytearray(info), rev, uid, values[state], state, pilot)
                 for rev, (uid, state, info) in zip(self._db.take(len(updates)), updates, strict=True)]
@@ -114,6 +124,14 @@ class TaskTable:
         """
         end = self._db.rev if end is None else end
         return batch(self._bound(pilot, since, end), limit, end)
+
+    def unclaimed(self, pilot: str, since: int, limit: int) -> Batch:
+        """The same for tasks of which none has been given to an agent."""
+        return self._fresh.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
+
+    def forget_fresh(self) -> None:
+        """What was written last has been undone."""
+        self._fresh.clear()
 
     def _bound(self, pilot: str, since: int, end: int) -> Iterator[Row]:
         for first, last, task in self._db.query(

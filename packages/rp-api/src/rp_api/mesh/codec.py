@@ -22,18 +22,27 @@ MAX_BYTES = 256 << 20
 MAX_ENTRIES = 1 << 22
 """Entries of the largest list or dict that is unpacked: a short message cannot claim a huge one."""
 
+NOTHING = b'\x80'
+"""An empty dict, packed: what an item of a bulk has of its own that differs in nothing from what is shared."""
+
+_SMALL = 64 << 10   # bytes of a message after which its packer, which keeps the memory, is used again
 _TEXT = 'surrogateescape'
 _EXACT = frozenset({str, int, bool, bytes, type(None)})  # equal values of one of these types have equal bytes
 _MISSING = object()
-_EMPTY = b'\x80'   # an empty dict
 _SIZE = {'buf_size': 1024} if msgpack.version >= (1, 1) else {}  # it grows; to reserve more costs more than to pack
 
 
 def pack(obj: Any) -> bytes:
     """The bytes of a value; raises TypeError or ValueError for what cannot travel."""
-    data: bytes = _packer().pack(obj)
+    try:
+        packer = _spare.pop()   # which nobody else has then: no other thread, and no `as_dict()` that packs something
+    except IndexError:
+        packer = _packer()
+    data: bytes = packer.pack(obj)
     if len(data) > MAX_BYTES:
         raise ValueError(f'a message of {len(data)} bytes is too large: at most {MAX_BYTES} are allowed')
+    if len(data) <= _SMALL:
+        _spare.append(packer)
     return data
 
 
@@ -50,35 +59,52 @@ def unpack(data: bytes) -> Any:
         raise CoordinationError(f'malformed message: {str(error) or type(error).__name__}') from error
 
 
+def pack_all(values: Iterable[Any]) -> list[bytes]:
+    """The bytes of each of many small values; raises what `pack` does, but for their size."""
+    return list(map(_packer().pack, values))
+
+
+def unpack_dict(data: bytes) -> dict[str, Any]:
+    """The dict that was packed; CoordinationError as of `unpack`, and for anything else."""
+    value = unpack(data)
+    if not isinstance(value, dict):
+        raise CoordinationError(f'malformed message: an item is a mapping, not {type(value).__name__}')
+    return value
+
+
 def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:
     """The shared part of the items, and one body per item with what is its own.
 
     Shared are the keys whose value is the same in all items, down to the type. One item alone shares nothing.
     """
-    for item in items:
-        if not isinstance(item, Mapping):
-            raise TypeError(f'items of a bulk are mappings, not {type(item).__name__}')
+    for kind in set(map(type, items)):
+        if not issubclass(kind, Mapping):
+            raise TypeError(f'items of a bulk are mappings, not {kind.__name__}')
     packer = _packer()
     shared = _shared_part(items, packer)
-    bodies = [packer.pack({key: item[key] for key in item if key not in shared}) for item in items]
+    bodies = [NOTHING if len(item) == len(shared) else
+              packer.pack({key: item[key] for key in item if key not in shared}) for item in items]
     return packer.pack(shared), bodies
 
 
 def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
     """The items of a bulk; no two of them have a mutable value in common."""
-    common = _as_dict(unpack(shared))
+    common = unpack_dict(shared)
     fixed = {key: value for key, value in common.items() if not isinstance(value, (list, dict))}
     if len(fixed) == len(common):
-        return [fixed.copy() if body == _EMPTY else {**fixed, **_as_dict(unpack(body))} for body in bodies]
+        return [fixed.copy() if body == NOTHING else {**fixed, **unpack_dict(body)} for body in bodies]
     try:
         mutable = pack({key: value for key, value in common.items() if key not in fixed})
     except ValueError as error:   # in some releases of msgpack, what is nested too deeply to be packed can be unpacked
         raise CoordinationError(f'malformed message: {error}') from error
-    return [{**fixed, **unpack(mutable), **_as_dict(unpack(body))} for body in bodies]
+    return [{**fixed, **unpack(mutable), **unpack_dict(body)} for body in bodies]
 
 
 def _packer() -> msgpack.Packer:
     return msgpack.Packer(default=_plain, unicode_errors=_TEXT, **_SIZE)
+
+
+_spare: list[msgpack.Packer] = []   # to make one takes longer than to pack something small
 
 
 def _plain(obj: Any) -> Any:
@@ -91,12 +117,6 @@ def _plain(obj: Any) -> Any:
     if callable(as_dict):
         return as_dict()
     raise TypeError(f'a value of type {type(obj).__qualname__} cannot be sent: {obj!r:.80}')
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise CoordinationError(f'malformed message: an item is a mapping, not {type(value).__name__}')
-    return value
 
 
 def _shared_part(items: Sequence[Mapping[str, Any]], packer: msgpack.Packer) -> dict[str, Any]:

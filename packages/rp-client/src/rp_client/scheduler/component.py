@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, TMGR_SCHEDULING_COMPONENT
+from rp_api.description import task as names
+from rp_api.partitions import partition_uid
 from rp_client.component import ClientComponent
+from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 from rp_client.scheduler.base import Binding, Request, TaskScheduler
 from rp_client.scheduler.masters import Followers
+from rp_client.scheduler.places import Need, Place, Places
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -22,7 +26,10 @@ class TaskScheduling(ClientComponent):
         super().__init__(f'{TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
         self._scheduler = scheduler
         self._tasks = tasks
-        self._pilots: dict[str, Pilot] = {}
+        self._pilots: dict[str, Pilot] = {}   # and partitions
+        self._pilots_in_use: set[str] = set()
+        self._places = Places(lambda uid: _need(tasks[uid]))
+        scheduler.place, scheduler.knows = self._places.choose, self._places.has
         self._followers = Followers()
         self._on_waiting = on_waiting
         self._waiting = 0
@@ -35,22 +42,44 @@ class TaskScheduling(ClientComponent):
             common = task.common
             if common.mode == RAPTOR_MASTER:
                 self._followers.know(task)
-            if common.raptor_id and not common.pilot:
-                theirs.append((task, common.raptor_id))
+            # of a divided pilot, the partition is the one that the master is in
+            if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)):
+                theirs.append(task)
             else:
                 wanted.append(Request(task.uid, common.pilot))
         self._bound(self._scheduler.submit(wanted))
         if theirs:
             self._follow(theirs)
 
-    def _follow(self, tasks: list[tuple[Task, str]]) -> None:
+    def _follow(self, tasks: list[Task]) -> None:
         """Bind tasks to the pilots of their masters."""
-        pilots = [(task.uid, self._followers.pilot(task, raptor_id)) for task, raptor_id in tasks]
-        self._bound(self._scheduler.submit([Request(uid, pilot) for uid, pilot in pilots if pilot is not None]))
+        self._bound(self._scheduler.submit([Request(task.uid, pilot) for task, pilot in self._followers.place(tasks)]))
 
     def know(self, task: Task) -> None:
         """Take note of a task that was bound before, as others may have to follow it."""
         self._followers.know(task)
+        if isinstance(task.bound, Partition) and task.state not in states.FINAL:
+            self._places.bound(task.uid, task.bound.uid)
+
+    @property
+    def counting(self) -> bool:
+        """Whether it matters that tasks have `left` their pilots."""
+        return bool(self._places)
+
+    def left(self, uids: Iterable[str]) -> None:
+        """Take note that these tasks need nothing of their pilots any more."""
+        self._places.left(uids)
+
+    def hopeless(self) -> list[tuple[Task, str]]:
+        """Tasks that have waited for a partition which has ended, with its uid."""
+        found = []
+        for request in list(self._scheduler.waiting):
+            lost = self._places.lost(request.uid, [request.pilot] if request.pilot else self._pilots_in_use)
+            if lost is not None and self._scheduler.forget([request.uid]):
+                found.append((self._tasks[request.uid], partition_uid(*lost)))
+        if found:
+            self._count()
+        return found
 
     def orphans(self) -> list[tuple[Task, str]]:
         """Tasks that have waited for a RAPTOR master which ended without a pilot, with a sentence on that."""
@@ -67,11 +96,32 @@ class TaskScheduling(ClientComponent):
         """Bind tasks to these pilots, too."""
         added = {pilot.uid: pilot for pilot in pilots}
         self._pilots.update(added)
+        self._pilots_in_use.update(added)
+        for pilot in added.values():
+            if pilot.divided:
+                self._update_places(pilot)
         self._bound(self._scheduler.add_pilots(added))
 
     def remove_pilots(self, uids: Iterable[str]) -> None:
         """Bind no more tasks to these pilots."""
-        self._scheduler.remove_pilots(uids)
+        gone = set(uids)
+        self._pilots_in_use -= gone
+        for uid in gone:
+            if self._places.divided(uid):
+                self._places.forget(uid)
+        self._scheduler.remove_pilots(gone)
+
+    def partitions_changed(self, pilot: Pilot) -> None:
+        """Bind tasks to the partitions that a pilot has now, and to no others of it."""
+        self._update_places(pilot)
+        self._bound(self._scheduler.retry())
+
+    def _update_places(self, pilot: Pilot) -> None:
+        active = pilot.partitions if pilot.state == states.PMGR_ACTIVE else []
+        places = {partition.uid: _place(partition) for partition in active if partition.state == states.PMGR_ACTIVE}
+        self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
+        self._places.update(pilot.uid, places, [partition.number for partition in pilot.partitions
+                                                if partition.state in states.FINAL])
 
     def waiting(self) -> list[Task]:
         """The tasks that wait for a pilot."""
@@ -106,3 +156,15 @@ class TaskScheduling(ClientComponent):
         if waiting != self._waiting:
             self._waiting = waiting
             self._on_waiting(waiting)
+
+
+def _need(task: Task) -> Need:
+    described = task.sparse()
+    return Need(described.get(names.PARTITION), described.get(names.RANKS, 1), described.get(names.CORES_PER_RANK, 1),
+                described.get(names.GPUS_PER_RANK, 0.0))
+
+
+def _place(partition: Partition) -> Place:
+    details = partition.resource_details or {}
+    return Place(partition.number, *(details.get(name, 0) for name in ('cores', 'gpus', 'cores_per_node',
+                                                                      'gpus_per_node')))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
+
 from rp_api import states
 from rp_api.raptor_link import ANY
 from rp_client.raptor import RaptorMaster
@@ -13,13 +16,13 @@ class Followers:
 
     def __init__(self) -> None:
         self._masters: dict[str, RaptorMaster] = {}
-        self._waiting: dict[str, tuple[Task, str]] = {}
+        self._waiting: dict[str, Task] = {}
         self._next = 0
 
     @property
     def waiting(self) -> list[Task]:
         """The tasks that wait."""
-        return [task for task, _ in self._waiting.values()]
+        return list(self._waiting.values())
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -29,32 +32,33 @@ class Followers:
         if isinstance(task, RaptorMaster):
             self._masters[task.uid] = task
 
-    def pilot(self, task: Task, raptor_id: str) -> str | None:
-        """The uid of the pilot that a task goes to; None if it waits from now on."""
-        found = self._any_pilot() if raptor_id == ANY else self._pilot_of(raptor_id)
-        if found is None:
-            self._waiting[task.uid] = task, raptor_id
+    def place(self, tasks: Iterable[Task]) -> list[tuple[Task, str]]:
+        """The tasks whose master is known to be at a pilot, with the uid of that; the others wait from now on."""
+        found = []
+        for common, row in groupby(tasks, lambda task: task.common):
+            pilot = None if common.raptor_id == ANY else self._pilot_of(common.raptor_id)
+            for task in row:
+                at = self._any_pilot() if common.raptor_id == ANY else pilot
+                if at is None:
+                    self._waiting[task.uid] = task
+                else:
+                    found.append((task, at))
         return found
 
     def ready(self) -> list[tuple[Task, str]]:
         """The tasks that need not wait any longer, and the pilots that they go to."""
-        found = []
-        for task, raptor_id in list(self._waiting.values()):
-            pilot = self.pilot(task, raptor_id)
-            if pilot is not None:
-                del self._waiting[task.uid]
-                found.append((task, pilot))
-        return found
+        waiting, self._waiting = self._waiting, {}
+        return self.place(waiting.values())
 
     def forget(self, uid: str) -> Task | None:
         """Drop a task that waits; None if it does not."""
-        task, _ = self._waiting.pop(uid, (None, ''))
-        return task
+        return self._waiting.pop(uid, None)
 
     def orphans(self) -> list[tuple[Task, str]]:
         """The tasks whose master has ended without a pilot, with a sentence on that; they wait no longer."""
         found = []
-        for task, raptor_id in list(self._waiting.values()):
+        for task in list(self._waiting.values()):
+            raptor_id = task.common.raptor_id
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
             if ended and len(ended) == len(masters):
@@ -64,14 +68,14 @@ class Followers:
 
     def _pilot_of(self, uid: str) -> str | None:
         master = self._masters.get(uid)
-        return master.pilot if master else None
+        return master.place if master else None
 
     def _any_pilot(self) -> str | None:
         """The next of the pilots that have a master; one whose masters have ended if there is no other."""
-        bound = [master for master in self._masters.values() if master.pilot]
+        bound = [master for master in self._masters.values() if master.place]
         live = [master for master in bound if master.state not in states.FINAL]
         if not live and len(bound) < len(self._masters):
             return None
-        pilots = list(dict.fromkeys(str(master.pilot) for master in live or bound[-1:]))
+        pilots = list(dict.fromkeys(str(master.place) for master in live or bound[-1:]))
         self._next += 1
         return pilots[self._next % len(pilots)] if pilots else None

@@ -1,0 +1,149 @@
+"""Described tasks that pass a master closed: what workers are told of them, and what the agent gets back."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from rp_api import constants as c
+from rp_api import states
+from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
+from rp_raptor import payload
+from rp_raptor.exchange import Exchange
+from rp_raptor.lanes import Worker
+from rp_raptor.parts import KEPT, LARGE, Parts
+from rp_raptor.unopened import Unopened
+
+FUNCTION = {'mode': c.TASK_FUNCTION, 'function': 'f'}
+
+
+class Bench:
+    """An exchange with one worker that takes all calls, and an agent that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[list[Any]] = []
+        self.results_of: dict[str, Any] = {}
+        self.exchange = Exchange(lambda address, message: self.told.append(message), 1)
+        self.unopened = Unopened(self.exchange, self, lambda: None)
+        self.worker = Worker(b'worker', 'worker.0', 2, mpi=True)
+        self.exchange.attach(self.worker)
+        self.exchange.credit(self.worker, 10_000)
+        self.executing: list[str] = []
+
+    def send(self, *message: Any) -> None:
+        operation, state, uids = message
+        assert (operation, state) == ('states', states.AGENT_EXECUTING)
+        self.executing += uids
+
+    def results(self, uids: Any, results: Any) -> None:
+        assert not self.results_of.keys() & set(uids)
+        self.results_of.update(zip(uids, results, strict=True))
+
+    def take(self, **descriptions: dict[str, Any]) -> list[int]:
+        """Tasks come, each with its uid as the name of the argument, and are dealt."""
+        common, rests = codec.pack_bulk(list(descriptions.values()))
+        left = self.unopened.take(common, list(descriptions), [f'/pilot/{uid}' for uid in descriptions], rests)
+        self.exchange.deal()
+        return left
+
+    def calls(self) -> dict[str, tuple[int, dict[str, Any]]]:
+        """What the worker has, by uid: the number of the call, and the description."""
+        parts = {message[1]: message[2] for message in self.told if message[0] == 'define'}
+        found = {}
+        for number, call in self.worker.calls.items():
+            uid, sandbox, rest = payload.decode_alike(call)
+            assert sandbox == f'/pilot/{uid}'
+            description, = codec.unpack_bulk(parts[payload.fid_of(call)], [rest])
+            found[uid] = number, description
+        return found
+
+    def done(self, uid: str, result: bytes) -> None:
+        """The worker is done with a task."""
+        self.exchange.results(self.worker, array('Q', [self.calls()[uid][0]]), [result])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_what_is_common_is_told_once(bench: Bench) -> None:
+    bench.take(a=FUNCTION, b=FUNCTION | {'args': [1]})
+    bench.take(c=FUNCTION, d=FUNCTION)
+    assert {uid: description for uid, (_, description) in bench.calls().items()} == {
+        'a': FUNCTION, 'b': FUNCTION | {'args': [1]}, 'c': FUNCTION, 'd': FUNCTION}
+    assert [message[0] for message in bench.told] == ['define', 'calls', 'calls']
+    assert bench.executing == ['a', 'b', 'c', 'd']
+    assert len(bench.unopened) == 4
+
+
+def test_results_go_back_as_they_come(bench: Bench) -> None:
+    bench.take(a=FUNCTION, b=FUNCTION, c=FUNCTION)
+    bench.done('a', payload.encode_success(3))
+    bench.done('b', payload.encode_result({'exit_code': 2, 'stdout': 'out', 'stderr': None}))
+    bench.done('c', payload.encode_error(ValueError('no')))
+    assert codec.unpack(bench.results_of.pop('a')) == {'exit_code': 0, 'return_value': 3}
+    assert bench.results_of.pop('b') == {'exit_code': 2, 'stdout': 'out', 'target_state': states.FAILED}
+    assert bench.results_of.pop('c')['exception'] == "ValueError('no')"
+    assert not bench.results_of
+    assert not len(bench.unopened)
+
+
+def test_needs_of_calls(bench: Bench) -> None:
+    """Those that all have in common, and those that one has."""
+    bench.take(a=FUNCTION | {'timeout': 3}, b=FUNCTION | {'timeout': 3, 'ranks': 2})
+    attributes = [message[3] for message in bench.told if message[0] == 'calls']
+    numbers = {number: uid for uid, (number, _) in bench.calls().items()}
+    assert {numbers[number]: needs for each in attributes for number, needs in each.items()} == {
+        'a': {'timeout': 3}, 'b': {'timeout': 3, 'ranks': 2}}
+
+
+@pytest.mark.parametrize('together', [True, False])
+def test_what_is_not_for_workers_is_left_to_others(bench: Bench, together: bool) -> None:
+    program = {'mode': c.TASK_EXECUTABLE, 'executable': '/bin/true'}
+    if together:
+        assert bench.take(a=FUNCTION, x=program, b=FUNCTION) == [1]
+        assert sorted(bench.calls()) == ['a', 'b']
+    else:
+        assert bench.take(x=program, y=program) == [0, 1]
+        assert not bench.calls()
+
+
+def test_cancelled(bench: Bench) -> None:
+    """What a worker has is cancelled there; what waits has its result at once."""
+    bench.exchange.credit(bench.worker, 1 - bench.worker.free)
+    bench.take(a=FUNCTION, b=FUNCTION)
+    bench.unopened.cancel(['a', 'b', 'elsewhere'])
+    assert bench.told[-1][0] == 'cancel'
+    assert bench.results_of['b']['target_state'] == states.CANCELED
+    bench.done('a', payload.encode_success(None))
+    assert bench.results_of['a'] == codec.pack({'exit_code': 0})
+    bench.unopened.cancel(['a', 'b'])
+
+
+def test_malformed_tasks_change_nothing(bench: Bench) -> None:
+    for common, rest in ((b'\x01', codec.NOTHING), (codec.pack(FUNCTION), b'\x01')):
+        with pytest.raises(CoordinationError, match='malformed'):
+            bench.unopened.take(common, ['a'], ['/'], [rest])
+    assert not len(bench.unopened)
+    assert not bench.told
+
+
+def test_parts_stay_for_those_who_come_next() -> None:
+    defined: list[bytes] = []
+    forgotten: list[bytes] = []
+    parts = Parts(lambda fid, data: defined.append(data), forgotten.append)
+    held = [parts.hold(b'%d' % number, 2) for number in range(KEPT)]
+    for part in held:
+        parts.rest(part)
+    assert parts.hold(b'0', 1) is held[0]   # it is in use again
+    assert len(defined) == KEPT
+    for name in (b'x', b'y'):
+        parts.rest(parts.hold(name, 1))
+    assert forgotten == [held[1].fid]   # the one that was not needed for the longest time
+    large = parts.hold(b'large' * LARGE, 1)
+    parts.rest(large)
+    assert forgotten == [held[1].fid, large.fid]
