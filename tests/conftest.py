@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import radical.pilot as rp
+from rp_profiling.check import check_session
 
 
 class Run(NamedTuple):
@@ -65,9 +66,10 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def session(base: Path) -> Iterator[rp.Session]:
-    """An open session, closed at the end."""
+    """An open session, closed at the end; what it has left in traces has to be in order."""
     with rp.Session(cfg={'base': str(base)}) as opened:
         yield opened
+    traces_in_order(opened.path)
 
 
 @pytest.fixture
@@ -87,6 +89,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             _SHARED[opened.uid] = base
             yield _started(opened, base, gpus=2)
             del _SHARED[opened.uid]
+        traces_in_order(opened.path)
 
 
 def _started(session: rp.Session, base: Path, **values: Any) -> Run:
@@ -97,6 +100,12 @@ def _started(session: rp.Session, base: Path, **values: Any) -> Run:
     pilot.wait(rp.PMGR_ACTIVE, timeout=30)
     assert pilot.state == rp.PMGR_ACTIVE, (pilot.exception, pilot.stderr)
     return Run(session, pmgr, pilot, tmgr)
+
+
+def traces_in_order(directory: str | Path, *sandboxes: str | Path) -> None:
+    """Fail if the traces of a session, and of its pilots, contradict the event catalogue."""
+    findings = check_session(directory, *sandboxes)
+    assert not findings, str(findings)
 
 
 def wait_until(condition: Callable[[], Any], timeout: float = 30.0, what: str = '') -> Any:

@@ -20,7 +20,7 @@ PACKAGES = sorted(OURS - {'radical'})
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
     {'errors', 'constants', 'record', 'processes', 'host'},
-    {'states', 'standing', 'resources', 'functions', 'parts', 'blobs'},
+    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs'},
     {'values'},
     {'staging'},
     {'description'},
@@ -30,6 +30,7 @@ ROOMS = (
     {'raptor_defaults'},
     {'coordination'},
     {'component'},
+    {'analytics'},
 )
 
 

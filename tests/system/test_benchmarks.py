@@ -28,9 +28,24 @@ def test_the_mongodb_backend() -> None:
     assert {'tasks in', 'tasks to the agent', 'updates out'} <= set(steps)
 
 
+def test_reading_and_checking_traces(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'analysis.py', '--tasks', '200', '--reported', '100',
+                           '--runs', '1', '--work', str(tmp_path)], check=True, capture_output=True, text=True)
+    assert 'check, 200 tasks' in done.stdout
+    assert 'report, 100 tasks' in done.stdout
+
+
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_function_calls() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'raptor.py', '--scale', '0.001', '--runs', '1', 'stream'],
                           check=True, stdout=subprocess.PIPE, text=True)
     figures = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
     assert 'streamed, calls/s' in figures
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_sub_agents() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'sub_agents.py', '--scale', '0.02', '--runs', '1', 'start',
+                           'tree'], check=True, stdout=subprocess.PIPE, text=True)
+    figures = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {'start of 2 sub-agents / s', '160 nodes: messages per task'} <= set(figures)

@@ -11,6 +11,7 @@ import pytest
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS
+from rp_profiling.slots import parse, short_form
 
 
 def a_node(index=0, cores=4, gpus=2, mem=0, lfs=0, down=()):
@@ -176,6 +177,18 @@ class TestPlacement:
             'cores': [{'index': 0, 'occupation': 1.0}, {'index': 1, 'occupation': 1.0}],
             'gpus': [{'index': 0, 'occupation': 0.25}], 'mem': 3, 'lfs': 4, 'version': 1}]
         assert placement.shape == Shape(cores=2, gpus=0.25, mem=3, lfs=4)
+
+    @pytest.mark.parametrize('shape', [
+        Shape(), Shape(cores=70, gpus=1), Shape(ranks=3, cores=65, gpus=2), Shape(cores=0, gpus=1),
+        Shape(ranks=5, gpus=0.25), Shape(cores=0, mem=1), Shape(ranks=200)])
+    def test_the_short_form_says_the_same(self, shape):
+        slots = a_map(3, cores=200, gpus=6, mem=8)
+        slots.place(Shape(cores=3, gpus=1))
+        hole = slots.place(Shape(cores=1))
+        slots.place(Shape(cores=1))
+        slots.release(hole)
+        placement = slots.place(shape)
+        assert parse(placement.trace()) == parse(short_form(placement.slots()))
 
     def test_slots_are_known_after_the_release(self):
         slots = a_map()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rp_agent import sandbox
@@ -14,7 +15,9 @@ from rp_agent.backlog import Backlog
 from rp_agent.build import make_tracer
 from rp_agent.farewell import Farewell
 from rp_agent.intake import Intake
+from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
+from rp_agent.partitions import from_plain
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
 from rp_agent.resource_manager.base import Request
@@ -52,13 +55,17 @@ class Agent:
         self._drain_timer: Timer | None = None
         self._farewell: Farewell | None = None
         self._forsaken = False
+        self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
         uid: str = config['agent_uid']
         self._tracer = make_tracer(config, uid)
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
-        self._allocation = allocate(request, config['platform'])
-        config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids}
+        self._allocation = (from_plain(config['allocation']) if 'allocation' in config else
+                            allocate(request, config['platform']))
+        self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
+        config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
+                  'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
         self._backlog = Backlog(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
@@ -86,11 +93,16 @@ class Agent:
         if self._ending:
             return
         self._ending = (state, reason)
+        self.on_ending(state, reason)
         _log.info('the pilot ends as %s: %s', state, reason)
         for task in self._tasks.values():
             task.cancelled = True
         deadline = time.monotonic() + PATIENCE
         self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
+
+    def when_known(self, callback: Callable[[], object]) -> None:
+        """Call back when all that was told until now, such as that the pilot is active, is known to the coordinator."""
+        self._connection.when_settled(callback)
 
     def told_to_end(self) -> None:
         """End the pilot, as a signal wants it."""
@@ -125,7 +137,7 @@ class Agent:
             self._pipeline.put(tasks)
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
-        uid = description['uid']
+        uid = description.pop('uid')   # which is all that many tasks have of their own
         return AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
 
     def _count(self) -> None:

@@ -97,6 +97,7 @@ class TaskFlow:
         self._keep([task for task in live if task.bound is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
+            self._fail_hopeless()
         self._fail_orphans()
         if self._dead_end:
             self._fail_waiting()
@@ -107,26 +108,33 @@ class TaskFlow:
             self._dead_end = None
             self._scheduling.add_pilots(pilots)
 
+    def partitions_changed(self, pilot: Pilot) -> None:
+        """Bind tasks to the partitions that a pilot has now, and to no others of it."""
+        self._scheduling.partitions_changed(pilot)
+
     def remove_pilots(self, uids: Sequence[str]) -> None:
         """Bind no more tasks to these pilots."""
         self._scheduling.remove_pilots(uids)
 
-    def update(self, updates: Iterable[tuple[Task, Update]]) -> None:
+    def update(self, updates: Sequence[Change]) -> None:
         """Take over what agents have reported about tasks."""
-        changes = self._tracker.apply([Change(task, state, info) for task, (_, state, info) in updates])
+        changes = self._tracker.apply(updates)
         finished = [Finished(task, (info or {}).get('target_state', states.DONE)) for task, state, info in changes
                     if state == states.TMGR_STAGING_OUTPUT_PENDING]
+        if self._scheduling.counting:
+            self._scheduling.left([task.uid for task, state, _ in changes if states.TASK.value(state) >= _LEFT_AGENT])
         if finished:
             self._output.put(finished)
         done = [task for task, state, _ in changes if state == states.DONE]
         if done:   # the agent has seen that there is nothing to be done here
             self._output.passed(done)
-            self._tracer.record_bulk('advance', [task.uid for task in done], states.DONE)
+        self._trace_final(changes)
 
     def restore(self, task: Task, known: KnownTask) -> None:
         """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
         self._scheduling.know(task)
         if task.state in states.FINAL:
+            self._tracer.record('advance', task.uid, task.state)   # it may have ended while nobody was here
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
             self._finished_before.append(Finished(task, (known.info or {}).get('target_state', states.DONE)))
@@ -155,8 +163,8 @@ class TaskFlow:
         self._input.cancel(live)
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
-            if task.pilot and task.state not in states.FINAL:
-                commands.setdefault(task.pilot, []).append(uid)
+            if task.place and task.state not in states.FINAL:
+                commands.setdefault(task.place, []).append(uid)
         for pilot, uids in commands.items():
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
@@ -166,8 +174,9 @@ class TaskFlow:
         self._outbox.pop(pilot, None)
         self._ended[pilot.uid] = _reason(pilot)
         self._left_by(pilot, [task for task in tasks
-                              if task.pilot == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT])
+                              if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT])
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
+        self._fail_hopeless()
         if dead_end:
             self._dead_end = dead_end
             self._fail_waiting()
@@ -207,6 +216,11 @@ class TaskFlow:
             pilot = wanted[task.uid]
             self._end([task], states.FAILED, {'exception': f'{pilot}, which the task asks for, has ended: '
                                                            f'{self._ended[pilot]}'})
+
+    def _fail_hopeless(self) -> None:
+        """End tasks that wait for partitions which have ended."""
+        for task, partition in self._scheduling.hopeless():
+            self._end([task], states.FAILED, {'exception': f'{partition}, which the task asks for, has ended'})
 
     def _fail_orphans(self) -> None:
         """End tasks that wait for a RAPTOR master which has ended without having had a pilot."""
@@ -294,6 +308,8 @@ class TaskFlow:
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
         self._trace_final(real)
+        if self._scheduling.counting:
+            self._scheduling.left([task.uid for task, _, _ in real])
         sent = [Update(task.uid, state, info) for task, _, _ in real if task.stored]
         if sent:
             self._engine.connection.update_tasks(sent)

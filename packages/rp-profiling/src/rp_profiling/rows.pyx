@@ -181,6 +181,19 @@ cdef class RowBuffer:
             uid = _set_text(&uid_text, uid)
             self._append(&stamp, &event_text, &uid_text, &state_text, &msg_text)
 
+    def record_each(self, event, entities):
+        """Keep one event for each of `entities`, pairs of a uid and a message, all at the present time."""
+        cdef Text event_text, uid_text, msg_text, empty = Text('', 0)
+        cdef Stamp stamp
+        if not self.enabled:
+            return
+        event = _set_text(&event_text, event)
+        _set_now(&stamp)
+        for uid, msg in tuple(entities):
+            uid = _set_text(&uid_text, uid)
+            msg = _set_text(&msg_text, msg)
+            self._append(&stamp, &event_text, &uid_text, &empty, &msg_text)
+
     def _take(self):
         """The rows that wait, as they are to stand in the file; none of them waits any longer."""
         cdef bytes rows = self._rows[:self._size]

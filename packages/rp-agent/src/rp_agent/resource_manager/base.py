@@ -50,8 +50,15 @@ class Allocation:
     """What a visible-devices variable calls the GPUs of a node; empty if it calls them by their index."""
     smaller: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Positions of nodes that have less than the others, and how many cores and GPUs tasks may use on them."""
+    elsewhere: tuple[int, ...] = ()
+    """Positions of nodes that are not the agent's own host."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What else the resource manager has found out, for launch methods and the application."""
+
+    @property
+    def here(self) -> list[int] | None:
+        """Positions of the nodes that are the agent's own host; None if all of them are."""
+        return sorted({*range(len(self.names))}.difference(self.elsewhere)) if self.elsewhere else None
 
     def devices(self, index: int) -> tuple[int, int]:
         """How many cores and GPUs of a node tasks may use."""
@@ -83,6 +90,11 @@ class Allocation:
         most = 'at most ' if self.smaller else ''
         return (f'{len(self.names)} node(s), each with {most}{self.cores_per_node} cores, {self.gpus_per_node} GPUs, '
                 f'{self.mem_per_node} MB mem and {self.lfs_per_node} MB lfs')
+
+    def trace(self) -> str:
+        """What tasks may use, in the form that traces have."""
+        return (f'nodes={len(self.names)} cores={self.cores} gpus={self.gpus} cores_per_node={self.cores_per_node} '
+                f'gpus_per_node={self.gpus_per_node}')
 
     def details(self) -> dict[str, Any]:
         """What the application gets to see as `Pilot.resource_details`."""

@@ -101,9 +101,14 @@ class Scheduler(Component):
 
     def node_down(self, index: int) -> None:
         """A node was lost: nothing is placed there any more, and what needs it fails."""
-        self._slots.set_down(index)
-        self._reservation.node_down(index)
-        self._down.add(index)
+        self.nodes_down((index,))
+
+    def nodes_down(self, indices: Iterable[int]) -> None:
+        """Several nodes were lost at once."""
+        for index in indices:
+            self._slots.set_down(index)
+            self._reservation.node_down(index)
+            self._down.add(index)
         self._consider_again()
 
     def node_up(self, index: int) -> None:
@@ -145,10 +150,11 @@ class Scheduler(Component):
 
     def _enter(self, items: Iterable[Item], now: float) -> None:
         for item in items:
-            if type(item.request) is GivenRequest:
-                item.ticket = self._pool.add(item, item.request, item.description['priority'], now)
-                continue
             try:
+                if type(item.request) is GivenRequest:
+                    self._given.refuse_lost(item.request)
+                    item.ticket = self._pool.add(item, item.request, item.description['priority'], now)
+                    continue
                 item.request = request = self._policy.request(item)
                 item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
             except (ResourceError, DescriptionError) as error:
@@ -156,6 +162,7 @@ class Scheduler(Component):
 
     def _consider_again(self) -> None:
         """Hold all that waits against the nodes that there are now."""
+        self._given.down = frozenset(self._down)
         self._policy.nodes_changed(self._down)
         self._enter(self._pool.clear(), self._clock())
         self._place()
@@ -172,7 +179,9 @@ class Scheduler(Component):
         if ready:
             for task in ready:
                 del self._waiting[task.uid]
-            self.tracer.record_bulk('schedule_ok', [task.uid for task in ready])
+            if self.tracer.enabled:
+                self.tracer.record_each('schedule_ok', [
+                    (task.uid, task.placement.trace() if task.placement is not None else '') for task in ready])
             self.advance(ready, states.AGENT_EXECUTING_PENDING)
             self.output(ready)
         self._set_alarm(self._reservation.update(now), now)

@@ -7,13 +7,14 @@ share is given back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources import Slot
 from rp_api.resources.pool import UNITS, to_units
+from rp_profiling.slots import short_form
 
 Core = tuple[int, int]
 """Index of the node, index of the core."""
@@ -47,6 +48,10 @@ class GivenPlacement:
         """The indices of the cores of a rank."""
         return tuple(core['index'] for core in self._slots[rank]['cores'])
 
+    def trace(self) -> str:
+        """The slots in the short form that traces have (`rp_profiling.slots`)."""
+        return short_form(self._slots)
+
 
 class GivenSlots:
     """Claims given slots; `names` are those of the nodes, by their index."""
@@ -57,6 +62,8 @@ class GivenSlots:
         self._used: Counter[Core] = Counter()
         """Units taken of the cores that are shared."""
         self._cores: dict[Core, Placement] = {}
+        self.down: Collection[int] = ()
+        """Positions of nodes that were lost."""
 
     def request(self, slots: Sequence[Any], ranks: int) -> GivenRequest:
         """The request for these slots, one for each rank; an error if they cannot be had."""
@@ -67,6 +74,12 @@ class GivenSlots:
             self._refuse_strange_node(slot)
         self._refuse_impossible(wanted)
         return GivenRequest(tuple(_key(slot) for slot in wanted))
+
+    def refuse_lost(self, request: GivenRequest) -> None:
+        """`ResourceError` if the slots can never be had any more, because a node was lost."""
+        for slot in request.slots:
+            if slot[0] in self.down:
+                raise ResourceError(f'a slot is for node {slot[0]} ({self._names[slot[0]]}), which is lost')
 
     def place(self, request: GivenRequest) -> GivenPlacement | None:
         """A placement of these slots; None, and nothing is taken, if something of them is not free now."""

@@ -2,7 +2,7 @@
 
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 
 import cython
 
@@ -63,6 +63,44 @@ cdef class Shape:
         return f'Shape({ranks=}, {cores=}, {gpus=}, {mem=}, {lfs=}, ranks_per_node={per_node})'
 
 
+cdef char *_put_number(char *end, int32_t number) noexcept nogil:
+    """Write a number of at most ten digits; gives the new end."""
+    cdef char[10] digits
+    cdef int count = 0
+    while True:
+        digits[count] = <char>(c'0' + number % 10)
+        count += 1
+        number //= 10
+        if number == 0:
+            break
+    while count:
+        count -= 1
+        end[0] = digits[count]
+        end += 1
+    return end
+
+
+cdef char *_put_ranges(char *end, const uint64_t *bits, int32_t words) noexcept nogil:
+    """Write the indices of the bits that are set, those that follow each other as ranges; gives the new end."""
+    cdef int32_t index, first = -1
+    cdef bint any_yet = False
+    for index in range(64 * words + 1):
+        if index < 64 * words and bits[index // 64] >> (index % 64) & 1:
+            if first < 0:
+                first = index
+        elif first >= 0:
+            if any_yet:
+                end[0] = c'+'
+                end += 1
+            any_yet = True
+            end = _put_number(end, first)
+            if index - 1 > first:
+                end[0] = c'-'
+                end = _put_number(end + 1, index - 1)
+            first = -1
+    return end
+
+
 @cython.final
 @cython.auto_pickle(False)
 @cython.no_gc
@@ -114,3 +152,38 @@ cdef class Placement:
                 'cores': [{'index': core, 'occupation': 1.0} for core in bit_indices(part.cores, self.words)],
                 'gpus': gpus, 'lfs': lfs, 'mem': mem, 'version': 1})
         return found
+
+    def trace(self):
+        """The slots in the short form that traces have (`rp_profiling.slots`)."""
+        cdef int32_t which
+        cdef int64_t *units = units_of(self)
+        cdef int64_t share = 0 if self.shape is None else self.shape.share
+        cdef rp_part *part
+        cdef size_t room = 16 * 64 * <size_t>(self.words + 1)   # more than all indices of a rank can take
+        cdef char *text = <char *>malloc(room)
+        cdef char *end
+        cdef list ranks = []
+        if text == NULL:
+            raise MemoryError('no memory for the slots of a trace')
+        try:
+            for which in range(self.ranks):
+                part = part_of(self, which)
+                end = _put_number(text, self.table[part.position][0])
+                end[0] = c':'
+                end = _put_ranges(end + 1, part.cores, self.words)
+                end[0] = c':'
+                end += 1
+                if not (units != NULL or 0 < share < UNITS):
+                    end = _put_ranges(end, &part.gpus, 1)
+                ranks.append(text[:end - text].decode('ascii'))
+                if units != NULL or 0 < share < UNITS:
+                    gpus = []
+                    for gpu in bit_indices(&part.gpus, 1):
+                        if units != NULL:
+                            share = units[0]
+                            units += 1
+                        gpus.append(f'{gpu}={<double>share / UNITS:g}' if 0 < share < UNITS else f'{gpu}')
+                    ranks[which] += '+'.join(gpus)
+        finally:
+            free(text)
+        return ranks[0] if self.ranks == 1 else ' '.join(ranks)

@@ -20,7 +20,7 @@ from rp_client.pilot import Pilot
 from rp_profiling.tracer import Tracer
 
 _WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
-           'reconfig_src')
+           'reconfig_src', 'partitions')
 """What an agent is told of the pilot's description."""
 
 Reach = Callable[[ResourceConfig, Callable[[str], object]], object]
@@ -51,6 +51,13 @@ class PilotLaunching(ClientComponent):
         self._reach = reach
         self._failed = failed
         self._under_way: dict[str, Pilot] = {}
+
+    def expect(self, launches: Sequence[Launch]) -> None:
+        """Have launchers get ready for pilots that are put in a moment."""
+        for launch in launches:
+            self._launchers.assign(launch.pilot.uid, launch.platform)
+        for launch in {each.platform.job_manager_endpoint: each for each in launches}.values():
+            self._launcher(launch).expect(launch.platform)
 
     def put(self, tasks: list[Launch]) -> None:
         """Take pilots to launch."""
@@ -105,15 +112,15 @@ class PilotLaunching(ClientComponent):
         for launch in launches:
             self._launcher(launch).locate(launch.platform, launch.pilot.sandboxes.resource, partial(note, launch))
 
-    # sandboxes that can be seen from here
+    # sandboxes, and what is brought there before
 
     def _place(self, launches: Sequence[Launch]) -> None:
         ready = []
         for launch in launches:
-            if not self._launcher(launch).sees_sandboxes(launch.platform):
-                ready.append(launch)
-            elif launch.pilot.description['input_staging']:
+            if launch.pilot.description['input_staging']:
                 self._offload(partial(self._prepare, launch), partial(self._prepared, launch))
+            elif not launch.pilot.sandboxes.here:
+                ready.append(launch)
             elif error := self._prepare(launch):
                 self._fail(launch.pilot, error)
             else:
@@ -126,7 +133,8 @@ class PilotLaunching(ClientComponent):
 
         pilot = launch.pilot
         try:
-            os.makedirs(pilot.sandboxes.pilot, mode=0o700, exist_ok=True)
+            if pilot.sandboxes.here:
+                os.makedirs(pilot.sandboxes.pilot, mode=0o700, exist_ok=True)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
         except (OSError, PilotError) as error:
             return str(error)
@@ -144,7 +152,7 @@ class PilotLaunching(ClientComponent):
             pilot = launch.pilot
             if pilot.state not in states.FINAL:   # cancelled meanwhile
                 self._under_way[pilot.uid] = pilot
-                self.tracer.record('submission_start', uid=pilot.uid)
+                self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot.sandboxes.pilot))
                 bulks.setdefault(self._launcher(launch), []).append(
                     Start(pilot.uid, Path(pilot.sandboxes.pilot), self._config(launch), launch.platform,
                           pilot.described))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rp_profiling.catalogue.model import IN_USE, PartialOrder, Recorder, alt, opt, seq, star
+from functools import partial
+
+from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
 
 _DIRECTIVE = 'uid of the staging directive'
 _DVM = 'dvm_id=%d'
@@ -11,6 +13,8 @@ _IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
 _IN_STAGER = ('agent_staging_output.*.prof',)
 
 _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
+# by the executor, which starts them
+_dvm = partial(_agent, msg=_DVM, condition='CFG-DVM', profiles=('agent_0.prof', 'agent_executing.*.prof'))
 _input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',))
 _scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',))
 _executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof',))
@@ -20,14 +24,26 @@ _output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER)
 # `get` has two forms: one row for the bulk, and one for each task in it.
 _AGENT = (
     _agent('hostname', 'names the host that the agent runs on'),
+    _agent(
+        'resources',
+        'tells what tasks may use',
+        msg='nodes=%d cores=%d gpus=%d cores_per_node=%d gpus_per_node=%d',
+        origin=OWN,
+    ),
     _agent('cmd', 'a command has come from the pilot manager', msg='command', condition='API'),
+    _agent('partition_start', 'the agent of a partition is started', condition='PILOT', origin=OWN),
+    _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
+    _agent('partition_stop', 'a partition has ended, what it had is free', msg='state', condition='PILOT', origin=OWN),
+    _agent('sub_agent_stop', 'a sub-agent has ended', optional=True, origin=IN_USE),
+    _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),
+    _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE),
     _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d'),
     _agent('get', 'a task has come from the task manager', uid='task'),
-    _agent('dvm_start', 'the launch method starts a DVM', msg=_DVM, condition='CFG-DVM'),
-    _agent('dvm_uri', 'the address of the DVM is known', msg=_DVM, condition='CFG-DVM'),
-    _agent('dvm_ready', 'the DVM can run tasks', msg=_DVM, condition='CFG-DVM'),
-    _agent('dvm_stop', 'the DVM has ended', msg=_DVM, condition='CFG-DVM'),
-    _agent('dvm_fail', 'the DVM could not be ended', msg=_DVM, condition='CFG-DVM'),
+    _dvm('dvm_start', 'the launch method starts a DVM'),
+    _dvm('dvm_uri', 'the address of the DVM is known'),
+    _dvm('dvm_ready', 'the DVM can run tasks'),
+    _dvm('dvm_stop', 'the DVM has ended'),
+    _dvm('dvm_fail', 'the DVM could not be ended'),
 )
 
 _STAGING_IN = (
@@ -45,7 +61,11 @@ _STAGING_IN = (
 _SCHEDULING = (
     _scheduling('schedule_try', 'resources for the task are looked for'),
     _scheduling('schedule_fail', 'no resources are free for the task at present', condition='RUNTIME'),
-    _scheduling('schedule_ok', 'the task has its resources'),
+    _scheduling(
+        'schedule_ok',
+        'the task has its resources; the message is new in RADICAL-Pilot 2',
+        msg='<node>:<cores>:<GPUs> of each rank',
+    ),
     _scheduling('unschedule_start', "the task's resources are being freed"),
     _scheduling('unschedule_stop', "the task's resources are free"),
 )
@@ -111,19 +131,24 @@ _STAGING_OUT = (
 EVENTS = (*_AGENT, *_STAGING_IN, *_SCHEDULING, *_EXECUTING, *_STAGING_OUT)
 
 _APP = (opt('app_start'), star('app_*'), opt('app_stop'))
+_EACH_RANK = (
+    *('exec_start', 'exec_pre', 'rank_start', 'app_start', 'app_*', 'app_stop'),
+    *('rank_stop', 'exec_post', 'exec_stop'),
+)
 _RANKS = (
     'A task with several ranks records the events from exec_start to exec_stop once for each rank, '
     'interleaved: the first of each name counts.'
 )
 
 ORDERS = (
-    PartialOrder('agent_0', 'instance', seq('hostname', star(alt('cmd', 'get')))),
+    PartialOrder('agent_0', 'instance', seq('hostname', opt('resources'), star(alt('cmd', 'get')))),
     PartialOrder(
         'agent_0',
         'instance',
-        seq('dvm_start', 'dvm_uri', 'dvm_ready', alt('dvm_stop', 'dvm_fail')),
-        note='An instance is one DVM, named in the message.',
+        seq('dvm_start', opt('dvm_uri'), opt('dvm_ready'), alt('dvm_stop', 'dvm_fail')),
+        note='An instance is one start of a DVM, named in the message; it may end before it is ready.',
     ),
+    PartialOrder('agent_0', 'pilot', seq('partition_start', opt('partition_ready'), 'partition_stop')),
     PartialOrder(
         'AgentStagingInputComponent',
         'file',
@@ -145,6 +170,7 @@ ORDERS = (
             'task_run_stop',
         ),
         note=_RANKS,
+        each_rank=_EACH_RANK,
     ),
     PartialOrder(
         'AgentExecutingComponent',
@@ -155,6 +181,7 @@ ORDERS = (
             'task_run_stop',
         ),
         note='RAPTOR has no launcher, no commands around the call and no sandbox for each task. ' + _RANKS,
+        each_rank=_EACH_RANK,
     ),
     PartialOrder('AgentExecutingComponent', 'task', seq('task_run_cancel_start', 'task_run_cancel_stop')),
     PartialOrder(

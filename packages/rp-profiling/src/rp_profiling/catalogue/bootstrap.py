@@ -27,7 +27,22 @@ EVENTS = (
     _boot('ve_setup_stop', "the agent's virtual environment is prepared", condition='CFG-R'),
     _boot('ve_activate_start', 'the prepared virtual environment is being activated', condition='CFG-R'),
     _boot('ve_activate_stop', 'the prepared virtual environment is active', condition='CFG-R'),
-    _boot('bootstrap_0_ok', 'the agent has been started', origin=IN_USE),
+    _boot('bootstrap_0_ok', 'the agent has been started', optional=True, origin=IN_USE),
+    *(
+        _boot(f'{name}_{end}', f'{what} {verb}', condition='CFG-R', origin=IN_USE)
+        for name, what in (
+            ('pre_bootstrap_0', 'running commands before the bootstrap'),
+            ('pre_bootstrap_2', 'running commands before the agent starts'),
+            ('untar', 'unpacking what came with the pilot'),
+            ('gtod', 'making the clock helper'),
+        )
+        for end, verb in (('start', 'begins'), ('stop', 'is over'))
+    ),
+    _boot('killme', 'the bootstrapper is told to end the pilot', condition='RUNTIME', origin=IN_USE),
+    _boot('sigterm', 'the agent is sent SIGTERM', condition='RUNTIME', origin=IN_USE),
+    _boot('sigkill', 'the agent is sent SIGKILL', condition='RUNTIME', origin=IN_USE),
+    _boot('agent_gone', 'the agent has ended', condition='RUNTIME', origin=IN_USE),
+    _boot('agent_final', 'the final state of the agent is known', condition='RUNTIME', origin=IN_USE),
     _boot('cleanup_start', 'the pilot sandbox is being removed', optional=True),
     _boot('cleanup_stop', 'the pilot sandbox has been removed', optional=True),
     _boot('bootstrap_0_stop', 'the bootstrapper ends'),
@@ -54,6 +69,7 @@ ORDERS = (
                 've_setup_stop',
             ),
             _ACTIVATE,
+            opt('bootstrap_0_ok'),
             opt('cleanup_start', 'cleanup_stop'),
             'bootstrap_0_stop',
         ),

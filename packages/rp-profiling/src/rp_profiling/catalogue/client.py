@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rp_profiling.catalogue.model import IN_USE, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
 
 _DIRECTIVE = 'uid of the staging directive'
 
@@ -37,13 +37,26 @@ _SESSION = (
 
 _PILOTS = (
     _pmgr('setup_done', 'the pilot manager is ready'),
-    _launching('staging_in_start', 'files for the pilot sandbox are being transferred'),
-    _launching('staging_in_stop', 'files for the pilot sandbox have been transferred'),
-    _launching('submission_start', 'the pilot job is being handed to the batch system'),
+    _launching('staging_in_start', 'files for the pilot sandbox are being transferred', optional=True),
+    _launching('staging_in_fail', 'files for the pilot sandbox could not be transferred', optional=True, origin=OWN),
+    _launching('staging_in_stop', 'files for the pilot sandbox have been transferred', optional=True),
+    _launching(
+        'submission_start',
+        'the pilot job is being handed to the batch system; the message is new in RADICAL-Pilot 2',
+        msg='path of the pilot sandbox',
+    ),
     _launching('submission_stop', 'the batch system has the pilot job'),
     _pilot('staging_in_start', 'a staging directive of a pilot begins', msg=_DIRECTIVE, condition='PILOT-DS'),
     _pilot('staging_in_fail', 'a staging directive of a pilot failed', msg=_DIRECTIVE, condition='PILOT-DS'),
     _pilot('staging_in_stop', 'a staging directive of a pilot is done', msg=_DIRECTIVE, condition='PILOT-DS'),
+    *(
+        _pilot(f'staging_out_{what}', meaning, msg=_DIRECTIVE, condition='PILOT-DS', origin=IN_USE)
+        for what, meaning in (
+            ('start', 'an output directive of a pilot begins'),
+            ('fail', 'an output directive of a pilot failed'),
+            ('stop', 'an output directive of a pilot is done'),
+        )
+    ),
 )
 
 # `get` has two forms: one row for the bulk, and one for each task in it.
@@ -55,6 +68,7 @@ _TASKS = (
     _input('create_sandbox_stop', 'the task sandbox has been made', condition='Task-DS'),
     _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),
     _input('staging_in_stop', 'an input directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+    _input('staging_in_fail', 'an input directive failed', msg=_DIRECTIVE, condition='Task-DS', origin=OWN),
     _input(
         'staging_in_tar_start',
         'files of several directives begin to travel in one archive',
@@ -69,6 +83,7 @@ _TASKS = (
     ),
     _output('staging_out_start', 'an output directive begins', msg=_DIRECTIVE, condition='Task-DS'),
     _output('staging_out_stop', 'an output directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+    _output('staging_out_fail', 'an output directive failed', msg=_DIRECTIVE, condition='Task-DS', origin=OWN),
 )
 
 # `update_pushed` has two forms: one row for the bulk, and one for each update in it.
@@ -80,6 +95,8 @@ _UPDATES = (
 
 EVENTS = (*_SESSION, *_PILOTS, *_TASKS, *_UPDATES)
 
+_FETCH = star(seq('session_fetch_start', 'session_fetch_stop'))
+
 ORDERS = (
     PartialOrder(
         'Session',
@@ -87,23 +104,44 @@ ORDERS = (
         seq(
             'session_start',
             opt('config_parser_start', 'config_parser_stop'),
+            opt('session_ok'),
+            _FETCH,
             'session_close',
             'session_stop',
-            opt('session_fetch_start', 'session_fetch_stop'),
+            _FETCH,
         ),
+        note='Each process that opens the session anew records this sequence. Files can be fetched more than once.',
     ),
     PartialOrder(
         'PMGRLaunchingComponent',
         'pilot',
-        seq('staging_in_start', 'staging_in_stop', 'submission_start', 'submission_stop'),
+        seq(
+            star(seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
+            'submission_start',
+            'submission_stop',
+        ),
+        note='A pilot on this machine needs no files to be transferred. Its own directives are in the same file.',
     ),
     PartialOrder('Pilot', 'file', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
+    PartialOrder('Pilot', 'file', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
     PartialOrder(
         'TMGRStagingInputComponent',
         'task',
-        seq('create_sandbox_start', 'create_sandbox_stop', star(alt('staging_in_start', 'staging_in_stop'))),
+        seq(
+            'create_sandbox_start',
+            'create_sandbox_stop',
+            star(alt('staging_in_start', 'staging_in_fail', 'staging_in_stop')),
+        ),
     ),
-    PartialOrder('TMGRStagingInputComponent', 'file', seq('staging_in_start', 'staging_in_stop')),
-    PartialOrder('TMGRStagingOutputComponent', 'file', seq('staging_out_start', 'staging_out_stop')),
+    PartialOrder(
+        'TMGRStagingInputComponent',
+        'file',
+        seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop')),
+    ),
+    PartialOrder(
+        'TMGRStagingOutputComponent',
+        'file',
+        seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop')),
+    ),
     PartialOrder('UpdateWorker', 'state update', seq('update_request', 'update_pushed')),
 )

@@ -152,12 +152,16 @@ def opt(*steps: Step) -> Opt:
 
 @dataclass(frozen=True, slots=True)
 class PartialOrder:
-    """The order of a component's events within one `scope`; how to read `pattern` is said at the top."""
+    """The order of a component's events within one `scope`; how to read `pattern` is said at the top.
+
+    `each_rank` names the events that each rank of a task records: the first of each name counts.
+    """
 
     component: str
     scope: str
     pattern: Step
     note: str = ''
+    each_rank: tuple[str, ...] = ()
 
     def names(self) -> frozenset[str]:
         """The event names in the pattern, families included, without the name `*` of any event."""

@@ -1,6 +1,19 @@
 """`radical.pilot.utils`: functions that applications call apart from the objects of a session."""
 
 from radical.pilot.utils import misc
+from rp_api.analytics import (
+    PILOT_DURATIONS,
+    PILOT_DURATIONS_DEBUG,
+    PILOT_DURATIONS_DEBUG_SHORT,
+    TASK_DURATIONS_APP,
+    TASK_DURATIONS_DEBUG,
+    TASK_DURATIONS_DEBUG_SHORT,
+    TASK_DURATIONS_DEFAULT,
+    get_consumed_resources,
+    get_provided_resources,
+    get_session_description,
+    get_session_profile,
+)
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.functions import (
     deserialize_bson,
@@ -18,7 +31,28 @@ from rp_api.platforms.load import (
 )
 
 __all__ = [
-    'DeserializationError', 'SerializationError', 'deserialize_bson', 'deserialize_file', 'deserialize_obj',
-    'get_resource_config', 'get_resource_configs', 'get_resource_fs_url', 'get_resource_job_url', 'misc',
-    'serialize_bson', 'serialize_file', 'serialize_obj',
+    'PILOT_DURATIONS',
+    'PILOT_DURATIONS_DEBUG',
+    'PILOT_DURATIONS_DEBUG_SHORT',
+    'TASK_DURATIONS_APP',
+    'TASK_DURATIONS_DEBUG',
+    'TASK_DURATIONS_DEBUG_SHORT',
+    'TASK_DURATIONS_DEFAULT',
+    'DeserializationError',
+    'SerializationError',
+    'deserialize_bson',
+    'deserialize_file',
+    'deserialize_obj',
+    'get_consumed_resources',
+    'get_provided_resources',
+    'get_resource_config',
+    'get_resource_configs',
+    'get_resource_fs_url',
+    'get_resource_job_url',
+    'get_session_description',
+    'get_session_profile',
+    'misc',
+    'serialize_bson',
+    'serialize_file',
+    'serialize_obj',
 ]

@@ -1,0 +1,113 @@
+"""The page of the documentation about events, made from the catalogue: `python -m rp_profiling.catalogue.page FILE`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rp_profiling.catalogue import (
+    COMPONENTS,
+    CONDITIONS,
+    STATES,
+    Alt,
+    Event,
+    Opt,
+    PartialOrder,
+    Seq,
+    State,
+    Step,
+    events_of,
+    orders_of,
+)
+from rp_profiling.catalogue.model import MODEL
+
+_HEAD = """# Events
+
+What stands in the traces of a session: who records it, what it means, in which file it is found, and what comes before
+what. [Tracing](tracing.md) says how to look at them. `rp trace SESSION check` holds a session against all that is
+said here.
+
+This page is made from `rp_profiling.catalogue`, with `python -m rp_profiling.catalogue.page docs/events.md`.
+
+Each row of a profile has `time,event,comp,thread,uid,state,msg`. Where *uid*, *state* and *msg* are set, the tables say
+to what. *When* is empty for events of every ordinary run; the other entries are explained [below](#conditions). Events
+are those of the event model of RADICAL-Pilot, unless *from* says otherwise: *in use* are those that RADICAL-Pilot 1.103
+records without having them in its model, *advanced profiling* goes with clones of tasks, and *RADICAL-Pilot 2* is
+new here.
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [_HEAD, *(_component(component) for component in COMPONENTS), _states(), _conditions()]
+    return '\n'.join(parts)
+
+
+def _component(component: str) -> str:
+    events = events_of(component)
+    lines = [f'## {component}\n']
+    if events:
+        lines += _table(('event', 'meaning', 'uid', 'state', 'msg', 'when', 'file', 'from'), map(_event, events))
+    else:
+        lines.append('Records what all components record.')
+    for order in orders_of(component):
+        lines += ['', *_order(order)]
+    return '\n'.join(lines) + '\n'
+
+
+def _event(event: Event) -> tuple[str, ...]:
+    when = f'[{event.condition}]' if event.condition else '[optional]' if event.optional else ''
+    files = ', '.join(f'`{pattern}`' for pattern in event.profiles)
+    return (f'`{event.name}`', event.meaning, event.fields.uid, event.fields.state, event.fields.msg, when, files,
+            '' if event.origin == MODEL else event.origin)
+
+
+def _order(order: PartialOrder) -> Iterator[str]:
+    yield f'Per {order.scope}: `{_pattern(order.pattern)}`'
+    if order.note:
+        yield f'({order.note})'
+
+
+def _pattern(step: Step) -> str:
+    """A pattern in words: `,` one after the other, `|` one of several, `*` any number of times, `[]` may be missing."""
+    if isinstance(step, str):
+        return step
+    if isinstance(step, Seq):
+        return ', '.join(map(_pattern, step.steps))
+    if isinstance(step, Alt):
+        return '(' + ' | '.join(map(_pattern, step.steps)) + ')'
+    if isinstance(step, Opt):
+        return f'[{_pattern(step.step)}]'
+    return '*' if step.step == '*' else f'({_pattern(step.step)})*'
+
+
+def _states() -> str:
+    rows = map(_state, STATES)
+    return '\n'.join([
+        '## States\n', 'The entry into a state is an event `advance` with the entity as *uid* and the name of the '
+        'state as *state*. States come in this order.\n',
+        *_table(('entity', 'state', 'module', 'component', 'what happens', 'recorded by', 'file'), rows)]) + '\n'
+
+
+def _state(state: State) -> tuple[str, ...]:
+    return (state.entity, f'`{state.name}`', state.module, state.component, state.action, ', '.join(state.sandboxes),
+            ', '.join(f'`{pattern}`' for pattern in state.profiles))
+
+
+def _conditions() -> str:
+    rows = [(f'[{name}]', meaning) for name, meaning in CONDITIONS.items()]
+    return '\n'.join(['## Conditions\n', *_table(('when', 'meaning'), [
+        *rows, ('[optional]', 'not recorded in each run')])]) + '\n'
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    heads = list(heads)
+    yield f'| {" | ".join(heads)} |'
+    yield '|---' * len(heads) + '|'
+    for row in rows:
+        yield f'| {" | ".join(cell.replace("|", "&#124;") for cell in row)} |'
+
+
+if __name__ == '__main__':
+    Path(sys.argv[1]).write_text(page(), encoding='utf-8')

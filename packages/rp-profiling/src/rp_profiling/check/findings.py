@@ -1,0 +1,65 @@
+"""What a check has found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rp_profiling.columns import TICKS
+from rp_profiling.trace import Trace
+
+LIMIT = 100
+"""Violations of one rule that are described; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One violation: of which rule, by whom, when (seconds since the epoch), and in which file that stands."""
+
+    rule: str
+    uid: str
+    sentence: str
+    time: float
+    file: str
+
+    def __str__(self) -> str:
+        return f'{self.time:.6f} {self.uid}: {self.sentence} [{self.rule}; {self.file}]'
+
+
+@dataclass
+class Findings:
+    """All violations, and remarks; true if there are violations."""
+
+    trace: Trace
+    violations: list[Violation] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """How many violations of each rule there are: more than are described, if they are many."""
+    remarks: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.remarks += self.trace.remarks
+
+    def __bool__(self) -> bool:
+        return self.counts.total() > 0
+
+    def add(self, rule: str, row: int, sentence: str, uid: str = '') -> None:
+        """Note a violation that shows in a row."""
+        self.counts[rule] += 1
+        if self.counts[rule] <= LIMIT:
+            columns = self.trace.columns
+            uid = uid or columns.uids[columns.uid[row]] or columns.sources[columns.source[row]][2]
+            self.violations.append(Violation(rule, uid, sentence, int(columns.time[row]) / TICKS,
+                                             str(self.trace.file_of(row))))
+
+    def more(self, rule: str, count: int) -> None:
+        """Count violations that are not described."""
+        if count > 0:
+            self.counts[rule] += count
+
+    def __str__(self) -> str:
+        lines = [str(violation) for violation in sorted(self.violations, key=lambda each: each.time)]
+        left = self.counts.total() - len(self.violations)
+        if left > 0:
+            lines.append(f'and {left} more')
+        lines += [f'remark: {remark}' for remark in self.remarks]
+        return '\n'.join(lines)

@@ -1,0 +1,186 @@
+"""Holds a trace against all partial orders of the catalogue.
+
+An order holds for each instance of its scope. Where the instance is an entity that is DONE, or a process that has
+closed its profile, all of its events have to be there; else those that are there have to be in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling import match
+from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, ORDERS, PartialOrder
+from rp_profiling.check.findings import LIMIT, Findings
+from rp_profiling.check.states import Known
+from rp_profiling.order import ANY, Automata, compile_order
+from rp_profiling.trace import NEVER, Trace
+
+Groups = tuple[NDArray[np.uint32], NDArray[np.int64]]
+Modes = NDArray[np.uint8]
+
+# what components call themselves, without the number at the end; tasks' scripts have no name
+NAMES: dict[str, tuple[str, ...]] = {
+    'Session': ('rp.session', 'session'),
+    'Pilot': ('rp.session', 'session'),
+    'PilotManager': ('pmgr',),
+    'PMGRLaunchingComponent': ('pmgr_launching',),
+    'TaskManager': ('tmgr',),
+    'TMGRStagingInputComponent': ('tmgr_staging_input',),
+    'TMGRStagingOutputComponent': ('tmgr_staging_output',),
+    'bootstrap_0': ('bootstrap_0', 'bootstrap_1'),
+    'agent_0': ('agent_0', 'agent', 'agent_executing'),   # launchers that stay are the executor's
+    'AgentStagingInputComponent': ('agent_staging_input',),
+    'AgentSchedulingComponent': ('agent_scheduling',),
+    'AgentExecutingComponent': ('agent_executing', ''),
+    'AgentStagingOutputComponent': ('agent_staging_output',),
+    'UpdateWorker': ('update',),
+}
+_OF_MESSAGES = ('file', 'state update')
+_LAUNCHED = ('launch_start', 'launch_submit', 'launch_collect', 'launch_stop', 'task_mkdir', 'task_mkdir_done')
+_MARKS = ('sync_abs', 'END')
+
+
+def check_orders(trace: Trace, known: Known, findings: Findings) -> None:
+    """Note everything that is not in order."""
+    checker = _Checker(trace, known)
+    for order in ORDERS:
+        checker.check(order, findings)
+
+
+class _Checker:
+    def __init__(self, trace: Trace, known: Known) -> None:
+        self._trace = trace
+        self._known = known
+        self._columns = trace.columns
+        self._events = [trace.columns.events[number] for number in range(len(trace.columns.events))]
+
+    def check(self, order: PartialOrder, findings: Findings) -> None:
+        """Hold all instances of one order against it."""
+        automata = compile_order(order)
+        symbols = automata.symbols_of(self._events, _MARKS if order.component == ALL_COMPONENTS else ())
+        if not any(symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols):
+            return
+        groups, modes, keys = self._instances(order, automata, symbols)
+        matcher = match.Matcher(symbols, automata.strict, automata.relaxed, automata.strict_ends, automata.once,
+                                automata.named, LIMIT)
+        per_entity = order.scope not in ('component', 'profile')
+        attempts = self._known.attempts if per_entity else np.zeros(len(modes), np.int32)
+        of_messages = order.scope in _OF_MESSAGES or 'dvm_start' in automata.symbols
+        matcher.run(*groups, modes, attempts, self._columns.event, self._columns.source, keys,
+                    self._columns.message if of_messages else None)
+        self._report(order, automata, matcher, findings)
+
+    def _report(self, order: PartialOrder, automata: Automata, matcher: match.Matcher, findings: Findings) -> None:
+        rule = f'order of {order.component}, per {order.scope}'
+        for kind, row, possible in matcher.violations:
+            event = self._events[self._columns.event[row]]
+            wanted = ' or '.join(automata.symbols[symbol] for symbol in possible) or 'nothing more'
+            if kind == match.UNEXPECTED:
+                sentence = f'{event} comes where {wanted} is expected'
+            else:
+                sentence = f'nothing comes after {event}, where {wanted} is expected'
+            findings.add(rule, row, sentence)
+        findings.more(rule, matcher.count - len(matcher.violations))
+
+    # instances: groups of rows, how strictly each is held against the order, and what tells instances in a group apart
+
+    def _instances(self, order: PartialOrder, automata: Automata, symbols: NDArray[np.int16],
+                   ) -> tuple[Groups, Modes, NDArray[np.int32]]:
+        if order.scope == 'component':
+            return self._of_sources(automata, symbols)
+        if order.scope == 'profile':
+            return self._of_writers(automata, symbols)
+        keys = self._places
+        if order.component == ALL_COMPONENTS:
+            keys = (self._sources_by_name * len(self._trace.places) + self._places).astype(np.int32)
+        elif order.component in ('Session', 'bootstrap_0'):
+            keys = self._trace.writer_of_source
+        chosen = np.ones(len(keys), np.bool_)
+        if order.component != ALL_COMPONENTS:
+            chosen = self._named(NAMES.get(order.component, (order.component,)))
+        return self._trace.by_entity, self._mode(order), np.where(chosen, keys, -1).astype(np.int32)
+
+    @property
+    def _places(self) -> NDArray[np.int32]:
+        return self._trace.place_of_source
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [source[2] for source in self._columns.sources]
+
+    @cached_property
+    def _sources_by_name(self) -> NDArray[np.int32]:
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self._names))}
+        return np.array([numbers[name] for name in self._names], np.int32)
+
+    def _named(self, names: tuple[str, ...]) -> NDArray[np.bool_]:
+        """For each source, whether its component has one of these names, with a number behind it or without."""
+        def fits(name: str) -> bool:
+            base, _, last = name.rpartition('.')
+            return name in names or (last.isdigit() and base in names) or any(
+                each in ('rp.session', 'session') and name.startswith(f'{each}.') for each in names)
+        known = {name: fits(name) for name in set(self._names)}
+        return np.array([known[name] for name in self._names], np.bool_)
+
+    def _mode(self, order: PartialOrder) -> Modes:
+        """How strictly each entity is held against an order."""
+        known = self._known
+        relaxed, strict, skip = (np.uint8(each) for each in (match.RELAXED, match.STRICT, match.SKIP))
+        tasks = known.kinds == 1
+        modes: dict[str, Callable[[], Modes]] = {
+            'pilot': lambda: np.where(self._trace.entered('PMGR_ACTIVE') != NEVER, strict, relaxed),
+            'session': lambda: np.where(self._closed, strict, relaxed),
+            'instance': lambda: np.where(known.kinds == 2, relaxed, skip),
+            'entity': lambda: np.where(tasks, strict, skip),
+            # of an attempt that came to nothing, events may be missing
+            'task': lambda: np.where(known.done & (known.attempts == 0), strict, relaxed),
+        }
+        if order.component == 'bootstrap_0':
+            return np.asarray(np.where(self._trace.last('bootstrap_0_stop') != NEVER, strict, relaxed), np.uint8)
+        found: Modes = modes.get(order.scope, modes['task'])()
+        if order.component == 'AgentExecutingComponent' and 'task_start' in order.names():
+            launched = self._launched
+            found = np.where(launched if order.scope == 'task' else ~launched, found, skip)
+        return np.asarray(found, np.uint8)
+
+    @property
+    def _closed(self) -> NDArray[np.bool_]:
+        """For each entity, whether it was closed as often as it was opened: not so a session that somebody else had."""
+        count = [np.bincount(self._columns.uid[self._trace.rows_of(event)], minlength=len(self._known.kinds))
+                 for event in ('session_start', 'session_stop')]
+        return np.asarray(count[0] == count[1])
+
+    @cached_property
+    def _launched(self) -> NDArray[np.bool_]:
+        """For each entity, whether it was launched as tasks are, and not called in a worker of RAPTOR."""
+        wanted = np.array([name in _LAUNCHED for name in self._events], np.uint8)
+        rows, starts = self._trace.by_entity
+        return match.has_event(rows, starts, self._columns.event, wanted).astype(np.bool_)
+
+    def _of_sources(self, automata: Automata, symbols: NDArray[np.int16]) -> tuple[Groups, Modes, NDArray[np.int32]]:
+        groups = match.group(self._columns.source, len(self._columns.sources), None)
+        ended = self._trace.ended[self._trace.writer_of_source]
+        return groups, self._where_named(groups, automata, symbols, ended), self._zeros
+
+    def _of_writers(self, automata: Automata, symbols: NDArray[np.int16]) -> tuple[Groups, Modes, NDArray[np.int32]]:
+        writers = self._trace.writer_of_source.astype(np.uint32)[self._columns.source]
+        groups = match.group(writers, len(self._trace.writers), None)
+        return groups, self._where_named(groups, automata, symbols, self._trace.ended), self._zeros
+
+    def _where_named(self, groups: Groups, automata: Automata, symbols: NDArray[np.int16],
+                     ended: NDArray[np.bool_]) -> Modes:
+        """The modes of groups: those without an event that the order names are left out."""
+        named = np.array([symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols], np.uint8)
+        found = match.has_event(*groups, self._columns.event, named).astype(np.bool_)
+        return np.where(found, np.where(ended, match.STRICT, match.RELAXED), match.SKIP).astype(np.uint8)
+
+    @property
+    def _zeros(self) -> NDArray[np.int32]:
+        return np.zeros(len(self._columns.sources), np.int32)
+
+
+assert set(NAMES) >= {order.component for order in ORDERS} - {ALL_COMPONENTS, ALL_PROFILES}

@@ -1,0 +1,142 @@
+"""`rp trace`: what the traces of a session say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rp_profiling.trace import Trace
+    from rp_profiling.utilisation import Analysis
+
+EXTRA = "rp trace: this needs more than the writer of traces does: pip install 'rp-profiling[analysis]'"
+
+
+def trace(arguments: list[str]) -> int:
+    """Show what became of the time in a session, check its traces, draw and export them."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _ACTIONS[options.action](options)
+    except ModuleNotFoundError as error:
+        if (error.name or '').partition('.')[0] not in ('numpy', 'matplotlib', 'pandas'):
+            raise
+        print(f'{EXTRA} (there is no {error.name})', file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='rp trace', description=trace.__doc__)
+    parser.add_argument('session', metavar='SESSION', help='the directory of a session, or its uid if it is in the '
+                        'working directory or in $RADICAL_PILOT_BASE')
+    parser.add_argument('--sandbox', action='append', default=[], metavar='DIR',
+                        help='the sandbox of a pilot, if it is not found by itself; can be given several times')
+    actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
+    actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, where the time of tasks went')
+    actions.add_parser('check', help='hold the session against the event catalogue; exit code 1 if something is wrong')
+    report = actions.add_parser('report', help='write an HTML file with everything, which needs no network')
+    plot = actions.add_parser('plot', help='draw all pictures into files')
+    export = actions.add_parser('export', help='write the trace for other programs')
+    plot.add_argument('--format', default='png', choices=('png', 'svg', 'pdf'), help='of the files (default: png)')
+    export.add_argument('--form', default='chrome', choices=('chrome', 'csv'),
+                        help='chrome: for ui.perfetto.dev and chrome://tracing; csv: all events, in order of time')
+    for action, what in ((report, 'the file (default: SESSION.html)'), (plot, 'a directory (default: SESSION.plots)'),
+                         (export, 'the file (default: SESSION.json or SESSION.csv)')):
+        action.add_argument('-o', '--output', metavar='PATH', help=what)
+    return parser
+
+
+def _directory(session: str) -> Path:
+    for base in ('', os.environ.get('RADICAL_PILOT_BASE', '')):
+        path = Path(base) / session
+        if path.is_dir():
+            return path
+    raise NotADirectoryError(f'there is no session {session!r} here, or in $RADICAL_PILOT_BASE')
+
+
+def _read(options: argparse.Namespace) -> Trace:
+    from rp_profiling.trace import read_trace
+
+    found = read_trace(_directory(options.session), options.sandbox)
+    if not any(found.places):
+        print('rp trace: there are no profiles of pilots: fetch them with session.close(download=True), or name their '
+              'sandboxes with --sandbox', file=sys.stderr)
+    return found
+
+
+def _analysis(options: argparse.Namespace) -> Analysis:
+    from rp_profiling.description import read_description
+    from rp_profiling.utilisation import Analysis
+
+    return Analysis(_read(options), read_description(_directory(options.session)))
+
+
+def _target(options: argparse.Namespace, ending: str) -> Path:
+    return Path(options.output or f'{_directory(options.session).resolve().name}{ending}')
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from rp_profiling.report import duration_rows, summary
+    from rp_profiling.slots import CORE, GPU
+
+    analysis = _analysis(options)
+    for name, value in summary(analysis).items():
+        print(f'{name:14}{value}')
+    for kind in (CORE, GPU):
+        used = analysis.utilisation(kind)
+        if used.available:
+            print(f'\nwhat the {kind}s did')
+            for activity, share in used.shares.items():
+                print(f'  {activity:26}{share:8.2f} %{used.spent[activity]:16.3f} s')
+    print(f'\n{"where the time of tasks went":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
+    for name, count, *values in duration_rows(analysis):
+        print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from rp_profiling.check import check_trace
+
+    found = _read(options)
+    findings = check_trace(found)
+    if str(findings):
+        print(findings)
+    print(f'{len(found)} events in {len(found.files)} profiles: {findings.counts.total()} violations')
+    return 1 if findings else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from rp_profiling.check import check_trace
+    from rp_profiling.report import write_report
+
+    analysis = _analysis(options)
+    path = _target(options, '.html')
+    write_report(analysis, check_trace(analysis.trace), path, _directory(options.session).resolve().name)
+    print(path)
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from rp_profiling.pictures import all_pictures
+    from rp_profiling.plot import save
+
+    for path in save(all_pictures(_analysis(options)), _target(options, '.plots'), options.format):
+        print(path)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from rp_profiling.export import write_chrome, write_csv
+
+    write, ending = (write_chrome, '.json') if options.form == 'chrome' else (write_csv, '.csv')
+    path = _target(options, ending)
+    write(_analysis(options), path)
+    print(path)
+    return 0
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    'stats': _stats, 'check': _check, 'report': _report, 'plot': _plot, 'export': _export}

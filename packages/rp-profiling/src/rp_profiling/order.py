@@ -1,0 +1,151 @@
+"""Automata of partial orders: what the catalogue says in patterns, as tables that rows can be held against.
+
+Each order becomes two automata over the event names in its pattern, its *symbols*. The strict one accepts the words of
+the pattern. The relaxed one accepts the same words with events missing anywhere: that holds for entities that failed,
+were cancelled or have not ended. In a table, `table[state][symbol]` is the next state, -1 if there is none; state 0 is
+the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling.catalogue import Alt, Opt, PartialOrder, Seq, Star, Step
+
+ANY = '*'
+MOST_SYMBOLS = 64
+
+Table = NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Automata:
+    """Both automata of one order; `strict_ends` tells for each strict state whether a word may end there."""
+
+    order: PartialOrder
+    symbols: tuple[str, ...]
+    strict: Table
+    strict_ends: NDArray[np.uint8]
+    relaxed: Table
+
+    @property
+    def once(self) -> NDArray[np.uint8]:
+        """For each symbol, whether only the first of several events in a row counts, as each rank records one."""
+        return np.array([symbol in self.order.each_rank for symbol in self.symbols], np.uint8)
+
+    @property
+    def named(self) -> NDArray[np.uint8]:
+        """For each symbol, whether it is an event that the pattern names."""
+        return np.array([symbol != ANY for symbol in self.symbols], np.uint8)
+
+    def symbols_of(self, events: Iterable[str], ignored: Sequence[str] = ()) -> NDArray[np.int16]:
+        """For each event name the number of its symbol, -1 for events that the order does not speak of."""
+        return np.array([-1 if name in ignored else self._symbol(name) for name in events], np.int16)
+
+    def _symbol(self, name: str) -> int:
+        if name in self.symbols:
+            return self.symbols.index(name)
+        found = (number for number, symbol in enumerate(self.symbols)
+                 if symbol.endswith('*') and symbol != ANY and fnmatchcase(name, symbol))
+        return next(found, self.symbols.index(ANY) if ANY in self.symbols else -1)
+
+
+def compile_order(order: PartialOrder) -> Automata:
+    """The automata of an order."""
+    symbols = tuple(dict.fromkeys(_names(order.pattern)))
+    if len(symbols) > MOST_SYMBOLS:
+        raise ValueError(f'the order of {order.component} names {len(symbols)} events, {MOST_SYMBOLS} are the most')
+    strict, ends = _determined(order.pattern, symbols)
+    relaxed, _ = _determined(_relaxed(order.pattern), symbols)
+    return Automata(order, symbols, strict, ends, relaxed)
+
+
+def _names(step: Step) -> list[str]:
+    if isinstance(step, str):
+        return [step]
+    if isinstance(step, Star | Opt):
+        return _names(step.step)
+    return [name for each in step.steps for name in _names(each)]
+
+
+def _relaxed(step: Step) -> Step:
+    """The pattern with every event optional."""
+    if isinstance(step, str):
+        return Opt(step)
+    if isinstance(step, Star | Opt):
+        return type(step)(_relaxed(step.step))
+    return type(step)(tuple(map(_relaxed, step.steps)))
+
+
+class _Graph:
+    """A non-deterministic automaton: edges with a symbol, and edges that are passed without one."""
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self.numbers = {symbol: number for number, symbol in enumerate(symbols)}
+        self.edges: list[list[tuple[int, int]]] = []
+        self.free: list[set[int]] = []
+
+    def node(self) -> int:
+        self.edges.append([])
+        self.free.append(set())
+        return len(self.edges) - 1
+
+    def add(self, step: Step, start: int) -> int:
+        """Add the paths of a step that begin at a node; the node at which they end."""
+        if isinstance(step, Seq):
+            for each in step.steps:
+                start = self.add(each, start)
+            return start
+        end = self.node()
+        if isinstance(step, str):
+            self.edges[start].append((self.numbers[step], end))
+        elif isinstance(step, Alt):
+            for each in step.steps:
+                self.free[self.add(each, start)].add(end)
+        elif isinstance(step, Opt):
+            self.free[self.add(step.step, start)].add(end)
+            self.free[start].add(end)
+        else:
+            self._repeat(step, start, end)
+        return end
+
+    def _repeat(self, step: Star, start: int, end: int) -> None:
+        again = self.node()
+        self.free[start].add(again)
+        self.free[self.add(step.step, again)].add(again)
+        self.free[again].add(end)
+
+    def closure(self, nodes: Iterable[int]) -> frozenset[int]:
+        """The nodes, and those that are reached from them without a symbol."""
+        found: set[int] = set()
+        left = list(nodes)
+        while left:
+            node = left.pop()
+            if node not in found:
+                found.add(node)
+                left.extend(self.free[node])
+        return frozenset(found)
+
+
+def _determined(pattern: Step, symbols: Sequence[str]) -> tuple[Table, NDArray[np.uint8]]:
+    """The table of the deterministic automaton, and which of its states are ends (subset construction)."""
+    graph = _Graph(symbols)
+    first = graph.node()
+    last = graph.add(pattern, first)
+    states = [graph.closure([first])]
+    table: list[list[int]] = []
+    while len(table) < len(states):
+        row = []
+        for symbol in range(len(symbols)):
+            reached = graph.closure(to for node in states[len(table)] for label, to in graph.edges[node]
+                                    if label == symbol)
+            if reached and reached not in states:
+                states.append(reached)
+            row.append(states.index(reached) if reached else -1)
+        table.append(row)
+    return np.array(table, np.int16), np.array([last in state for state in states], np.uint8)

@@ -1,0 +1,310 @@
+"""Reads all profiles of a session into one trace, whose events can be asked for by entity, event and state.
+
+Profiles come from the application's side, and from pilots: those that were fetched lie in the directory of the session;
+where the sandbox of a pilot can be reached, it is read there. Profiles of all versions of RADICAL-Pilot can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling import clock, epochs
+from rp_profiling.columns import TICKS, Columns
+from rp_profiling.match import group
+from rp_profiling.profile import Row
+
+NEVER = np.iinfo(np.int64).max
+"""The time of what did not happen."""
+
+Times = NDArray[np.int64]
+
+_BLOCK = 8 * 1024 * 1024
+_HEAD = 16 * 1024
+_ADVANCE = 'advance'
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """One profile. `place` is the pilot that it is of, empty on the side of the application."""
+
+    path: Path
+    place: str
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who wrote a stretch of a profile: one that was extended has several."""
+
+    file: int
+    number: int
+
+
+class Trace:
+    """The events of a session. Times are in ticks of 100 ns; entities are known by their number in `columns.uids`."""
+
+    def __init__(self, columns: Columns, files: Sequence[ProfileFile], remarks: Iterable[str] = ()) -> None:
+        self.columns = columns
+        self.files = list(files)
+        self.remarks = list(remarks)
+        """What a reader should know about the profiles: torn rows, clocks that contradict each other."""
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    @cached_property
+    def by_entity(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The rows of one entity after those of the other, in order of time; and where each entity begins."""
+        return group(self.columns.uid, len(self.columns.uids), self.columns.time)
+
+    @cached_property
+    def _by_event(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        return group(self.columns.event.astype(np.uint32), len(self.columns.events), None)
+
+    @cached_property
+    def places(self) -> list[str]:
+        """The pilots that there are profiles of, after the empty name of the application's side."""
+        return list(dict.fromkeys(['', *(file.place for file in self.files)]))
+
+    @cached_property
+    def place_of_source(self) -> NDArray[np.int32]:
+        """For each source, the number of its place."""
+        numbers = [self.places.index(file.place) for file in self.files]
+        return np.array([numbers[source[0]] for source in self.columns.sources], np.int32)
+
+    @cached_property
+    def writer_of_source(self) -> NDArray[np.int32]:
+        """For each source, the number of its writer in `writers`."""
+        numbers = {writer: number for number, writer in enumerate(self.writers)}
+        return np.array([numbers[Writer(source[0], source[1])] for source in self.columns.sources], np.int32)
+
+    @cached_property
+    def writers(self) -> list[Writer]:
+        """All writers of all profiles."""
+        return list(dict.fromkeys(Writer(source[0], source[1]) for source in self.columns.sources))
+
+    @cached_property
+    def ended(self) -> NDArray[np.bool_]:
+        """For each writer, whether it has closed its profile."""
+        found = np.zeros(len(self.writers), np.bool_)
+        found[self.writer_of_source[self.columns.source[self.rows_of('END')]]] = True
+        return found
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The times of the first and of the last event; zeros without any."""
+        times = self.columns.time
+        return (int(times.min()), int(times.max())) if len(times) else (0, 0)
+
+    def rows_of(self, event: str, state: str = '') -> NDArray[np.uint32]:
+        """The rows of an event, with that state if one is named, in the order of the files."""
+        number = self.columns.events.find(event)
+        if number < 0:
+            return np.zeros(0, np.uint32)
+        rows, starts = self._by_event
+        found = rows[starts[number]:starts[number + 1]]
+        return found[self.columns.state[found] == self.columns.states.find(state)] if state else found
+
+    def first(self, event: str, state: str = '') -> Times:
+        """For each entity, when it first had that event (and state); NEVER if it had not."""
+        rows = self.rows_of(event, state)
+        times = np.full(len(self.columns.uids), NEVER, np.int64)
+        np.minimum.at(times, self.columns.uid[rows], self.columns.time[rows])
+        return times
+
+    def last(self, event: str, state: str = '') -> Times:
+        """For each entity, when it last had that event (and state); NEVER if it had not."""
+        rows = self.rows_of(event, state)
+        times = np.full(len(self.columns.uids), -1, np.int64)
+        np.maximum.at(times, self.columns.uid[rows], self.columns.time[rows])
+        times[times < 0] = NEVER
+        return times
+
+    def entered(self, state: str) -> Times:
+        """For each entity, when it first entered a state; NEVER if it did not."""
+        return self.first(_ADVANCE, state)
+
+    def entities(self, kind: str) -> NDArray[np.intp]:
+        """The numbers of all entities of a kind, `task` or `pilot`: those that were in states which only it has."""
+        return self._pilots if kind == 'pilot' else self._tasks
+
+    @cached_property
+    def _tasks(self) -> NDArray[np.intp]:
+        return self._in_states(('TMGR_', 'AGENT_'))
+
+    @cached_property
+    def _pilots(self) -> NDArray[np.intp]:
+        return self._in_states(('PMGR_',))
+
+    def _in_states(self, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
+        """The entities that were in states whose names begin like this."""
+        chosen = np.array([self.columns.states[number].startswith(prefixes)
+                           for number in range(len(self.columns.states))], np.bool_)
+        rows = self.rows_of(_ADVANCE)
+        found = np.zeros(len(self.columns.uids), np.bool_)
+        found[self.columns.uid[rows[chosen[self.columns.state[rows]]]]] = True
+        return np.flatnonzero(found)
+
+    def history(self, uid: str) -> list[Row]:
+        """All events of an entity, in order of time."""
+        number = self.columns.uids.find(uid)
+        if number < 0:
+            return []
+        rows, starts = self.by_entity
+        return [self.row(int(row)) for row in rows[starts[number]:starts[number + 1]]]
+
+    def row(self, number: int) -> Row:
+        """One row as text."""
+        columns = self.columns
+        _, _, comp, thread = columns.sources[columns.source[number]]
+        return Row(int(columns.time[number]) / TICKS, columns.events[columns.event[number]], comp, thread,
+                   columns.uids[columns.uid[number]], columns.states[columns.state[number]],
+                   columns.messages[columns.message[number]])
+
+    def rows(self) -> Iterator[Row]:
+        """All rows as text, in order of time."""
+        for number in np.argsort(self.columns.time, kind='stable'):
+            yield self.row(int(number))
+
+    def file_of(self, row: int) -> Path:
+        """The profile that has the row."""
+        file: int = self.columns.sources[self.columns.source[row]][0]
+        return self.files[file].path
+
+
+def read_trace(directory: str | Path, also: Iterable[str | Path] = ()) -> Trace:
+    """The trace of the session in a directory, and of pilots whose sandboxes are the directories `also`.
+
+    NotADirectoryError is raised if one of them is none, FileNotFoundError if there is no profile.
+    """
+    roots = [Path(directory), *map(Path, also)]
+    for root in roots:
+        if not root.is_dir():
+            raise NotADirectoryError(f'no profiles can be read from {root}: it is not a directory')
+    files = [file for file in _files(roots[0], '') if file.place not in {root.name for root in roots[1:]}]
+    files += [file for root in roots[1:] for file in _files(root, root.name)]
+    if not files:
+        raise FileNotFoundError(f'there are no profiles in {" or ".join(map(str, roots))}')
+    trace = _read(files)
+    reached = [path for path in _sandboxes(trace) if path.resolve() not in {root.resolve() for root in roots}]
+    if reached:
+        names = {path.name for path in reached}
+        files = [file for file in files if file.place not in names]
+        trace = _read(files + [file for path in reached for file in _files(path, path.name)])
+    return trace
+
+
+def _files(root: Path, place: str) -> Iterator[ProfileFile]:
+    """The profiles below a directory; what lies below the profiles of an agent is of the same pilot."""
+    places: dict[Path, str] = {root: place}
+    for path in sorted(root.rglob('*.prof'), key=lambda path: (len(path.parts), path)):
+        if path.name.startswith('agent_') and path.parent not in places:
+            places[path.parent] = path.parent.name
+        parent: Path = next(parent for parent in path.parents if parent in places)
+        yield ProfileFile(path, places[parent])
+
+
+def _sandboxes(trace: Trace) -> list[Path]:
+    """The sandboxes of pilots that the launcher has named, as far as they can be reached from here."""
+    rows = trace.rows_of('submission_start')
+    named = dict.fromkeys(trace.columns.messages[trace.columns.message[row]] for row in rows)
+    return [Path(name) for name in named if name.startswith('/') and any(Path(name).glob('agent_*.prof'))]
+
+
+def _read(files: Sequence[ProfileFile]) -> Trace:
+    columns = Columns(sum(file.path.stat().st_size for file in files))
+    for file in files:
+        columns.begin()
+        _add(columns, file.path)
+    trace = Trace(columns, files)
+    if columns.torn:
+        trace.remarks.append(f'{columns.torn} torn rows were left out')
+    _bring_clocks_together(trace)
+    return trace
+
+
+def _add(columns: Columns, path: Path) -> None:
+    with path.open('rb') as stream:
+        line = None
+        rest = b''
+        first = True
+        while block := stream.read(_BLOCK):
+            if first:
+                line = epochs.translation(block[:_HEAD])
+                first = False
+            end = block.rfind(b'\n') + 1
+            if end == 0:
+                rest += block
+                continue
+            text = rest + block[:end]
+            rest = block[end:]
+            columns.add(text if line is None else epochs.translate(text, line))
+        if rest:
+            columns.add(rest if line is None else epochs.translate(rest, line))
+
+
+def _bring_clocks_together(trace: Trace) -> None:
+    """Take from all times what the clocks of their hosts are ahead, and what contradicts cause and effect."""
+    columns = trace.columns
+    ahead = np.zeros(len(columns.sources), np.int64)
+    synced: dict[int, clock.Sync] = {}
+    writers = trace.writer_of_source
+    for row in trace.rows_of('sync_abs'):
+        sync = clock.parse_sync(columns.messages[columns.message[row]])
+        if sync is not None:
+            synced[int(writers[columns.source[row]])] = sync
+    trace.remarks += clock.conflicts(list(synced.values()))
+    by_place = {trace.places[place]: synced[writer].ahead for place, writer
+                in zip(trace.place_of_source, writers, strict=True) if int(writer) in synced}
+    for source, (place, writer) in enumerate(zip(trace.place_of_source, writers, strict=True)):
+        seconds = synced[int(writer)].ahead if int(writer) in synced else by_place.get(trace.places[place], 0.0)
+        ahead[source] = round(seconds * TICKS)
+    ahead -= _relative(trace, synced)
+    if ahead.any():
+        columns.time[:] -= ahead[columns.source]
+    _order_causes(trace)
+
+
+def _relative(trace: Trace, synced: dict[int, clock.Sync]) -> Times:
+    """How far to move each source that has no absolute time, but a moment in common with one that has."""
+    columns = trace.columns
+    moved = np.zeros(len(columns.sources), np.int64)
+    known: dict[int, int] = {}
+    unknown: dict[int, tuple[int, int]] = {}
+    for row in trace.rows_of('sync_rel'):
+        message, writer = int(columns.message[row]), int(trace.writer_of_source[columns.source[row]])
+        if writer in synced:
+            known[message] = int(columns.time[row]) - round(synced[writer].ahead * TICKS)
+        else:
+            unknown[writer] = (message, int(columns.time[row]))
+    for writer, (message, time) in unknown.items():
+        if message in known:
+            moved[trace.writer_of_source == writer] = known[message] - time
+    return moved
+
+
+def _order_causes(trace: Trace) -> None:
+    """Move the clocks of pilots where tasks reach an agent before they were sent, or come back before they left it."""
+    if len(trace.places) < 2:
+        return
+    columns = trace.columns
+    rows = trace.rows_of(_ADVANCE)
+    place = trace.place_of_source[columns.source[rows]]
+    sent, arrived = trace.entered('AGENT_STAGING_INPUT_PENDING'), trace.entered('AGENT_STAGING_INPUT')
+    left, back = trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT_PENDING'), trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT')
+    for number in range(1, len(trace.places)):
+        tasks = np.unique(columns.uid[rows[place == number]])
+        only = tasks[(sent[tasks] != NEVER) & (arrived[tasks] != NEVER)]
+        away = tasks[(left[tasks] != NEVER) & (back[tasks] != NEVER)]
+        there = int((arrived[only] - sent[only]).min()) if len(only) else None
+        home = int((back[away] - left[away]).min()) if len(away) else None
+        moved = int(clock.shift(there, home))
+        if moved:
+            columns.time[trace.place_of_source[columns.source] == number] += moved
+            trace.remarks.append(f'the clock of {trace.places[number]} was moved by {moved / TICKS:.3f} s, so that '
+                                 f'tasks do not arrive before they were sent')
