@@ -116,7 +116,7 @@ def test_messages_outlast_the_connection(tmp_path: Path, seed: int) -> None:
             heard.append(*arguments)
 
     with a_loop() as loop:
-        link = Link(loop, str(tmp_path), 'tcp://127.0.0.1', receive)
+        link = Link(loop, link_file(str(tmp_path)), 'tcp://127.0.0.1', receive)
         access = Access.load(link_file(str(tmp_path)))
         forwarder = Forwarder(int(access.address.rpartition(':')[2]))
         near = Access(f'tcp://127.0.0.1:{forwarder.port}', access.server, access.public, access.secret)

@@ -38,7 +38,7 @@ class Agent:
         self.call_later = loop.call_later
         self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
         self.raptor.output = self.raptor.advanced = lambda *_: None
-        self.link = Link(loop, directory, address, self.raptor.receive)
+        self.link = Link(loop, link_file(directory), address, self.raptor.receive)
         self.send, self.refuse, self.forget = self.link.send, self.link.refuse, self.link.forget
         description = {'mode': RAPTOR_MASTER, 'executable': '/bin/master'}
         self.raptor.put([AgentTask(f'master.{number}', description, 'pilot', '') for number in range(MASTERS)])

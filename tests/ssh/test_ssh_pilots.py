@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from batch_pilots import platform
+from pilot_run import run
 from remote_slurm import Remote
 from ssh_hosts import SshHosts
-
-PROGRAM = Path(__file__).parents[1] / 'pilot_application.py'
-
-
-def run(environ: Mapping[str, str], base: Path, prefix: Sequence[str] = (), *arguments: str) -> dict[str, Any]:
-    """What an application tells that is run there."""
-    done = subprocess.run([*prefix, sys.executable, str(PROGRAM), str(base), *arguments], cwd=base, text=True,
-                          env=os.environ | dict(environ), capture_output=True, timeout=55)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 def test_a_pilot_on_a_host(server: SshHosts, base: Path) -> None:

@@ -85,6 +85,7 @@ def test_simulated(on: Callable[..., Run]) -> None:
 
 
 def test_an_unknown_spawner_fails_the_pilot_with_the_reason(on: Callable[..., Run]) -> None:
-    run = on(agent_spawner='FLUX')
+    run = on(agent_spawner='NOPE')
     assert run.pilot.wait(timeout=30) == rp.FAILED
-    assert "agent_spawner 'FLUX' is unknown, installed are NOOP, POPEN, SHELL, SIMULATED" in str(run.pilot.stderr)
+    said = "agent_spawner 'NOPE' is unknown, installed are DRAGON, FLUX, NOOP, POPEN, SHELL, SIMULATED"
+    assert said in str(run.pilot.stderr)

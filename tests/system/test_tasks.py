@@ -609,13 +609,6 @@ def test_a_rank_that_fails(shared: Run, way: dict[str, Any]) -> None:
     assert 'pre_launch' in way or 'rank 1' in reason(task)
 
 
-def test_ranks_that_need_mpi_are_refused(shared: Run) -> None:
-    for use_mpi in (None, True):
-        said = reason(shared.one(executable='true', ranks=2, use_mpi=use_mpi))
-        assert 'MPI' in said
-        assert 'use_mpi=False' in said
-
-
 @pytest.mark.parametrize('values', [
     {'cores_per_rank': 5}, {'ranks': 5, 'use_mpi': False}, {'gpus_per_rank': 3}, {'mem_per_rank': 2 ** 40},
     {'ranks': 2, 'ranks_per_node': 1, 'use_mpi': False}])
