@@ -95,7 +95,7 @@ def test_settled_comes_after_all_that_was_sent(site: Site, client: Client) -> No
 def test_what_a_slow_client_has_not_taken_waits_in_the_backend(site: Site, client: Client) -> None:
     """Its process takes in no more than a few bulks, so that what comes then does not fill its memory."""
     agent = site.agent('p0')
-    count, size = 40, 500_000
+    count, size = 60, 500_000
     client.submit('p0', uids(count))
     agent.until_tasks(uids(count))
     release = client.block()

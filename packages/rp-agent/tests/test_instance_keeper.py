@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from instance_support import KeeperHarness, ScriptLauncher
-from launch_support import is_gone, open_descriptors
+from launch_support import end_of, open_descriptors
 
 from rp_agent.instances.fleet import RESTARTS, Demand
 from rp_agent.instances.launcher import Startup
@@ -97,7 +97,7 @@ def test_one_that_does_not_end_is_killed(make: Make) -> None:
     harness.keeper.forget('t')
     harness.stop()
     assert harness.events()[-1] == ('dvm_fail', 'dvm_id=0')
-    assert is_gone(int(harness.launched[0][2]))
+    assert end_of(int(harness.launched[0][2]))
 
 
 def test_nothing_is_left_when_a_keeper_is_closed(make: Make) -> None:
@@ -105,7 +105,7 @@ def test_nothing_is_left_when_a_keeper_is_closed(make: Make) -> None:
     harness.keeper.admit(Demand('t', 1))
     harness.until(lambda: harness.launched)
     harness.close()
-    assert is_gone(int(harness.launched[0][2]))
+    assert end_of(int(harness.launched[0][2]))
 
 
 def test_which_instance_has_a_node(make: Make) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from children import children
 from executor_support import a_task
 from plain_support import Site
 
@@ -22,13 +23,13 @@ from rp_agent.task import AgentTask
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
+    others = children()
     before = sorted(os.listdir('/proc/self/fd'))
     made = Site(tmp_path)
     yield made
     made.close()
     assert sorted(os.listdir('/proc/self/fd')) == before
-    with pytest.raises(ChildProcessError):
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+    assert children() <= others
 
 
 def output(task: AgentTask, ending: str = 'out') -> bytes:

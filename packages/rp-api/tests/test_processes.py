@@ -156,7 +156,7 @@ def test_kill_tree_with_a_signal_that_does_not_end(spawned: Spawned) -> None:
 
 
 def test_kill_tree_never_kills_itself() -> None:
-    assert kill_tree([os.getpid()], 0) == []
+    assert os.getpid() not in kill_tree([os.getpid()], 0)   # other tests of this process may have children
     assert kill_tree([], signal.SIGKILL) == []
     assert kill_tree([0], signal.SIGKILL) == []
 
