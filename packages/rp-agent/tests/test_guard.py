@@ -26,7 +26,7 @@ sys.exit(guarded(run, {'RP_PILOT_ID': sys.argv[1]}))
 
 def guarded(tmp_path: Path, number: int, code: int) -> int:
     """The exit code of a guard whose child gets this signal, or ends with this code, and leaves a process."""
-    return subprocess.run([sys.executable, '-W', 'ignore', '-c', PROGRAM, str(tmp_path), str(number), str(code)],
+    return subprocess.run([sys.executable, '-W', 'ignore', '-c', PROGRAM, str(tmp_path), str(int(number)), str(code)],
                           check=False, timeout=30).returncode
 
 
