@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.saga.batch.base import FINAL, GONE, Status
+from rp_client.launcher.saga.batch.base import FINAL, GONE, Status, Submitting
 from rp_client.launcher.saga.batch.known import batch_system
 from rp_client.launcher.saga.remains import copy_there, last_lines, place
 from rp_client.launcher.saga.service import SagaService, load_saga
@@ -116,7 +116,7 @@ class Endpoint:
 
     def _do_open(self) -> None:
         """Do what takes time with the first jobs; should it fail, they tell, without trying it again."""
-        if self._system.needs_saga:
+        if not isinstance(self._system, Submitting):
             threading.Thread(target=load_saga, daemon=True).start()
         try:
             self._shell.run('true')
@@ -163,7 +163,7 @@ class Endpoint:
             self._do_cancel([key])
 
     def _submitted(self, job: Mapping[str, Any]) -> str:
-        if self._system.needs_saga:
+        if not isinstance(self._system, Submitting):
             return self._opened().submit(job['description'], job.get('amendments', ()))
         result = self._shell.run(self._system.submit(job['description']))
         if result.code:

@@ -42,12 +42,6 @@ class BatchSystem(ABC):
     """The program that is given the ids of jobs to cancel."""
     forgets = False
     """Whether it does not know jobs any more when they have ended."""
-    needs_saga = True
-    """Whether radical.saga submits its jobs; else `submit` does."""
-
-    def submit(self, description: Mapping[str, Any]) -> str:
-        """The script that submits a job and prints its id, where radical.saga is not needed for that."""
-        raise NotImplementedError
 
     @abstractmethod
     def ask(self, jobs: Mapping[str, str]) -> str:
@@ -68,6 +62,14 @@ class BatchSystem(ABC):
     def cancel(self, ids: Iterable[str]) -> str:
         """The script that cancels jobs; harmless for those that have ended."""
         return f'{self.canceller} {words(ids)}'
+
+
+class Submitting(BatchSystem):
+    """One whose jobs a script submits; those of others radical.saga does."""
+
+    @abstractmethod
+    def submit(self, description: Mapping[str, Any]) -> str:
+        """The script that submits a job and prints its id."""
 
 
 def each(ids: Iterable[str], command: str) -> str:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rp_client.launcher.saga.batch.base import DONE, FAILED, RUNNING, BatchSystem, Status, words
+from rp_client.launcher.saga.batch.base import DONE, FAILED, RUNNING, Status, Submitting, words
 
 EXIT = 'job.exit_code'
 """The file in the working directory of a job that has ended."""
@@ -24,12 +24,11 @@ _GRACE = 20
 """Tenths of a second that a cancelled job has to end before it is killed."""
 
 
-class Host(BatchSystem):
+class Host(Submitting):
     """The processes of a Linux host."""
 
     name = 'the host'
     alive = 'true'
-    needs_saga = False
 
     def submit(self, description: Mapping[str, Any]) -> str:
         exports = ''.join(f'export {name}={shlex.quote(str(value))}\n'
