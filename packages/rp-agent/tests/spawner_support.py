@@ -92,3 +92,8 @@ class SpawnerHarness:
 
 def text(task: AgentTask, name: str) -> str:
     return (Path(task.sandbox) / name).read_text()
+
+
+def said(path: Path) -> bool:
+    """Whether a program has written a line there."""
+    return path.exists() and path.read_text().endswith('\n')

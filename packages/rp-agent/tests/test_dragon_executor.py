@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from executor_support import sh
 from launch_support import is_gone, must_end, open_descriptors
-from spawner_support import SpawnerHarness, text
+from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.dragon import DragonKind
 from rp_agent.executor.jobs import JobExecutor
@@ -111,7 +111,7 @@ def test_tasks_of_a_runtime_that_dies_run_again(make: Callable[..., Harness], tm
     script = tmp_path / 'twice.sh'
     script.write_text(f'echo $$ >>{tmp_path}/pids\ntest $(wc -l <{tmp_path}/pids) = 2 || exec sleep 1000\n')
     task = harness.task(executable='/bin/sh', arguments=[str(script)])
-    harness.when((tmp_path / 'pids').exists, lambda: os.kill(harness.runtimes()[0], signal.SIGKILL))
+    harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.runtimes()[0], signal.SIGKILL))
     harness.run(task)
     assert task.target_state == states.DONE, task.exception_detail
     first, second = map(int, (tmp_path / 'pids').read_text().split())

@@ -13,6 +13,7 @@ import pytest
 from executor_support import Harness, sh
 from launch_support import is_gone, none_left, open_descriptors
 from launcher_support import program
+from spawner_support import said
 
 from rp_agent.executor import dvms
 from rp_agent.executor.component import Executor
@@ -185,7 +186,7 @@ def test_a_rank_that_fails_is_the_task_s_own_failure(make: Make) -> None:
 def test_tasks_of_a_dvm_that_dies_run_again_when_it_is_back(make: Make, tmp_path: Path) -> None:
     harness = make()
     task = harness.task(executable='/bin/sh', arguments=[str(twice(tmp_path))], ranks=1, use_mpi=True)
-    harness.when((tmp_path / 'pids').exists, lambda: os.kill(harness.dvms()[0], signal.SIGKILL))
+    harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.dvms()[0], signal.SIGKILL))
     harness.run(task)
     assert task.target_state == states.DONE, task.exception_detail
     assert (harness.calls(), len(harness.dvms())) == (2, 2)
@@ -215,7 +216,7 @@ def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
     harness.executor.place_again = place_again
     harness.executor.nodes_lost = lambda nodes, reason: lost.append(nodes)
     task = harness.task(node=1, executable='/bin/sh', arguments=[str(twice(tmp_path))], ranks=1, use_mpi=True)
-    harness.when((tmp_path / 'pids').exists, die)
+    harness.when(lambda: said(tmp_path / 'pids'), die)
     harness.run(task)
     assert task.target_state == states.DONE, task.exception_detail
     assert (placed, lost) == (['task.000000'], [range(1, 2)])
@@ -268,7 +269,7 @@ def test_cancelled_tasks(make: Make, tmp_path: Path) -> None:
     """One that runs, one that has not come to run."""
     harness = make()
     runs = harness.task('runs', **sh(f'echo $$ >{tmp_path}/pid; exec sleep 1000'))
-    harness.when((tmp_path / 'pid').exists, lambda: harness.executor.cancel(['runs']))
+    harness.when(lambda: said(tmp_path / 'pid'), lambda: harness.executor.cancel(['runs']))
     harness.run(runs)
     assert runs.target_state == states.CANCELED
     waits = harness.task('waits')
@@ -283,7 +284,7 @@ def test_stopping_ends_tasks_and_dvms(make: Make, tmp_path: Path) -> None:
     task = harness.task(**sh(f'echo $$ >{tmp_path}/pid; exec sleep 1000'))
     harness.wanted = 2
     harness.executor.put([task])
-    harness.when((tmp_path / 'pid').exists, harness.loop.stop)
+    harness.when(lambda: said(tmp_path / 'pid'), harness.loop.stop)
     harness.wait()
     harness.stop()
     assert task.target_state == states.CANCELED

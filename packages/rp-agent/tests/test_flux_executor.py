@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from executor_support import sh
 from launch_support import is_gone, must_end, open_descriptors
-from spawner_support import SpawnerHarness, text
+from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.flux import FluxKind
 from rp_agent.executor.jobs import JobExecutor
@@ -149,7 +149,7 @@ def test_time_limits(make: Callable[..., Harness]) -> None:
 def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make()
     task = harness.task(**twice(tmp_path))
-    harness.when((tmp_path / 'pids').exists, lambda: os.kill(harness.brokers()[0], signal.SIGKILL))
+    harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.brokers()[0], signal.SIGKILL))
     harness.run(task)
     assert task.target_state == states.DONE
     first, second = map(int, (tmp_path / 'pids').read_text().split())
@@ -165,7 +165,7 @@ def test_a_runner_that_dies_costs_nothing(make: Callable[..., Harness], tmp_path
         process = harness.executor._runners[0]._process.process   # type: ignore[attr-defined]
         os.kill(process.pid, signal.SIGKILL)
 
-    harness.when((tmp_path / 'pids').exists, kill)
+    harness.when(lambda: said(tmp_path / 'pids'), kill)
     harness.run(task)
     assert task.target_state == states.DONE
 
@@ -183,7 +183,7 @@ def test_stopping_ends_tasks_and_instances(make: Callable[..., Harness], tmp_pat
     task = harness.task(**sh(f'echo $$ >{tmp_path}/pid; exec sleep 1000'))
     harness.wanted = 1
     harness.executor.put([task])
-    harness.when((tmp_path / 'pid').exists, harness.loop.stop)
+    harness.when(lambda: said(tmp_path / 'pid'), harness.loop.stop)
     harness.wait()
     harness.stop()
     assert task.target_state == states.CANCELED

@@ -10,6 +10,7 @@ Requests and news are those of `flux_runner`, but what is to be run is told by `
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -48,6 +49,8 @@ class Runner:
         self._statuses: dict[str, int] = {}
         self._to_kill: list[tuple[float, str]] = []
         self._news: list[dict[str, Any]] = []
+        # a byte wakes the thread that tells the news
+        self._woken, self._waker = os.pipe()
 
     def connect(self) -> None:
         """Wait until the agent is there; what it sends before would be lost."""
@@ -61,8 +64,13 @@ class Runner:
         threading.Thread(target=self._wait_for_ends, daemon=True).start()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
         while True:
-            for _ in poller.poll(int(_LOOK_AFTER * 1000) if self._processes else None):
+            ready = dict(poller.poll(self._until_next_kill()))
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._tell_news()
+            if self._socket in ready:
                 request = json.loads(self._socket.recv())
                 if 'end' in request:
                     self._end()
@@ -74,10 +82,18 @@ class Runner:
                     self._to_kill.append((time.monotonic() + GRACE, request['cancel']))
             while self._to_kill and self._to_kill[0][0] <= time.monotonic():
                 self._signal(self._to_kill.pop(0)[1], signal.SIGKILL)
-            with self._lock:
-                news, self._news = self._news, []
-            for each in news:
-                self._tell(**each)
+
+    def _until_next_kill(self) -> int | None:
+        """Milliseconds; None if there is none to come."""
+        if not self._to_kill:
+            return None
+        return max(0, math.ceil((self._to_kill[0][0] - time.monotonic()) * 1000))
+
+    def _tell_news(self) -> None:
+        with self._lock:
+            news, self._news = self._news, []
+        for each in news:
+            self._tell(**each)
 
     def _run(self, request: dict[str, Any]) -> None:
         uid = request['run']
@@ -122,6 +138,7 @@ class Runner:
             if not self._left[uid]:
                 del self._left[uid]
                 self._news.append({'ended': uid, 'status': self._statuses.pop(uid)})
+                os.write(self._waker, b'\0')
 
     def _signal(self, uid: str, number: int) -> None:
         with self._lock:
