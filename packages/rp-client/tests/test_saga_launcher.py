@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,9 +23,10 @@ from rp_client.launcher.base import Context, End, Reports, Start
 from rp_client.launcher.launchers import Launchers, launcher_class
 from rp_client.launcher.local import LocalLauncher
 from rp_client.launcher.saga import launcher, owner
+from rp_client.launcher.saga.endpoint import Endpoint
 from rp_client.launcher.saga.launcher import SagaLauncher
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 URL = 'fork://localhost/'
 
 
@@ -62,11 +64,16 @@ class Site:
     def wait(self, ready: Callable[[], object]) -> None:
         """Run the loop until something is so."""
         self._ready = ready
-        timer = self.loop.call_later(PATIENCE, pytest.fail, f'it did not come to pass, but {self.said}')
+        timer = self.loop.call_later(PATIENCE, self._fail)
         self._look()
         self.loop.run()
         self.loop._stopping = False
         timer.cancel()
+
+    def _fail(self) -> None:
+        log = self.base / 'saga.log'
+        pytest.fail(f'it did not come to pass, but {self.handles}, {self.said}, '
+                    f'{log.read_text() if log.exists() else "and no process was started"}')
 
     def end(self, uid: str = 'pilot.0000') -> End:
         self.wait(lambda: uid in self.ends)
@@ -185,6 +192,22 @@ def test_job_that_cannot_be_started(site: Site) -> None:
     assert (what, uid) == ('refused', 'pilot.0000')
     assert 'files of the pilot could not be written' in reason
     assert 'File exists' in reason
+
+
+def test_a_defect_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    endpoint = Endpoint(URL, told.put)
+    try:
+        endpoint.request({'op': 'submit', 'url': URL, 'jobs': [{'key': 'pilot.0000', 'sandbox': str(tmp_path)}]})
+        refused, trouble = told.get(timeout=PATIENCE), told.get(timeout=PATIENCE)
+        reason = "submit failed unexpectedly: KeyError: 'files'"
+        assert refused == {'event': 'refused', 'key': 'pilot.0000', 'reason': reason}
+        assert trouble == {'event': 'trouble', 'url': URL, 'reason': reason}
+        endpoint.request({'op': 'check', 'url': URL, 'key': 'next', 'script': 'echo still here'})
+        assert told.get(timeout=PATIENCE)['output'] == 'still here\n'
+    finally:
+        endpoint.close(PATIENCE)
+    assert 'KeyError' in capsys.readouterr().err
 
 
 def test_cancel(site: Site) -> None:

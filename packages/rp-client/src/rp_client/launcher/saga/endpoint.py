@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -111,6 +112,13 @@ class Endpoint:
                                                     if key not in ('op', 'url')})
         except PlatformError as error:
             self._tell({'event': 'trouble', 'url': self.url, 'reason': str(error)})
+        except Exception as error:   # a defect, of which nobody may wait for an answer
+            traceback.print_exc()
+            reason = f'{request["op"]} failed unexpectedly: {type(error).__name__}: {error}'
+            for job in request.get('jobs', ()):
+                if job['key'] in self._unsubmitted:
+                    self._refuse(job['key'], reason)
+            self._tell({'event': 'trouble', 'url': self.url, 'reason': reason})
         finally:
             self.busy_since = None
 
