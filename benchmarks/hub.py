@@ -249,12 +249,8 @@ def with_sqlite(directory: str, count: int, size: int) -> dict[str, float]:
             database.execute('COMMIT')
         return count / (time.monotonic() - begin)
 
-    state, value = states.AGENT_STAGING_INPUT_PENDING, states.TASK.value(states.AGENT_STAGING_INPUT_PENDING)
-    end = states.TASK.value(LEFT)
-    into = write(task_table.INSERT, lambda task: (
-        task, uid_of(task), 'tmgr.0000', PILOT, 1, task, state, value, 1, description))
-    out = write(task_table.UPDATE_BY_AGENT, lambda task: (
-        LEFT, end, info, count + task, uid_of(task), end, LEFT, PILOT))
+    into = write(task_table.INSERT_BOUND, lambda task: (task, uid_of(task), 'tmgr.0000', PILOT, 1, description))
+    out = write(task_table.UPDATE_BY_AGENT[LEFT], lambda task: (info, uid_of(task), PILOT, count + task))
     database.close()
     return {'in': into, 'out': out}
 

@@ -73,20 +73,64 @@ def test_a_client_that_is_behind_is_told_from_the_file(store: Store) -> None:
     assert report(store, news, client, ('t0', LEFT, None))
 
 
-@pytest.mark.parametrize('flaw', ['nobody', 'stale', 'recovering', 'in_flight'])
+@pytest.mark.parametrize('flaw', ['nobody', 'stale', 'recovering'])
 def test_a_client_that_cannot_be_told_now_is_told_later(store: Store, flaw: str) -> None:
     news, client = News(store.rev), a_client(store.rev)
     if flaw != 'nobody':
-        setattr(client, flaw, feeds.WINDOW)
+        setattr(client, flaw, True)
     assert not report(store, news, None if flaw == 'nobody' else client, ('t0', RUNS, None))
     assert passed(news) == []
     assert next_feed(store, client, 1) == ([('t0', RUNS, None)], [])
+
+
+def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> None:
+    news, client = News(store.rev), a_client(store.rev)
+    client.in_flight = feeds.WINDOW
+    assert report(store, news, client, ('t0', RUNS, None))
+    assert report(store, news, client, ('t1', RUNS, None))
+    assert passed(news) == []
+    client.in_flight -= 1
+    assert passed(news) == [[('t0', RUNS, None), ('t1', RUNS, None)]]
+    assert client.in_flight == feeds.WINDOW
+    assert next_feed(store, client, 1) is None
+
+
+@pytest.mark.parametrize('flaw', ['stale', 'recovering', 'elsewhere', 'another'])
+def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) -> None:
+    news, client = News(store.rev), a_client(store.rev)
+    since = client.cursors
+    client.in_flight = feeds.WINDOW
+    assert report(store, news, client, ('t0', RUNS, None))
+    client.in_flight, client.hungry = 0, False
+    if flaw == 'elsewhere':
+        client.cursors = 0, 0
+    elif flaw == 'another':
+        assert not report(store, news, a_client(since[0]), ('t1', RUNS, None))
+    else:
+        setattr(client, flaw, True)
+    assert passed(news) == []
+    assert client.hungry
+    client.cursors = since
+    feed = next_feed(store, client, 1)
+    assert feed is not None
+    assert feed[0][0] == ('t0', RUNS, None)
+
+
+def test_more_news_than_are_to_wait_are_read_from_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, 'MOST_BYTES', 400)
+    news, client = News(store.rev), a_client(store.rev)
+    assert report(store, news, client, ('t0', RUNS, None))
+    assert not report(store, news, client, ('t1', RUNS, None))
+    assert not report(store, news, client, ('t2', RUNS, None))   # which follows something that is not here
+    assert passed(news) == [[('t0', RUNS, None)]]
+    assert next_feed(store, client, 1) == ([('t1', RUNS, None), ('t2', RUNS, None)], [])
 
 
 def test_old_news_are_not_passed_on(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
     assert report(store, news, client, ('t0', LEFT, None))
     assert not report(store, news, client, ('t0', RUNS, None), ('t1', RUNS, None))
+    assert passed(news) == [[('t0', LEFT, None)]]
     assert next_feed(store, client, 1) == ([('t1', RUNS, None)], [])
 
 

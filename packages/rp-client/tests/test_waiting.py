@@ -73,7 +73,7 @@ def move(board: Board, things: list[Thing], state: str) -> None:
     with board.lock:
         for thing in things:
             thing.state = state
-        board.changed(state, [thing.uid for thing in things])
+        board.changed(state, things)
 
 
 @pytest.mark.parametrize('wanted', [None, states.DONE, [states.DONE, states.FAILED], [], (states.AGENT_EXECUTING,),
@@ -174,6 +174,6 @@ def test_what_was_reached_before_it_broke_was_reached(board: Board, waiters: Wai
     result = waiters.wait([thing])
     with board.lock:
         thing.state = states.DONE
-        board.changed(thing.state, [thing.uid])
+        board.changed(thing.state, [thing])
         board.broke(ValueError('the hub is gone'))
     assert result.result(PATIENCE)

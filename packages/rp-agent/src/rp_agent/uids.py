@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _DIGITS = 3
+_NUMBERS = {f'{number:0{_DIGITS}d}': number for number in range(10**_DIGITS)}
 
 
 class UidSet:
@@ -42,5 +43,4 @@ class UidSet:
 
 def _number(uid: str) -> int:
     """The number in which a uid ends; -1 if there is none."""
-    end = uid[-_DIGITS:]
-    return int(end) if len(end) == _DIGITS and end.isascii() and end.isdigit() else -1
+    return _NUMBERS.get(uid[-_DIGITS:], -1)

@@ -80,7 +80,7 @@ def listed(tds: Descriptions) -> list[TaskDescription]:
     """Task descriptions as a list, if it is only one as well."""
     found = [tds] if isinstance(tds, Mapping) else list(tds)
     for description in found:
-        if not isinstance(description, Mapping):
+        if not isinstance(description, (dict, Mapping)):   # which asks a base class of its own only for what is no dict
             raise attribute_type_error(f'task descriptions are needed, not {description!r}')
     return found
 

@@ -9,8 +9,9 @@ is bound later.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -119,16 +120,16 @@ class TaskFlow:
     def update(self, updates: Sequence[Change]) -> None:
         """Take over what agents have reported about tasks."""
         changes = self._tracker.apply(updates)
-        finished = [Finished(task, (info or {}).get('target_state', states.DONE)) for task, state, info in changes
-                    if state == states.TMGR_STAGING_OUTPUT_PENDING]
+        by_state = _by_state(changes)
         if self._scheduling.counting:
-            self._scheduling.left([task.uid for task, state, _ in changes if states.TASK.value(state) >= _LEFT_AGENT])
-        if finished:
-            self._output.put(finished)
-        done = [task for task, state, _ in changes if state == states.DONE]
-        if done:   # the agent has seen that there is nothing to be done here
-            self._output.passed(done)
-        self._trace_final(changes)
+            self._scheduling.left([task.uid for state, tasks in by_state.items()
+                                   if states.TASK.value(state) >= _LEFT_AGENT for task in tasks])
+        if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
+            self._output.put([Finished(task, (info or {}).get('target_state', states.DONE))
+                              for task, state, info in changes if state == states.TMGR_STAGING_OUTPUT_PENDING])
+        if states.DONE in by_state:   # the agent has seen that there is nothing to be done here
+            self._output.passed(by_state[states.DONE])
+        self._trace_final(by_state)
 
     def restore(self, task: Task, known: KnownTask) -> None:
         """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
@@ -300,14 +301,14 @@ class TaskFlow:
 
     def _finished(self, finished: list[Finished]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
-        self._trace_final(real)
+        self._trace_final(_by_state(real))
         if real:   # of failures the hub may not know the reason yet: they may have happened here
             self._engine.connection.update_tasks(
                 [Update(task.uid, state, task.known if state == states.FAILED else None) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
-        self._trace_final(real)
+        self._trace_final(_by_state(real))
         if self._scheduling.counting:
             self._scheduling.left([task.uid for task, _, _ in real])
         sent = [Update(task.uid, state, info) for task, _, _ in real if task.stored]
@@ -316,11 +317,18 @@ class TaskFlow:
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
 
-    def _trace_final(self, changes: Sequence[Change]) -> None:
+    def _trace_final(self, reached: Mapping[str, Sequence[Task]]) -> None:
         for state in states.FINAL:
-            uids = [task.uid for task, reached, _ in changes if reached == state]
-            if uids:
-                self._tracer.record_bulk('advance', uids, state)
+            if state in reached:
+                self._tracer.record_bulk('advance', [task.uid for task in reached[state]], state)
+
+
+def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
+    """The tasks that have reached each state."""
+    found: dict[str, list[Task]] = {}
+    for state, row in groupby(changes, itemgetter(1)):
+        found.setdefault(state, []).extend([task for task, _, _ in row])
+    return found
 
 
 def _reason(pilot: Pilot) -> str:

@@ -306,7 +306,9 @@ class TaskManager:
     def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6,
               master: str = '') -> list[Task]:
         """Submit tasks, for that master if one is given; `kind` and `digits` are for the uids of tasks without."""
-        wanted = self._session.task_uids([description.get('uid') for description in descriptions], kind, digits)
+        wanted = self._session.task_uids([
+            dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid')
+            for description in descriptions], kind, digits)
         packing = Packing(master)
         tasks = []
         for uid, description in zip(wanted, descriptions, strict=True):

@@ -7,7 +7,7 @@ once, in order; what an update tells about an entity can be read before its new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
@@ -40,8 +40,8 @@ class Change(NamedTuple):
     info: Mapping[str, Any] | None = None
 
 
-Announced = list[tuple[Any, Sequence[str]]]
-"""Entities, each with the states that it has passed through."""
+Announced = list[tuple[list[Any], Sequence[str]]]
+"""Entities in a row, with the states that each of them has passed through."""
 
 _ABRUPT = frozenset({states.FAILED, states.CANCELED})
 
@@ -68,7 +68,7 @@ class Tracker:
 
     def news(self, entity: Any) -> None:
         """The state that an entity is in has not been told to anybody yet."""
-        self._announce([(entity, [entity.state])])
+        self._announce([([entity], [entity.state])])
 
     def release(self) -> None:
         """Tell callbacks what was kept for them, and from now on at once what there is to tell."""
@@ -80,47 +80,53 @@ class Tracker:
         """Move entities forward; gives the changes that were real, in order."""
         real = []
         announced: Announced = []
-        reached: dict[str, list[str]] = {}
+        row: list[Any] = []
+        before: Sequence[str] = ()
         with self.board.lock:
             for change in changes:
                 passed = self._move(change)
                 if passed:
-                    entity = change.entity
                     real.append(change)
-                    announced.append((entity, passed))
-                    reached.setdefault(entity._state, []).append(entity.uid)
-            for state, uids in reached.items():
-                self.board.changed(state, uids)
-        if announced:
-            self._announce(announced)
+                    if passed is not before:   # most do as the one before
+                        before, row = passed, []
+                        announced.append((row, passed))
+                    row.append(change.entity)
+            self._changed(announced)
+        self._announce(announced)
         return real
 
     def advance(self, entities: Sequence[Any], state: str) -> None:
         """Move entities forward to a state that comes without anything to know."""
         announced: Announced = []
-        step, current, target = self._model.step, '', ''
+        row: list[Any] = []
+        before = target = ''
         passed: Sequence[str] = ()
         with self.board.lock:
             for entity in entities:
-                if entity._state != current:   # they are alike, as a rule
+                if entity._state != before:   # they are alike, as a rule
                     try:
-                        target, passed = step(entity._state, state)
+                        target, passed = self._model.step(entity._state, state)
                     except StateError as error:
                         _log.info('update of %s refused: %s', entity.uid, error)
                         continue
-                    current = entity._state
+                    before, row = entity._state, []
+                    if passed:
+                        announced.append((row, passed))
                 if passed:
                     entity._state = target
-                    announced.append((entity, passed))
-            self.board.changed(state, [entity.uid for entity, _ in announced])
-        if announced:
-            self._announce(announced)
+                    row.append(entity)
+            self._changed(announced)
+        self._announce(announced)
+
+    def _changed(self, announced: Announced) -> None:
+        for entities, passed in announced:
+            self.board.changed(passed[-1], entities)
 
     def _move(self, change: Change) -> Sequence[str]:
         entity, state, info = change
         passed: Sequence[str] = ()
         try:
-            reached = info.get('reached') if info and state in _ABRUPT else None
+            reached = info.get('reached') if state in _ABRUPT and info else None
             if reached:   # a failure is announced alone: the states that were really passed before come first
                 entity._state, passed = self._model.step(entity._state, reached)
             target, more = self._model.step(entity._state, state)
@@ -133,27 +139,32 @@ class Tracker:
         return [*passed, *more] if passed else more
 
     def _announce(self, announced: Announced) -> None:
+        if not announced:
+            return
         if self._kept is not None:
             self._kept += announced
             return
         callbacks = self._registry.select(self._metric)
-        if not callbacks and not hasattr(announced[0][0], 'callbacks'):
-            return
         for callback, data, uid in callbacks:
             if self._bulk:
                 self._announce_bulk(callback, data, uid, announced)
                 continue
-            for entity, passed in announced:
+            for entity, passed in _each(announced):
                 if uid is None or uid == entity.uid:
                     for state in passed:
                         self._dispatcher.call(callback, *arguments(entity, state, data=data))
-        for entity, passed in announced:
-            own = getattr(entity, 'callbacks', None)
-            for callback, data, _ in own.select(self._metric) if own else ():
+        if not hasattr(announced[0][0][0], 'callbacks'):
+            return
+        for entity, passed in _each(announced):
+            for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
                 for state in passed:
                     self._dispatcher.call(callback, *arguments(entity, state, data=data))
 
     def _announce_bulk(self, callback: Any, data: Any, uid: str | None, announced: Announced) -> None:
-        entities = [entity for entity, _ in announced if uid in (None, entity.uid)]
+        entities = [entity for entity, _ in _each(announced) if uid in (None, entity.uid)]
         if entities:
             self._dispatcher.call(callback, *arguments(entities, data=data))
+
+
+def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
+    return ((entity, passed) for entities, passed in announced for entity in entities)

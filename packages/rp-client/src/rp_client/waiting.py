@@ -8,7 +8,7 @@ so that no change falls between the two.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rp_api import states
@@ -68,12 +68,12 @@ class Board:
             with self.lock:
                 self._waiters.remove(waiter)
 
-    def changed(self, state: str, uids: Collection[str]) -> None:
+    def changed(self, state: str, entities: Iterable[Stateful]) -> None:
         """Tell the waiters that entities have reached a state; the caller holds the lock."""
         value = self._model.value(state)
         for waiter in self._waiters:
             if value >= waiter.value:
-                waiter.pending.difference_update(uids)
+                waiter.pending.difference_update([entity.uid for entity in entities])
                 if not waiter.pending:
                     waiter.done.set()
 

@@ -26,6 +26,8 @@ _Texts = list[io.StringIO | None]
 _SILENT: _Texts = [None, None]
 _NOTHING_SAID, _NO_EXCEPTION = ('', ''), (None, None)
 
+_VALUES = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict})   # what most functions return
+
 _texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
 
 
@@ -48,7 +50,8 @@ class Outcome(NamedTuple):
 
 def goes_on(value: object) -> bool:
     """Whether a function has not run yet, as it is asynchronous; other things that could be awaited are values."""
-    return hasattr(type(value), '__await__') and isinstance(value, Coroutine)
+    kind = type(value)
+    return kind not in _VALUES and hasattr(kind, '__await__') and isinstance(value, Coroutine)
 
 
 def captured(func: Callable[..., Any], args: Sequence[Any],

@@ -80,7 +80,7 @@ class Raptor(Component):
             self.output(ready)
         if waiting:
             self.advance(waiting, states.AGENT_SCHEDULING)
-            self._end([task for task in waiting if not self._roster.wait(task)])
+            self._end(self._roster.wait(waiting))
             for master in {self._roster.of(task) for task in waiting if task.description['mode'] == RPC}:
                 self._ask(master)
             self._serve()
@@ -193,9 +193,10 @@ class Raptor(Component):
     def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
         master.last_result = time.monotonic()
         tasks = []
+        held, running = master.held, self._submissions.running
         for uid, result in zip(uids, results, strict=True):
-            if uid in master.held and uid not in self._submissions.running:
-                task = master.held.pop(uid)
+            if uid in held and uid not in running:
+                task = held.pop(uid)
                 apply(task, with_told(task, result))
                 tasks.append(task)
         self._finish(tasks)
@@ -260,6 +261,11 @@ class Raptor(Component):
         if holder is not None:   # and it has ended
             del holder.held[task.uid]
         return False
+
+    @property
+    def has_own(self) -> bool:
+        """Whether masters have submitted tasks of their own that have not left."""
+        return bool(self._submissions.own)
 
     def was_own(self, task: AgentTask) -> bool:
         """Note that a task leaves; whether it was a master's own, which is told, and nobody else."""

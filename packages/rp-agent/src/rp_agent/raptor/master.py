@@ -75,7 +75,7 @@ def take(queue: Queue, most: int, most_bytes: int) -> list[AgentTask]:
     size = 0
     while queue and len(taken) < most and size < most_bytes:
         _, task = queue.popitem(last=False)
-        own = task.description.items()   # what it sets; most of it is small
-        size += sum(len(value) for name, value in own if name in _LARGE)
+        for name in _LARGE:
+            size += len(dict.get(task.description, name, ''))
         taken.append(task)
     return taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rp_agent.raptor.master import Master, Queue, take
 from rp_agent.task import AgentTask
@@ -42,16 +42,27 @@ class Roster:
 
     # tasks that wait
 
-    def wait(self, task: AgentTask) -> bool:
-        """Have a task wait for its master; False if that is in vain."""
-        if task.cancelled:
-            return False
-        if task.description['raptor_id'] == ANY:
-            self.any[task.uid] = task
-            return not self.all_ended()
-        master = self.of(task)
-        _place(task, master)[task.uid] = task
-        return not master.ended
+    def wait(self, tasks: Iterable[AgentTask]) -> list[AgentTask]:
+        """Have tasks wait for their masters; gives those for which that is in vain."""
+        vain = []
+        alike: tuple[str, str] | None = None
+        queue, ended = self.any, False
+        for task in tasks:
+            if task.cancelled:
+                vain.append(task)
+                continue
+            description = task.description
+            if (description['raptor_id'], description['mode']) != alike:   # most are like the one before
+                alike = description['raptor_id'], description['mode']
+                if description['raptor_id'] == ANY:
+                    queue, ended = self.any, self.all_ended()
+                else:
+                    master = self.of(task)
+                    queue, ended = _place(task, master), bool(master.ended)
+            queue[task.uid] = task
+            if ended:
+                vain.append(task)
+        return vain
 
     def wait_again(self, tasks: list[AgentTask]) -> None:
         """Have tasks for any master wait in front of the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +15,26 @@ from rp_api.coordination.task_table import Update
 WINDOW = 8
 """Feeds that may be on their way to one peer."""
 
+MOST_BYTES = 2 * MANY_BYTES
+"""Bytes of news that wait for a client in memory, roughly."""
+
+_ROW = 256   # bytes of one without info
+
 Feed = tuple[list[Any], list[Any]]
 
 
 class News:
-    """What agents have reported in this turn, for a client that has everything else already.
+    """What agents have reported, for a client that has everything else already, or is about to get it from here.
 
-    It is passed on as it came; a client that is behind is told from the file, when it is its turn (`next_feed`).
+    It is passed on as it came, and waits here while too much is on its way. A client that is further behind is told
+    from the file, when it is its turn (`next_feed`).
     """
 
     def __init__(self, rev: int) -> None:
         self._announced = rev   # the last change that a client has to hear of
-        self._rows: list[Update] = []
+        self._client: Peer | None = None
+        self._waiting: deque[_Bulk] = deque()   # each goes on where the one before ends
         self._size = 0
-        self._feeds: list[tuple[Peer, int, list[Update]]] = []
 
     def announced(self, rev: int) -> None:
         """Something was reported that is not passed on."""
@@ -35,30 +42,67 @@ class News:
 
     def pass_on(self, client: Peer | None, updates: Sequence[Update], rev: int) -> bool:
         """Take what was reported last, all of which had an effect; False if the client has to be told otherwise."""
-        if client is None or client.stale or client.recovering or client.cursors[0] < self._announced:
+        if client is not self._client:
+            self._forget()
+        if client is None or not client.listens:
             return False
-        size = sum(len(info) for _, _, info in updates if info)
-        if not self._feeds or len(self._rows) + len(updates) > BULK or self._size + size > MANY_BYTES:
-            if client.in_flight >= WINDOW:
-                return False
-            client.in_flight += 1
-            self._rows, self._size = [], 0
-            self._feeds.append((client, rev, self._rows))
-        self._rows += updates
+        end = self._waiting[-1].rev if self._waiting else client.cursors[0]
+        size = sum([_ROW + len(info or b'') for _, _, info in updates])
+        if end < self._announced or self._size + size > MOST_BYTES:
+            return False
+        if not self._waiting or not self._waiting[-1].has_room(len(updates), size):
+            self._waiting.append(_Bulk(end))
+        self._waiting[-1].add(updates, size, rev)
         self._size += size
-        self._feeds[-1] = client, rev, self._rows
-        client.cursors = rev, rev
+        self._client = client
         self._announced = rev
         return True
 
     def messages(self) -> list[tuple[bytes, list[Any]]]:
         """What is to be sent, each with the address of the client."""
-        feeds, self._feeds = self._feeds, []
         messages: list[tuple[bytes, list[Any]]] = []
-        for client, rev, rows in feeds:
-            messages.append((client.address, ['feed', *client.sent, rev, rev, rows, []]))
-            client.sent = rev, rev
+        client = self._client
+        if client is None:
+            return messages
+        if not client.listens or (self._waiting and client.cursors[0] != self._waiting[0].since):
+            self._forget()
+        while self._waiting and client.in_flight < WINDOW:
+            bulk = self._waiting.popleft()
+            self._size -= bulk.size
+            client.cursors = bulk.rev, bulk.rev
+            messages.append((client.address, ['feed', *client.sent, *client.cursors, bulk.rows, []]))
+            client.sent = client.cursors
+            client.in_flight += 1
         return messages
+
+    def _forget(self) -> None:
+        """Have what waits read from the file."""
+        if self._client is not None:
+            self._client.hungry = True
+        self._client = None
+        self._waiting.clear()
+        self._size = 0
+
+
+class _Bulk:
+    """Reports that go into one message: what has changed after the revision `since`, up to `rev`."""
+
+    __slots__ = ('rev', 'rows', 'since', 'size')
+
+    def __init__(self, since: int) -> None:
+        self.since = self.rev = since
+        self.rows: list[Update] = []
+        self.size = 0
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more fit in."""
+        return len(self.rows) + count <= BULK and self.size + size <= MANY_BYTES
+
+    def add(self, updates: Sequence[Update], size: int, rev: int) -> None:
+        """Take more, up to that revision."""
+        self.rows += updates
+        self.size += size
+        self.rev = rev
 
 
 def next_feed(store: Store, peer: Peer, share: int) -> Feed | None:

@@ -7,6 +7,7 @@ are bound elsewhere, they end before an agent has them) ends that: whoever wants
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from rp_api.coordination.contract import BULK
 from rp_api.coordination.database import MANY_BYTES, Batch, Row, batch
@@ -48,10 +49,10 @@ class Fresh:
         """Keep none of those that are here."""
         self._tails.clear()
 
-    def changed(self, pilot: str, uids: list[str]) -> None:
-        """The state of tasks of a pilot has changed."""
+    def changed(self, pilot: str, updates: Sequence[tuple[str, str, bytes | None]]) -> None:
+        """The state of tasks of a pilot (uid, state, info) has changed."""
         tail = self._tails.get(pilot)
-        if tail is not None and not tail.uids.isdisjoint(uids):
+        if tail is not None and tail.uids and not tail.uids.isdisjoint([uid for uid, _, _ in updates]):
             del self._tails[pilot]
 
     def after(self, pilot: str, since: int, limit: int, end: int) -> Batch | None:

@@ -57,6 +57,11 @@ class Peer:
         """Who it is: role, uid of the session or pilot, uid of the agent; a new process can take the same place."""
         return self.role, self.uid, self.agent
 
+    @property
+    def listens(self) -> bool:
+        """Whether what is new can be sent to it."""
+        return not self.stale and not self.recovering
+
     def __str__(self) -> str:
         return f'the client of {self.uid}' if self.role == 'client' else f'{self.agent} of {self.uid}'
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rp_api import states
@@ -36,14 +37,30 @@ _BOUND = states.AGENT_STAGING_INPUT_PENDING
 _BOUND_VALUE = states.TASK.value(_BOUND)
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
-INSERT = 'INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, NULL, ?, ?)'
+# What a statement is given for each row takes as long as the rest of it: what is the same for many is in its text.
 
-# A state only moves forward; the model says which final states can be corrected by what was already on its way.
-_UPDATE = f"""
-UPDATE tasks SET state = ?, value = ?, info = coalesce(?, info), changed = coalesce(?, changed)
-WHERE uid = ? AND (value < ? OR (state, ?) IN (VALUES {', '.join(map(repr, states.TASK.corrections))}))
+_INSERT = """
+INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, 0, NULL, ?5, ?6)
 """
-UPDATE_BY_AGENT = f'{_UPDATE} AND pilot = ?'
+INSERT_KEPT = _INSERT.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
+INSERT_BOUND = _INSERT.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
+"""With revision, uid, owner, pilot, id of the shared part, description."""
+
+
+def _update(state: str, changes: str = '', condition: str = '') -> str:
+    """The statement that moves tasks to a state, with info and uid.
+
+    A state only moves forward; the model says which final states can be corrected by what was already on its way.
+    """
+    value = states.TASK.value(state)
+    corrected = ''.join(f" OR state = '{before}'" for before, after in states.TASK.corrections if after == state)
+    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info){changes} "
+            f'WHERE uid = ?2 AND (value < {value}{corrected}){condition}')
+
+
+_UPDATE = {state: _update(state) for state in states.TASK.names}
+UPDATE_BY_AGENT = {state: _update(state, ', changed = ?4', ' AND pilot = ?3') for state in states.TASK.names}
+"""With info, uid, pilot and revision, by the new state."""
 
 Update = tuple[str, str, bytes | None]
 """Uid, state and info."""
@@ -63,11 +80,9 @@ class TaskTable:
         """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
         revisions = self._db.take(len(tasks))
         shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
-        attempts, state = (1, _BOUND) if pilot != UNBOUND else (0, _KEPT)
-        value = states.TASK.value(state)
         inserted = self._db.write_many(
-            INSERT,
-            [(rev, uid, owner, pilot, attempts, rev, state, value, shared_id, bytearray(description))
+            INSERT_KEPT if pilot == UNBOUND else INSERT_BOUND,
+            [(rev, uid, owner, pilot, shared_id, bytearray(description))
              for rev, (uid, description) in zip(revisions, tasks, strict=True)])
         if not inserted:
             self._db.write('DELETE FROM shared WHERE id = ?', (shared_id,))
@@ -99,20 +114,21 @@ class TaskTable:
     def update(self, updates: Sequence[Update]) -> None:
         """Move tasks forward, as their client says: it need not be told."""
         self._fresh.clear()
-        values = _values(updates)
-        self._db.write_many(_UPDATE, [(state, values[state], info, None, uid, values[state], state)
-                                      for uid, state, info in updates])
+        for state, run in _runs(updates):
+            self._db.write_many(_UPDATE[state], [(info, uid) for uid, _, info in run])
 
     def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
         """Move the tasks of a pilot forward, and announce the changes (`since`).
 
         Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
         """
-        self._fresh.changed(pilot, [uid for uid, _, _ in updates])
-        values = _values(updates)
-        rows = [(state, values[state], info and bytearray(info), rev, uid, values[state], state, pilot)
-                for rev, (uid, state, info) in zip(self._db.take(len(updates)), updates, strict=True)]
-        if self._db.write_many(UPDATE_BY_AGENT, rows) == len(rows):
+        self._fresh.changed(pilot, updates)
+        changed = sum([
+            self._db.write_many(UPDATE_BY_AGENT[state], [
+                (info and bytearray(info), uid, pilot, rev)
+                for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
+            for state, run in _runs(updates)])
+        if changed == len(updates):
             return True, []
         return False, [uid for uid, _, _ in updates if self._db.query(
             'SELECT 1 FROM tasks WHERE uid = ? AND pilot != ?', (uid, pilot)).fetchone()]
@@ -183,6 +199,9 @@ def _mode(shared: bytes, own: bytes) -> Any:
     return {**codec.unpack(shared), **codec.unpack(own)}.get('mode')
 
 
-def _values(updates: Sequence[Update]) -> dict[str, int]:
-    """The numbers of the states that occur; raises StateError for one that tasks do not have."""
-    return {state: states.TASK.value(state) for state in {update[1] for update in updates}}
+def _runs(updates: Sequence[Update]) -> list[tuple[str, list[Update]]]:
+    """Updates by the state that they are to, in their order; StateError, and none, if tasks do not have one of them."""
+    runs = [(state, list(run)) for state, run in groupby(updates, itemgetter(1))]
+    for state, _ in runs:
+        states.TASK.value(state)
+    return runs
