@@ -82,7 +82,7 @@ def _run(tmgr: rp.TaskManager, count: int, ranks: int) -> tuple[float, list[str]
 
 def _by_hand(command: list[str], count: int, in_flight: int) -> float:
     """Launches per second."""
-    bare = [*command[:command.index('/bin/sh')], *_PROGRAM]
+    bare = [*command[:-2], *_PROGRAM]
     bare[bare.index('--wdir') + 1] = '/tmp'
 
     def launch(_: int) -> float | None:

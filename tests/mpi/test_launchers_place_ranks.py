@@ -67,9 +67,9 @@ def test_ranks_are_where_they_belong(flavour: str, nodes: tuple[str, ...], hosts
     assert found == [f'{number} of {len(nodes)} {node} a b' for number, node in enumerate(nodes)]
 
 
-def test_ranks_that_are_not_mpi_go_on_when_one_fails(hosts: Namespaces, tmp_path: Path) -> None:
-    """Not tried with Open MPI 4.1, which sometimes does not end then."""
-    method = mpirun('Hydra', hosts)
+@pytest.mark.parametrize('flavour', LAUNCHERS)
+def test_ranks_that_are_not_mpi_go_on_when_one_fails(flavour: str, hosts: Namespaces, tmp_path: Path) -> None:
+    method = mpirun(flavour, hosts)
     rank = method.rank_variables[0]
     script = f"""cd {tmp_path}
 test "${rank}" != 1 || {{ touch failed; exit 3; }}

@@ -44,6 +44,23 @@ def test_ranks_are_bound_to_their_cores(install: Install, programs: Path, tmp_pa
         assert [each.cpus for each in check(task)] == [(cpus[core],) for core in cores]
 
 
+@pytest.mark.parametrize('name', ALL)
+@pytest.mark.parametrize('commands', [[], ['true']], ids=['program', 'script'])
+def test_each_rank_sees_its_own_gpus(install: Install, tmp_path: Path, name: str, commands: list[str]) -> None:
+    """Not as many as the others, and not the same."""
+    mpi = install(name)
+    with bench(tmp_path, 'MPIRUN', pre_exec=mpi.pre_exec) as table:
+        gpus = ([0, 3], [1], [])
+        task = table.task('gpus', HERE * 3, executable='env', gpu_type='CUDA', gpus_per_rank=2, pre_exec=commands)
+        for slot, indices in zip(task.slots or (), gpus, strict=True):
+            slot['gpus'] = [{'index': index, 'occupation': 1.0} for index in indices]
+        table.run(task)
+        assert task.target_state == states.DONE, task.exception_detail
+        lines = (tmp_path / 'gpus' / 'gpus.out').read_text().splitlines()
+        assert sorted(line for line in lines if line.startswith('CUDA_VISIBLE')) == [
+            'CUDA_VISIBLE_DEVICES=0,3', 'CUDA_VISIBLE_DEVICES=1']
+
+
 @pytest.mark.parametrize('name', ['wheel mpich', 'Debian mpich', 'Debian openmpi'])
 def test_a_rank_that_fails_ends_all(install: Install, programs: Path, tmp_path: Path, name: str) -> None:
     mpi = install(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tarfile
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 from envs import NEEDS, ROOT, Dist, Env, call
 
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1200)]
 
-NOT_IN_A_CHECKOUT = shutil.ignore_patterns('build', 'dist', '*.egg-info', '*.so', '__pycache__', '.*_cache')
+NOT_IN_A_CHECKOUT = shutil.ignore_patterns('build', 'dist', '*.egg-info', '*.so', 'rank', '__pycache__', '.*_cache')
+PROGRAM = 'rp_agent/executor/rank'
 RUNTIME = {'.py', '.pyi', '.pxd', '.json', '.sh', '.css', '.js', '.typed'}
 
 IMPORT_ALL = """
@@ -83,12 +85,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='session')
 def dists(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Dists:
-    """Each distribution by name, its wheel built from its sdist in isolation."""
+    """Each distribution by name, its wheel built from its sdist in isolation, but not optimised."""
     target = tmp_path_factory.mktemp('dists')
 
     def build(name: str) -> Dist:
         out = target / name
-        call([sys.executable, '-m', 'build', '--outdir', str(out), str(sources / name)], target)
+        call([sys.executable, '-m', 'build', '--outdir', str(out), str(sources / name)], target, RP_BUILD='quick')
         (sdist,), (wheel,) = out.glob('*.tar.gz'), out.glob('*.whl')
         return Dist(name, sources / name, sdist, wheel)
 
@@ -124,8 +126,15 @@ def test_wheel_holds_the_modules_and_their_data_and_nothing_else(dist: Dist) -> 
     source = dist.source / 'src'
     expected = {name for name in files(source) if Path(name).suffix in RUNTIME}
     compiled = {name for name in names if name.endswith('.so')}
-    assert names - compiled == expected
+    assert names - compiled == expected | ({PROGRAM} if dist.name == 'rp-agent' else set())
     assert {name.split('.')[0] + '.pyx' for name in compiled} == {n for n in files(source) if n.endswith('.pyx')}
+
+
+def test_program_can_be_executed(dists: Dists, full_env: Env) -> None:
+    with zipfile.ZipFile(dists['rp-agent'].wheel) as wheel:
+        assert wheel.getinfo(PROGRAM).external_attr >> 16 & 0o111 == 0o111
+    where = full_env.run('-c', 'import rp_agent; print(rp_agent.__path__[0])').strip()
+    assert os.access(Path(where).parent / PROGRAM, os.X_OK)
 
 
 def test_extensions_are_typed(dist: Dist) -> None:
@@ -158,9 +167,9 @@ def test_sdist_is_complete(dist: Dist) -> None:
         names = {name.partition('/')[2] for name in archive.getnames()}
     # the editable tests install from the same copy, which leaves what they build in it
     wanted = {name for name in files(dist.source) if not name.startswith('build/') and '.egg-info/' not in name}
-    wanted = {name for name in wanted if not name.endswith('.so')}
+    wanted = {name for name in wanted if not name.endswith(('.so', PROGRAM))}
     assert wanted - names == set()
-    assert not any(name.startswith('build/') or name.endswith('.so') for name in names)
+    assert not any(name.startswith('build/') or name.endswith(('.so', PROGRAM)) for name in names)
 
 
 @pytest.fixture(scope='module', params=NEEDS)
@@ -223,7 +232,7 @@ def test_beside_radical_utils_and_saga(full_env: Env) -> None:
 def test_editable_beside_radical_utils_and_saga(dists: Dists, new_env: Make) -> None:
     env = new_env()
     editables = [argument for dist in dists.values() for argument in ('--editable', dist.source)]
-    env.install(*editables, 'radical.utils', 'radical.saga')
+    env.install(*editables, 'radical.utils', 'radical.saga', RP_BUILD='quick')
     env.run('-c', IMPORT_ALL, *(dist.module for dist in dists.values()), 'radical.pilot')
     out = env.run('-W', 'ignore', '-c', SIDE_BY_SIDE)
     assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'

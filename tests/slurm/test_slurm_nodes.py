@@ -70,7 +70,7 @@ def test_a_lost_node_does_not_end_the_pilot(managers: Managers) -> None:
     managers.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=40)
     quick = rp.TaskDescription({'executable': '/bin/true', 'cores_per_rank': 8})
     nodes = sub_agents(pilot)
-    assert wait_until(lambda: len(processes_with(f'RP_PILOT_ID={pilot.uid}')) > 4)
+    assert wait_until(lambda: len(processes_with(f'RP_PILOT_SANDBOX={sandbox(pilot)}')) > 4)
     for pid in nodes.values():   # both nodes but the agent's own
         os.kill(pid, signal.SIGKILL)
     again, lost = tasks
@@ -84,6 +84,29 @@ def test_a_lost_node_does_not_end_the_pilot(managers: Managers) -> None:
     assert done.slots[0]['node_name'] == 'n1'
 
 
+def test_a_node_that_slurm_takes_down_does_not_end_the_job(managers: Managers, slurm: SlurmCluster) -> None:
+    pilot = managers.active(cores=0, nodes=3)
+    whole = {'executable': '/bin/sh', 'arguments': ['-c', ': >"on.$SLURMD_NODENAME"; exec sleep 600'],
+             'cores_per_rank': 8, 'restartable': False}
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription(whole) for _ in range(3)])
+    assert wait_until(lambda: len(list(sandbox(pilot).glob('*/on.*'))) == 3)
+    on = {path.suffix[1:]: next(task for task in tasks if task.uid == path.parent.name)
+          for path in sandbox(pilot).glob('*/on.*')}
+    slurm.run('scontrol', 'update', 'nodename=n3', 'state=down', 'reason=test')
+    try:
+        managers.tmgr.wait_tasks([on['n3'].uid], timeout=40)
+        assert on['n3'].state == rp.FAILED
+        assert 'is lost: sub-agent agent_n.0002' in on['n3'].exception
+        managers.tmgr.cancel_tasks([on['n2'].uid])
+        (done,) = managers.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'})])
+        managers.tmgr.wait_tasks([on['n2'].uid, done.uid], timeout=40)
+        assert (done.state, done.slots[0]['node_name']) == (rp.DONE, 'n2')
+        assert (on['n1'].state, pilot.state) == (rp.AGENT_EXECUTING, rp.PMGR_ACTIVE)
+    finally:
+        slurm.run('scontrol', 'update', 'nodename=n3', 'state=resume', check=False)   # it may have come back by itself
+        slurm.wait(lambda: slurm.run('sinfo', '-h', '-n', 'n3', '-p', 'debug', '-o', '%T') == 'idle\n', 'n3 is idle')
+
+
 def test_nothing_stays_on_any_node(managers: Managers) -> None:
     pilot = managers.active(cores=0, nodes=3)
     tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
@@ -93,7 +116,7 @@ def test_nothing_stays_on_any_node(managers: Managers) -> None:
     managers.tmgr.wait_tasks(timeout=40)
     assert {task.state for task in tasks} == {rp.CANCELED}
     assert pilot.state == rp.CANCELED
-    wait_until(lambda: not processes_with(f'RP_PILOT_ID={pilot.uid}'))
+    wait_until(lambda: not processes_with(f'RP_PILOT_SANDBOX={sandbox(pilot)}'))
 
 
 def test_nodes_cannot_be_reached(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:

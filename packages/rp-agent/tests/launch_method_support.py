@@ -76,6 +76,8 @@ JOBS: dict[str, Job] = {
     'one rank with a GPU, CUDA': job((0, [0], [2]), gpus_per_rank=1.0, gpu_type='CUDA'),
     'several GPUs for each rank, ROCm': job((0, [0], [0, 1]), (0, [1], [2, 3]), gpus_per_rank=2.0, gpu_type='ROCm'),
     'shared GPUs': job((0, [0], [0]), (0, [1], [0]), (0, [2], [1]), (0, [3], [1]), gpus_per_rank=0.5, gpu_type='CUDA'),
+    'other GPUs on each node': job((0, [0], [0, 1]), (0, [1], [2, 3]), (1, [0], [3, 1]), gpus_per_rank=2.0,
+                                   gpu_type='CUDA'),
     'no word about GPUs': job((0, [0], [0]), (0, [1], [1]), gpus_per_rank=1.0, skip_gpus=True),
     'cores here and there': job((0, [0, 1, 5], []), (0, [6, 7, 9], []), cores_per_rank=3),
     'the same cores on two nodes': job((0, [4, 5], []), (0, [6, 7], []), (1, [4, 5], []), (1, [6, 7], []),

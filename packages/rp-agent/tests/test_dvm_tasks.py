@@ -37,7 +37,7 @@ PRUN = '''
 case "$1" in (--version) echo 'prun (PRRTE) 3.0.2'; exit 0 ;; esac
 echo "$*" >>"${0%/*}/calls"
 dvm=${2%%@*}; dvm=${dvm##*-}; ranks=$4
-while test "$1" != /bin/sh; do shift; done
+until case $1 in (/bin/sh | */rp-rank) ;; (*) false ;; esac; do shift; done
 test -z "$(cat "${0%/*}/hangs" 2>/dev/null)" || { rm "${0%/*}/hangs"; exec sleep 1000; }
 kill -0 "$dvm" || exit 1
 pids=; rank=0

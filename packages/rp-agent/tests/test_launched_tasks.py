@@ -73,7 +73,8 @@ def test_ranks_know_who_they_are(harness: Harness) -> None:
 
 def test_what_is_known_of_the_launch(harness: Harness) -> None:
     task = harness.run_one(ranks=2)
-    line = f'{harness.path}/bin/mpiexec -np 2 -hosts localhost:2 /bin/sh {task.sandbox}/task.000000.exec.sh'
+    ranks = f'{harness.path}/rp-rank {task.sandbox}/task.000000.exec.plan'
+    line = f'{harness.path}/bin/mpiexec -np 2 -hosts localhost:2 {ranks}'
     assert task.extra[LAUNCH_INFO] == {'launch_method': 'MPIEXEC', 'launch_command': line}
     assert task.result()['launch_command'] == line
     assert any(each.startswith(line) for each in lines(task, 'task.000000.launch.sh'))
@@ -98,6 +99,14 @@ def test_methods_are_looked_for_once_and_only_when_they_are_needed(make: Make, t
     assert seen == [False]
     assert asked.read_text() == 'asked\n'
     assert calls(harness) == 20
+
+
+def test_ranks_are_started_by_scripts_where_no_program_can_be_executed(make: Make, tmp_path: Path) -> None:
+    (tmp_path / 'rp-rank').mkdir()
+    harness = make()
+    task = harness.run_one(**sh('echo ran'), ranks=2)
+    assert (task.target_state, lines(task, 'task.000000.out')) == (states.DONE, ['ran', 'ran'])
+    assert task.extra[LAUNCH_INFO]['launch_command'].endswith(f'/bin/sh {task.sandbox}/task.000000.exec.sh')
 
 
 def test_a_single_mpi_rank_is_launched(harness: Harness) -> None:

@@ -48,6 +48,11 @@ def exports(environ: Mapping[str, str]) -> str:
     return ''.join(f'export {name}={quote(value)}\n' for name, value in sorted(environ.items()) if _is_shared(name))
 
 
+def block(environ: Mapping[str, str]) -> str:
+    """The same for a program: strings that end with NUL, as in /proc/<pid>/environ."""
+    return ''.join(f'{name}={value}\0' for name, value in sorted(environ.items()) if _is_shared(name))
+
+
 def additions(tasks: Mapping[str, str] | None, own: Mapping[str, str]) -> dict[str, str]:
     """What the agent's own environment has that the tasks' has not, or has otherwise; None: theirs is the agent's."""
     if tasks is None:

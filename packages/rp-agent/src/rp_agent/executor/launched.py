@@ -1,8 +1,8 @@
 """What has to be run for a task that a launcher starts: its command line, files and environment, without running it.
 
-The launcher starts the exec script of the task for each rank. It is the process of the task, with the output files of
-the task, and what it says stands in them. `<uid>.launch.sh` in the sandbox holds the same command, to be read and run
-by hand.
+The launcher starts the exec script of the task for each rank, or `rp-rank` where no shell is needed. It is the process
+of the task, with the output files of the task, and what it says stands in them. `<uid>.launch.sh` in the sandbox holds
+the same command, to be read and run by hand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rp_agent.executor import rank_script, script
+from rp_agent.executor import rank_program, rank_script, script
 from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.expand import literal
 from rp_agent.executor.job import BELONGS, Place, job_of, places, share_of
@@ -59,9 +59,12 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
     elsewhere = tuple(dict.fromkeys(place.index for place in where if not launchers.is_here(place.index)))
     job = job_of(task, where, environment, BELONGS if elsewhere else ())
     method = launchers.choose(job)
-    execute = f'{task.uid}.exec.sh'
-    command = method.command(job, (_SHELL, f'{task.sandbox}/{execute}'))
-    rank_text = _rank_script(task, environment, told, where, method, bool(elsewhere), events)
+    ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), events)
+    if launchers.rank_program and rank_program.is_enough(task.description):
+        program, execute, rank_text = launchers.rank_program, f'{task.uid}.exec.plan', ranks_of.plan()
+    else:
+        program, execute, rank_text = _SHELL, f'{task.uid}.exec.sh', ranks_of.script()
+    command = method.command(job, (program, f'{task.sandbox}/{execute}'))
     launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
                                        _launch(command, stdio), events=events, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
@@ -71,19 +74,38 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         tuple(each for each in method.CANCEL if each != signal.SIGKILL), elsewhere)
 
 
-def _rank_script(task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
-                 method: LaunchMethod, far: bool, events: bool) -> str:
-    description = task.description
-    shares = [share_of(place, description['gpu_type'], environment) for place in where]
-    if method.chooses_devices:
-        shares = [RankShare()] * len(shares)
-    launchers = environment.context.launchers
-    base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else ''
-    surroundings = rank_script.started_by_launcher(
-        task.uid, task.sandbox, shares, method.rank_variables, launcher=method.NAME, base=base,
-        memory=description['mem_per_rank'] * _MB, sync=bool(description['pre_exec_sync']) and len(where) > 1,
-        ends=DVM in task.extra)
-    return script.exec_script(task, told, surroundings, events=events)
+class _Ranks:
+    """What the ranks of a task run."""
+
+    def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
+                 method: LaunchMethod, far: bool, events: bool) -> None:
+        self._task = task
+        self._told = told
+        self._method = method
+        self._events = events
+        self._shares = [share_of(place, task.description['gpu_type'], environment) for place in where]
+        if method.chooses_devices:
+            self._shares = [RankShare()] * len(where)
+        self._memory = task.description['mem_per_rank'] * _MB
+        launchers = environment.context.launchers
+        self._base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else None
+
+    def plan(self) -> str:
+        """The plan for `rp-rank`."""
+        task = self._task
+        return rank_program.plan(
+            task.uid, task.sandbox, task.description, self._told, self._shares, self._method.rank_variables,
+            launcher=self._method.NAME, base=self._base.block if self._base else '', memory=self._memory,
+            trace=self._told.get('RP_PROF_TGT', '') if self._events else '', ends=DVM in task.extra)
+
+    def script(self) -> str:
+        """The script for the shell."""
+        task = self._task
+        surroundings = rank_script.started_by_launcher(
+            task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
+            base=self._base.script if self._base else '', memory=self._memory,
+            sync=bool(task.description['pre_exec_sync']) and len(self._shares) > 1, ends=DVM in task.extra)
+        return script.exec_script(task, self._told, surroundings, events=self._events)
 
 
 def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:

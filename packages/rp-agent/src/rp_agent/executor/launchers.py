@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rp_agent.bootstrap.environment import exports
+from rp_agent.bootstrap.environment import block, exports
 from rp_agent.executor.launch import Variables
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.task import AgentTask
@@ -49,6 +49,15 @@ def needs_launcher(task: AgentTask, launchers: Launchers | None) -> bool:
                             and not all(launchers.is_here(slot['node_index']) for slot in task.slots or ()))
 
 
+class RankEnvironment(NamedTuple):
+    """Files with the user's environment, for ranks to which the launcher does not hand it on."""
+
+    script: str
+    """A shell script that sets it."""
+    block: str
+    """The same for `rp-rank`."""
+
+
 class Launchers:
     """What can start ranks that the agent cannot start itself.
 
@@ -68,10 +77,12 @@ class Launchers:
         self._methods: Methods | None = None
         self._waiting: list[Callable[[], object]] = []
         self._variables: dict[str, Variables] = {}
-        self._files: dict[str, str] = {}
+        self._files: dict[str, RankEnvironment] = {}
         self._here = None if here is None else frozenset(here)
         self.spans_hosts = here is not None
         """Whether the pilot has nodes on other hosts."""
+        self.rank_program = ''
+        """The path of what starts a rank without a shell, as all nodes see it; empty if there is none."""
 
     @property
     def known(self) -> bool:
@@ -123,21 +134,25 @@ class Launchers:
             found = self._variables[method.NAME] = Variables({**kept, **method.environment})
         return found
 
-    def rank_environment(self, method: LaunchMethod) -> str:
-        """The path of a script that sets the user's environment in ranks to which the launcher does not hand it on.
-
-        It is for this method, whose own variables it leaves alone.
-        """
-        path = self._files.get(method.NAME)
-        if path is None:
-            path = os.path.join(self._sandbox, 'env', f'lm_{method.NAME.lower()}.sh')
+    def rank_environment(self, method: LaunchMethod) -> RankEnvironment:
+        """The environment of ranks that are started by this method, whose own variables it leaves alone."""
+        found = self._files.get(method.NAME)
+        if found is None:
+            stem = os.path.join(self._sandbox, 'env', f'lm_{method.NAME.lower()}')
+            found = RankEnvironment(f'{stem}.sh', f'{stem}.env')
             shared = {name: value for name, value in {**self._environ, **method.environment}.items()
                       if not any(fnmatchcase(name, pattern) for pattern in method.RESERVED)}
-            _write(path, exports(shared))
-            self._files[method.NAME] = path
-        return path
+            _write(found.script, exports(shared))
+            _write(found.block, block(shared))
+            self._files[method.NAME] = found
+        return found
 
-    def _detect(self) -> Methods:
+    def _detect(self) -> tuple[Methods, str]:
+        from rp_agent.executor import rank_program
+
+        return self._methods_here(), rank_program.installed(self._sandbox)
+
+    def _methods_here(self) -> Methods:
         from rp_agent.launch_method.base import Setting
         from rp_agent.launch_method.find import Methods, detect
         from rp_agent.launch_method.system import System
@@ -149,15 +164,18 @@ class Launchers:
             _log.exception('the launch methods cannot be looked for')
             return Methods((), {'all': repr(error)})
 
-    def _detected(self, methods: Methods) -> None:
+    def _detected(self, found: tuple[Methods, str]) -> None:
+        methods, self.rank_program = found
         self._methods = methods
         for method in methods.found:
             _log.info('launch method %s', method)
         for name, reason in methods.missing.items():
             _log.info('launch method %s cannot be used: %s', name, reason)
+        if not self.rank_program:
+            _log.info('ranks are started by shell scripts, as no program can be executed in %s', self._sandbox)
         waiting, self._waiting = self._waiting, []
-        for found in waiting:
-            found()
+        for call in waiting:
+            call()
 
 
 def _write(path: str, text: str) -> None:

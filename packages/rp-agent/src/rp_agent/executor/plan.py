@@ -3,8 +3,9 @@
 There are four kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
 are no commands to run before or after it and no text needs a shell to be expanded. `EXEC`: each rank is a shell that
 runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank. `LAUNCHED`:
-the launcher of a launch method starts that script for each rank, for tasks that are MPI or have ranks on other hosts;
-if these have commands to run before or after it, their plan is a `LAUNCH`, whose script runs the launcher.
+the launcher of a launch method starts that script for each rank, or a program that does without it (`rank_program`),
+for tasks that are MPI or have ranks on other hosts; if these have commands to run before or after it, their plan is a
+`LAUNCH`, whose script runs the launcher.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Launchers differ in what they make of ranks that fail, and some end with 0 whate
 sandbox, in `<uid>.ranks`: `0 started` says that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
 
 Where ranks are to wait for each other, they share nothing but the file system. Each makes a file of its number in the
-directory `<uid>.sync` when it is ready, or ends before that; rank 0 counts them and makes the file `go`.
+directory `<uid>.sync` when it is ready, or ends before that; rank 0 counts them and makes the file `go`. They look for
+it seldom in the end, once a second.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from rp_agent.executor.expand import literal
 from rp_agent.executor.script import Surroundings, exports
+from rp_agent.launch_method.nodes import ranges
 
 NOTES, SYNC = '.ranks', '.sync'
 """How the names of the notes and of the directory end."""
@@ -37,8 +39,15 @@ done
 rp_note "$RP_RET"
 trap - HUP INT TERM'''
 
-# the program that waits may know no fractions of a second
-_PAUSE = 'sleep 0.05 2>/dev/null || sleep 1'
+# a node may have a hundred ranks that wait, and each look costs a process; `sleep` may know no fractions of a second
+_UNTIL = '''\
+rp_until() {
+    for rp_pause in 0.02 0.05 0.1 0.2 0.5; do
+        "$@" && return
+        sleep "$rp_pause" 2>/dev/null || sleep 1
+    done
+    until "$@"; do sleep 1; done
+}'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,9 @@ class RankShare:
         """Shell code that gives it to the shell that runs it."""
         lines = exports(dict(self.variables))
         if self.cpus:
-            lines.append(f'taskset -pc {_list(self.cpus)} $$ >/dev/null 2>&1')
+            cpus = ranges(sorted(self.cpus))
+            lines.append(f'rp_said=$(taskset -pc {cpus} $$ 2>&1 >/dev/null) || '
+                         f'echo "rank $RP_RANK is not bound to the CPUs {cpus}: $rp_said" >&2')
         return lines
 
 
@@ -131,13 +142,14 @@ def _notes(path: str, barrier: str, ends: bool) -> list[str]:
 
 def _waits(barrier: str, ranks: int) -> list[str]:
     where = literal(barrier)
-    return [f': > {where}/"$RP_RANK"',
+    return [_UNTIL,
+            f': > {where}/"$RP_RANK"',
             'if test "$RP_RANK" = 0; then',
             f'    rp_ready() {{ set -- {where}/[0-9]*; test "$#" -ge {ranks}; }}',
-            f'    until rp_ready; do {_PAUSE}; done',
+            '    rp_until rp_ready',
             f'    : > {where}/go',
             'fi',
-            f'until test -e {where}/go; do {_PAUSE}; done']
+            f'rp_until test -e {where}/go']
 
 
 def _table(shares: Sequence[RankShare]) -> list[str]:
@@ -151,14 +163,3 @@ def _table(shares: Sequence[RankShare]) -> list[str]:
     for share, ranks in ranks_of.items():
         lines += [f'({"|".join(map(str, ranks))})', *share.lines(), ';;']
     return [*lines, 'esac']
-
-
-def _list(cpus: Sequence[int]) -> str:
-    """Numbers as `taskset -c` takes them: 0-3,8."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and ranges[-1][1] == cpu - 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ','.join(str(first) if first == last else f'{first}-{last}' for first, last in ranges)

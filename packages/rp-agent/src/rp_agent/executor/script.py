@@ -139,6 +139,11 @@ def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[s
             '    rp_code=$?', '    test "$RP_RET" -ne 0 || RP_RET=$rp_code', 'done']
 
 
+def fit_for_a_row(text: str) -> str:
+    """The text, without what cannot stand in a row of a trace."""
+    return _UNFIT_FOR_A_ROW.sub('_', text)
+
+
 def exports(variables: Mapping[str, str]) -> list[str]:
     """Lines that set variables to these values, as they are."""
     return [f'export {name}={literal(value)}' for name, value in variables.items()]
@@ -148,7 +153,7 @@ class _Record:
     """Records events; those between which nothing happens are recorded together."""
 
     def __init__(self, uid: str, events: bool) -> None:
-        self.functions = [_RECORD % literal(_UNFIT_FOR_A_ROW.sub('_', uid)) if events else _NO_RECORD, _FAILED]
+        self.functions = [_RECORD % literal(fit_for_a_row(uid)) if events else _NO_RECORD, _FAILED]
         self._noted: list[str] = []
 
     def note(self, event: str, message: str = "''") -> None:

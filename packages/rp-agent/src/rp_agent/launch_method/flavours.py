@@ -11,8 +11,9 @@ from rp_agent.launch_method.nodes import MANY, Block, blocks, cores_of_each, hos
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
-_GO_ON = ('--continuous',)
-_GO_ON_5 = ('--enable-recovery', '--prtemca', 'state_base_error_non_zero_exit', '0')
+# not --continuous, with which Open MPI 4 goes on until somebody ends it
+_GO_ON = ('--mca', 'orte_abort_on_non_zero_status', '0')
+_GO_ON_5 = ('--prtemca', 'state_base_error_non_zero_exit', '0')
 """What keeps Open MPI from ending all ranks when one fails. It ends with 0 then."""
 
 

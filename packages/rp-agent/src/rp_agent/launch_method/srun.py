@@ -129,7 +129,10 @@ def _binds(system: System, srun: str) -> bool:
 
 
 def _together(job: Job) -> tuple[str, ...]:
-    """Whether ranks end when one of them fails: those of an MPI program would wait for it forever."""
+    """Whether ranks end when one of them, or a node, fails: those of an MPI program would wait for it forever.
+
+    Others go on, however long after the first one that has ended (sites may have set a limit).
+    """
     if len(job.ranks) == 1:
         return ()
-    return ('-K1', '--quit-on-interrupt') if job.mpi else ('-K0',)
+    return ('-K1', '--quit-on-interrupt') if job.mpi else ('-K0', '--no-kill', '--wait=0')

@@ -134,6 +134,7 @@ def _after(pattern: str, lines: Sequence[str]) -> list[Amendment]:
 
 def _amend_slurm(_: PilotDescription, platform: ResourceConfig, wanted: Size) -> list[Amendment]:
     lines = [f'#SBATCH --nodes={wanted.nodes}'] if wanted.nodes else []
+    lines.append('#SBATCH --no-kill')   # a pilot goes on without a node that fails
     if wanted.gpus and 'smt' in platform.system_architecture:   # the adaptor leaves them out then
         lines += [f'#SBATCH --gpus-per-node={_per_node(wanted.gpus, wanted)}']
     return _after('#SBATCH --ntasks=', lines)

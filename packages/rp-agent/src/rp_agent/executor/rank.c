@@ -1,0 +1,328 @@
+/* rp-rank PLAN: what a launcher starts for each rank of a task that needs no shell.
+ *
+ * It does what the exec script of a task does (see rank_script.py), without starting a shell, `date` and `taskset` for
+ * each rank: it finds out the number of its rank, takes what is for this rank, notes how the rank begins and ends, and
+ * runs the program in between. `rank_program.py` writes the plan and says what stands in it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FORMAT "rp-rank 1"
+#define MAX_CPUS 8192
+
+static const char *launcher = "the launcher", *rank = "?";
+static volatile sig_atomic_t program;   /* its process number, 0 if it does not run */
+static volatile sig_atomic_t told;      /* whether it was told to end */
+
+__attribute__((noreturn, format(printf, 2, 3)))
+static void fail(int code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    fprintf(stderr, "rank %s, started by %s: ", rank, launcher);
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
+    va_end(values);
+    exit(code);
+}
+
+/* A file of strings, each of which ends with NUL. */
+struct strings {
+    char *next, *end;
+};
+
+static struct strings read_strings(const char *path)
+{
+    struct strings found;
+    struct stat about;
+    ssize_t got, size = 0;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (file < 0 || fstat(file, &about) < 0)
+        fail(1, "cannot read %s: %s", path, strerror(errno));
+    found.next = malloc(about.st_size + 1);
+    if (found.next == NULL)
+        fail(1, "no memory for %s", path);
+    while (size < about.st_size && (got = read(file, found.next + size, about.st_size - size)) > 0)
+        size += got;
+    close(file);
+    found.end = found.next + size;
+    *found.end = '\0';
+    return found;
+}
+
+static char *text(struct strings *plan)
+{
+    char *found = plan->next;
+
+    if (found >= plan->end)
+        fail(1, "its plan ends too soon");
+    plan->next += strlen(found) + 1;
+    return found;
+}
+
+static long number(struct strings *plan)
+{
+    return atol(text(plan));
+}
+
+static void set(char *assignment)
+{
+    if (putenv(assignment) != 0)
+        fail(1, "cannot set %s: %s", assignment, strerror(errno));
+}
+
+/* The environment of the user, where the launcher does not hand it on. */
+static void set_all(const char *path)
+{
+    struct strings block;
+
+    if (*path == '\0')
+        return;
+    block = read_strings(path);
+    while (block.next < block.end)
+        set(text(&block));
+}
+
+/* Set RP_RANK, from the first of the next variables that is set; a single rank has none. */
+static void find_number(struct strings *plan)
+{
+    const char *found = "";
+    long count = number(plan);
+
+    if (count == 0)
+        found = "0";
+    for (; count > 0; count--) {
+        const char *name = text(plan), *value = getenv(name);
+        if (*found == '\0' && value != NULL)
+            found = value;
+    }
+    if (*found == '\0')
+        fail(1, "it was not told its number");
+    if (strspn(found, "0123456789") != strlen(found))
+        fail(1, "it was told that its number is '%s'", found);
+    rank = strdup(found);
+    setenv("RP_RANK", rank, 1);
+}
+
+/* Bind this process to the CPUs of a list like 0-3,8. A rank that cannot be bound runs elsewhere, and says so. */
+static void bind_to(const char *list)
+{
+    static cpu_set_t cpus[CPU_ALLOC_SIZE(MAX_CPUS) / sizeof(cpu_set_t)];
+    size_t size = sizeof cpus;
+    const char *at = list;
+
+    if (*list == '\0')
+        return;
+    CPU_ZERO_S(size, cpus);
+    while (*at != '\0') {
+        char *end;
+        long first = strtol(at, &end, 10), last = first;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        for (; first <= last && first < MAX_CPUS; first++)
+            CPU_SET_S(first, size, cpus);
+        at = *end == ',' ? end + 1 : "";
+    }
+    if (sched_setaffinity(0, size, cpus) < 0)
+        fprintf(stderr, "rank %s is not bound to the CPUs %s: %s\n", rank, list, strerror(errno));
+}
+
+/* Take the share of this rank: CPUs, and variables of its own. */
+static void take_share(struct strings *plan)
+{
+    long ranks = number(plan), own = atol(rank), share = -1, index, count;
+
+    for (index = 0; index < ranks; index++) {
+        long value = number(plan);
+        if (index == own)
+            share = value;
+    }
+    if (share < 0)
+        fail(1, "there are only %ld ranks", ranks);
+    count = number(plan);
+    for (index = 0; index < count; index++) {
+        const char *cpus = text(plan);
+        long variables = number(plan);
+        if (index == share)
+            bind_to(cpus);
+        for (; variables > 0; variables--) {
+            char *assignment = text(plan);
+            if (index == share)
+                set(assignment);
+        }
+    }
+}
+
+/* Append a line, in one piece: the ranks of a task write to the same files. */
+__attribute__((format(printf, 2, 3)))
+static void append(const char *path, const char *format, ...)
+{
+    char line[8192];
+    va_list values;
+    int file, size;
+
+    va_start(values, format);
+    size = vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (file >= 0) {
+        if (size < (int)sizeof line && write(file, line, size) != size)
+            fprintf(stderr, "rank %s cannot write to %s: %s\n", rank, path, strerror(errno));
+        close(file);
+    }
+}
+
+static const char *now(void)
+{
+    static char seconds[40];
+    struct timespec time;
+
+    clock_gettime(CLOCK_REALTIME, &time);
+    snprintf(seconds, sizeof seconds, "%lld.%07ld", (long long)time.tv_sec, time.tv_nsec / 100);
+    return seconds;
+}
+
+#define ROW "%s,%s,,MainThread,%s,AGENT_EXECUTING,%s\n"
+
+static void record(const char *path, const char *uid, const char *one, const char *two, const char *three,
+                   const char *message_of_one)
+{
+    const char *time = now();
+
+    if (*path != '\0')
+        append(path, ROW ROW ROW, time, one, uid, message_of_one, time, two, uid, "", time, three, uid, "");
+}
+
+/* A launcher that signals only this process means its program. It is told once: who signals the group as well, or both
+ * this process and its launcher, means one end.
+ */
+static void pass_on(int signal)
+{
+    (void)signal;
+    if (program > 0 && !told)
+        kill(program, SIGTERM);
+    told = 1;
+}
+
+/* Start the program, which ends with this process. */
+static void start(char **argv)
+{
+    struct sigaction action = {.sa_handler = pass_on};
+    sigset_t ends, before;
+    pid_t parent = getpid(), child;
+    int missing;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGHUP);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ends, &before);
+    child = fork();
+    if (child < 0)
+        fail(1, "no process for %s: %s", argv[0], strerror(errno));
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        execvp(argv[0], argv);
+        missing = errno == ENOENT || errno == ENOTDIR;
+        fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
+        _exit(missing ? 127 : 126);
+    }
+    program = child;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGHUP, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Its exit code, 128 and the number of a signal that has killed it. */
+static int ended(void)
+{
+    int status = 0;
+
+    while (waitpid(program, &status, 0) < 0)
+        if (errno != EINTR)
+            fail(1, "cannot wait for its program: %s", strerror(errno));
+    program = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void limit(unsigned long long bytes)
+{
+    struct rlimit data = {bytes, bytes};
+
+    if (bytes > 0 && setrlimit(RLIMIT_DATA, &data) < 0)
+        fail(1, "cannot limit its memory to %llu bytes: %s", bytes, strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    struct strings plan;
+    const char *uid, *sandbox, *notes, *profile;
+    static char **command;
+    char pids[80];
+    int code, ends;
+    long count, index, own = getpid();
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: rp-rank PLAN\n");
+        return 2;
+    }
+    plan = read_strings(argv[1]);
+    if (strcmp(text(&plan), FORMAT) != 0)
+        fail(1, "%s is not a plan for this program", argv[1]);
+    uid = text(&plan);
+    launcher = text(&plan);
+    sandbox = text(&plan);
+    notes = text(&plan);
+    ends = number(&plan);
+    profile = text(&plan);
+    set_all(text(&plan));
+    limit(strtoull(text(&plan), NULL, 10));
+    for (count = number(&plan); count > 0; count--)
+        set(text(&plan));
+    find_number(&plan);
+    take_share(&plan);
+    for (count = number(&plan); count > 0; count--)
+        set(text(&plan));
+    snprintf(pids, sizeof pids, "%ld", own);
+    setenv("RP_EXEC_PID", pids, 1);
+    count = number(&plan);
+    command = calloc(count + 1, sizeof *command);
+    if (command == NULL)
+        fail(1, "no memory for its arguments");
+    for (index = 0; index < count; index++)
+        command[index] = text(&plan);
+
+    if (strcmp(rank, "0") == 0)
+        append(notes, "0 started\n");
+    if (chdir(sandbox) < 0) {
+        append(notes, "%s 1\n", rank);
+        fail(1, "cannot enter %s: %s", sandbox, strerror(errno));
+    }
+    record(profile, uid, "exec_start", "exec_pre", "rank_start", "");
+    start(command);
+    snprintf(pids, sizeof pids, "RP_EXEC_PID=%ld:RP_RANK_PID=%ld", own, (long)program);
+    code = ended();
+    if (code != 0 || ends)
+        append(notes, "%s %d\n", rank, code);
+    record(profile, uid, "rank_stop", "exec_post", "exec_stop", pids);
+    return code;
+}
