@@ -1,16 +1,18 @@
-"""Measure what it takes to read, check and report a session, and print a table.
+"""Measure what it takes to read, check and report a session, and to open the report, and print a table.
 
     python benchmarks/analysis.py [--tasks N] [--reported N] [--runs N] [--work DIR]
 
 The sessions are made here: each task has the 43 events that a task without commands has, on 64 cores in turn; a million
 tasks are 3.5 GB of profiles. Everything runs in a process of its own. `copy` is the limit of the machine: the same
-files read and their lines counted, with no more done.
+files read and their lines counted, with no more done. `open` starts a headless Chromium (if there is one) that draws
+the report, `open nothing` one with an empty page.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -84,7 +86,26 @@ def report(session: Path) -> None:
     trace([str(session), 'report', '-o', str(session.parent / 'report.html')])
 
 
-CASES: dict[str, Callable[[Path], None]] = {'copy': copy, 'check': check, 'report': report}
+def open_nothing(session: Path) -> None:
+    _browse(session, 'about:blank')
+
+
+def open_report(session: Path) -> None:
+    shown = _browse(session, f'file://{session.parent}/report.html')
+    assert 'data-view=' in shown, 'the report was not drawn'
+
+
+def _browse(session: Path, address: str) -> str:
+    """The page that a browser has made of what is at this address."""
+    assert BROWSER is not None
+    return subprocess.run([BROWSER, '--headless', '--no-sandbox', '--disable-gpu',
+                           f'--user-data-dir={session.parent}/browser', '--dump-dom', address],
+                          check=True, capture_output=True, text=True).stdout
+
+
+BROWSER = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+CASES: dict[str, Callable[[Path], None]] = {'copy': copy, 'check': check, 'report': report,
+                                            'open nothing': open_nothing, 'open': open_report}
 
 
 def measure(case: str, session: Path) -> tuple[float, float, float]:
@@ -98,8 +119,9 @@ def measure(case: str, session: Path) -> tuple[float, float, float]:
 def run(case: str, session: Path) -> None:
     begin = time.monotonic()
     CASES[case](session)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(time.monotonic() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6)
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = sum(used.ru_utime + used.ru_stime for used in (own, children))
+    print(time.monotonic() - begin, cpu, max(own.ru_maxrss, children.ru_maxrss) / 1e6)
 
 
 def main() -> None:
@@ -115,7 +137,8 @@ def main() -> None:
         run(arguments.case, arguments.session)
         return
     with work_directory(arguments.work) as work:
-        for tasks, cases in ((arguments.tasks, ('copy', 'check')), (arguments.reported, ('copy', 'report'))):
+        browse = ('open nothing', 'open') if BROWSER else ()
+        for tasks, cases in ((arguments.tasks, ('copy', 'check')), (arguments.reported, ('copy', 'report', *browse))):
             session = make_session(Path(work) / str(tasks), tasks)
             for case in cases:
                 runs = [measure(case, session) for _ in range(arguments.runs)]

@@ -108,6 +108,19 @@ def traces_in_order(directory: str | Path, *sandboxes: str | Path) -> None:
     assert not findings, str(findings)
 
 
+@pytest.fixture(autouse=True)
+def all_traces_in_order(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Hold the traces of all sessions that a test has had below its directory against the event catalogue.
+
+    `@pytest.mark.disorder(reason)` is for tests whose traces cannot be in order.
+    """
+    yield
+    if request.node.get_closest_marker('disorder') is None:
+        for profile in sorted(tmp_path.rglob('*/*.prof')):
+            if profile.stem == profile.parent.name and 'session_start' in profile.read_text(errors='replace'):
+                traces_in_order(profile.parent)
+
+
 def wait_until(condition: Callable[[], Any], timeout: float = 30.0, what: str = '') -> Any:
     """The first true result of `condition()`; fails with the last one after `timeout` seconds."""
     deadline = time.monotonic() + timeout

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, pilot_description, processes_with, wait_until
+from conftest import Run, pilot_description, processes_with, traces_in_order, wait_until
 
 import radical.pilot as rp
 from rp_profiling.profile import read_profile
@@ -116,10 +116,7 @@ def test_agent_ends_although_its_tasks_do_not_want_to(wide: Run) -> None:
 
 
 def test_agent_with_few_descriptors(base: Path) -> None:
-    """More tasks are to run at a time than it may have open files: all of them are done, one after the other.
-
-    Its traces are not looked at: what cannot be written then is missing.
-    """
+    """More tasks are to run at a time than it may have open files: all of them are done, one after the other."""
     with rp.Session(cfg={'base': str(base)}) as session:
         wide = started(session, base, 200)
         agent = agent_pid(wide)
@@ -133,6 +130,7 @@ def test_agent_with_few_descriptors(base: Path) -> None:
         left = opened_by(agent)
         assert left.count(PIDFD) == before
         assert [path for path in left if '/task.' in path] == []
+    traces_in_order(session.path)
 
 
 def test_tasks_whose_output_is_nowhere(run: Run) -> None:
@@ -170,6 +168,7 @@ def step(base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int]
         yield add
 
 
+@pytest.mark.disorder('the clock is set while everything runs')
 def test_clock_of_agent_and_hub_steps(step: Callable[[int], None], base: Path) -> None:
     """Runtime of the pilot, time limits and waits keep to the time that passes; the traces can be read."""
     with rp.Session(cfg={'base': str(base)}) as session:

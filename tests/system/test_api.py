@@ -78,6 +78,7 @@ def test_session_uid_of_the_application(base: Path, monkeypatch: pytest.MonkeyPa
         assert re.fullmatch(r'from\.environment\.\d{4}', session.uid)
 
 
+@pytest.mark.disorder('two sessions with the same uids have written to the same profiles')
 def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) -> None:
     """A script with a fixed session uid can be run again: its tasks run again, and the old results are kept."""
     for words in ('first', 'second'):
@@ -176,6 +177,7 @@ def test_session_download(run: Run) -> None:
     run.session.close(download=True)
     fetched = os.listdir(Path(run.session.path) / run.pilot.uid)
     assert {'agent_0.prof', 'agent_0.log', 'agent_0.out', 'agent_0.err', 'agent_executing.0000.prof'} <= set(fetched)
+    assert {f'{run.session.uid}.json', 'pmgr.0000.json', 'tmgr.0000.json'} <= set(os.listdir(run.session.path))
 
 
 def test_session_fetch(run: Run, base: Path) -> None:

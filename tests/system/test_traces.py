@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
 from rp_api import states
@@ -66,3 +66,47 @@ def test_tracing_can_be_switched_off(base: Path, monkeypatch: pytest.MonkeyPatch
             'resource': 'local.localhost', 'cores': 1, 'sandbox': str(base)})))
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=30) == rp.DONE
     assert not list(base.rglob('*.prof'))
+
+
+@pytest.mark.disorder('the events of a component are missing')
+@pytest.mark.parametrize('name', ['AGENT_EXECUTING', 'TMGR_STAGING_INPUT'])
+def test_a_component_can_be_left_out(name: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f'RADICAL_PILOT_{name}_PROFILE', 'no')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+        assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=30) == rp.DONE
+    found = {path.name.partition('.')[0] for path in base.rglob('*.prof')}
+    left_out = {wanted.partition('.')[0] for wanted in (*CLIENT, *AGENT)} - found
+    assert left_out == {name.lower()}
+
+
+def test_an_application_that_is_killed_loses_no_more_than_a_second(base: Path) -> None:
+    """What it has recorded before is in its profiles."""
+    with rp.Session(cfg={'base': str(base)}) as session:
+        wait_until(lambda: (Path(session.path) / f'{session.uid}.prof').exists(), what='a profile')
+        rows = read_profile(Path(session.path) / f'{session.uid}.prof')
+    assert [row.event for row in rows] == ['sync_abs', 'session_start', 'session_ok']
+
+
+def test_clones_stay_in_the_pilot(session: rp.Session, base: Path) -> None:
+    """The session's fixture has the traces checked."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base, _config={
+        'blowup_factor': {'execution_queue': 10},
+        'drop_clones': {'execution_queue': 1, 'ExecWorker': 0, 'watch_queue': 0, 'Watcher': 0}}))
+    tmgr.add_pilots(pilot)
+    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(4)])
+    tmgr.wait_tasks(timeout=40)
+    assert {task.state for task in tasks} == {rp.DONE}
+    assert tmgr.list_tasks() == [task.uid for task in tasks]
+    session.close()
+    rows = read_profile(Path(pilot.pilot_sandbox) / 'agent_executing.0000.prof')
+    assert {row.uid for row in rows if row.event == 'rank_start'} == {
+        f'{task.uid}{clone}' for task in tasks for clone in ('', *(f'.clone.{number:04}' for number in range(1, 10)))}
+
+
+def test_clones_that_make_no_sense_fail_the_pilot(base: Path, session: rp.Session) -> None:
+    pilot = rp.PilotManager(session).submit_pilots(pilot_description(base, _config={'blowup_factor': {'Watcher': 2}}))
+    assert pilot.wait(timeout=30) == rp.FAILED
+    assert 'blowup_factor.Watcher is 2, allowed: 1: what runs already cannot be multiplied' in pilot.exception_detail

@@ -16,6 +16,7 @@ from rp_api import states
 from rp_api.coordination import spill
 from rp_api.coordination.contract import AgentConnection, Update, packed_info
 from rp_api.mesh import codec
+from rp_profiling.host_clock import Moment
 
 
 class Clock:
@@ -59,6 +60,9 @@ class Wire(AgentConnection):
         awaited, self.awaited = self.awaited, []
         for callback in awaited:
             callback()
+
+    def tell_moment(self, moment: Moment) -> None:
+        raise AssertionError('a reporter knows nothing of clocks')
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
         raise AssertionError('a reporter knows nothing of pilots')
@@ -160,10 +164,27 @@ def test_results_do_not_wait_for_states_when_there_are_many_tasks(
     reporter.changed(tasks('a', 'b'), states.AGENT_EXECUTING)
     reporter.finished(finished('a'))
     (states_due, results_due) = (callback for _, callback in clock.timers)
+    clock.timers.clear()
     results_due()
     assert wire.uids() == ['a']
     states_due()
+    clock.pass_time()
     assert wire.sent[1:] == [[Update('b', states.AGENT_EXECUTING)]]
+
+
+def test_states_that_do_not_last_are_not_told_when_there_are_many_tasks(
+        reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    reporter.tasks = 100_000
+    reporter.changed(tasks('a', 'b', 'c'), states.AGENT_EXECUTING_PENDING)
+    clock.pass_time()
+    reporter.changed(tasks('a', 'b'), states.AGENT_EXECUTING)
+    reporter.finished(finished('a'))
+    clock.pass_time()
+    assert wire.sent == [[Update('c', states.AGENT_EXECUTING_PENDING), Update('a', states.DONE, {'stdout': 'a line'})]]
+    clock.pass_time()
+    assert wire.sent[1:] == [[Update('b', states.AGENT_EXECUTING)]]
+    clock.pass_time()
+    assert not clock.timers   # nothing is left to be told
 
 
 def test_that_tasks_wait_is_told_last(reporter: Reporter, clock: Clock, wire: Wire) -> None:
@@ -172,11 +193,13 @@ def test_that_tasks_wait_is_told_last(reporter: Reporter, clock: Clock, wire: Wi
     reporter.changed(tasks('a', 'b'), states.AGENT_SCHEDULING)
     reporter.changed(tasks('c'), states.AGENT_EXECUTING)
     clock.pass_time()
+    clock.pass_time()
     assert wire.uids() == ['c']
     reporter.changed(tasks('a'), states.AGENT_EXECUTING)
     clock.pass_time()
+    clock.pass_time()
     assert wire.uids() == ['c', 'a']
-    for _ in range(round(MAX_WAITING_DELAY / MAX_STATE_DELAY) - 2):
+    for _ in range(round(MAX_WAITING_DELAY / MAX_STATE_DELAY) - 4):
         clock.pass_time()
     assert wire.sent[2:] == [[Update('b', states.AGENT_SCHEDULING)]]
     clock.pass_time()

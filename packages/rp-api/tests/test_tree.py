@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from rp_api.mesh import keys, leaf, tree
 from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.tree import Root, relays_for
+from rp_profiling.host_clock import Moment, Reading
 
 PATIENCE = 30.0
 
@@ -38,14 +40,14 @@ class Mesh:
         for number in range(leaves):
             self.add(f'n{number}', relay=number < relays)
 
-    def add(self, name: str, relay: bool = False) -> Leaf:
+    def add(self, name: str, relay: bool = False, **options: Any) -> Leaf:
         self.root.expect(name)
         context: zmq.Context[Any] = zmq.Context()   # one gate for each
         self.contexts.append(context)
         self.there[name] = []
         self.leaves[name] = Leaf(self.loop, name, self.root.address, self.own, self.keys.public,
                                  self.there[name].extend, lambda: self._forsaken(name), context=context,
-                                 relay=relay, **self.times)
+                                 relay=relay, **options, **self.times)
         return self.leaves[name]
 
     def run_until(self, *holds: Callable[[], object]) -> None:
@@ -283,6 +285,30 @@ def test_others_are_not_let_in(make: Callable[..., Mesh]) -> None:
     mesh.add('n1')
     with pytest.raises(CoordinationError, match='does not admit the key'):
         mesh.run_until(lambda: False)
+
+
+@pytest.mark.parametrize('relays', [0, 1])
+def test_a_leaf_on_another_host_compares_its_clock(make: Callable[..., Mesh], relays: int) -> None:
+    mesh = make(relays, relays)
+    mesh.root.time = lambda: None   # nobody has told it yet
+    readings: list[Reading] = []
+    moments: list[tuple[str, str, int]] = []
+    mesh.root.moment = lambda *moment: moments.append(moment)
+    far = mesh.add('far', on_clock=readings.append)
+    def ask_again() -> bool:
+        """The first question has got no answer; from now on they are answered."""
+        mesh.root.time = lambda: time.time_ns() - 5_000_000_000
+        assert far._clock
+        far._clock.due()
+        return True
+
+    def tell() -> bool:
+        far.tell_moment(Moment('m', 7, 2))
+        return True
+
+    mesh.run_until(lambda: far._connected, ask_again, lambda: readings, tell, lambda: moments)
+    assert abs(readings[0].ahead - 5_000_000_000) <= readings[0].within
+    assert moments == [('far', 'm', 2)]
 
 
 @pytest.mark.parametrize(('leaves', 'relays'), [(0, 0), (64, 0), (65, 64), (4096, 64), (8000, 89)])

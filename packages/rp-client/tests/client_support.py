@@ -16,6 +16,7 @@ from rp_client.common import Common
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
 from rp_client.task import Task
+from rp_profiling.host_clock import Moment
 from rp_profiling.tracer import Tracer
 
 
@@ -93,6 +94,9 @@ class Connection(ClientConnection):
     @property
     def settled(self) -> bool:
         return True
+
+    def tell_moment(self, moment: Moment) -> None:
+        raise NotImplementedError
 
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
         raise NotImplementedError

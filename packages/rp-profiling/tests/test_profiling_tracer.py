@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import logging
 import os
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from rp_profiling import tracer as tracer_module
 from rp_profiling.profile import Row, read_profile
 from rp_profiling.rows import timestamp
-from rp_profiling.tracer import HEADER, LOGGER, Tracer, profiling_enabled
+from rp_profiling.tracer import HEADER, LOGGER, Tracer, profile_switches, profiling_enabled
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -194,6 +195,15 @@ def test_close_twice_writes_one_end_and_later_events_are_not_kept(path: Path) ->
     assert events(path) == ['sync_abs', 'component_init', 'END']
 
 
+def test_a_profile_that_is_broken_off_has_no_end(path: Path) -> None:
+    tracer = Tracer(path, 'agent_0')
+    tracer.record('component_init')
+    tracer.break_off()
+    tracer.record('get')
+    tracer.close()
+    assert events(path) == ['sync_abs', 'component_init']
+
+
 def test_a_second_tracer_extends_the_file_with_no_second_header(path: Path) -> None:
     for _ in range(2):
         tracer = Tracer(path, 'agent_0')
@@ -320,6 +330,47 @@ def test_a_failure_that_shows_at_close_is_warned_of_once(
     assert caplog.messages == [f'profile {path} ends here, it cannot be written: disk quota exceeded']
 
 
+class Descriptors:
+    """Opens files as soon as there are descriptors."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.free = False
+        self._open = tracer_module._open
+        patch.setattr(tracer_module, '_open', self.open)
+
+    def open(self, path: str) -> FileIO:
+        if not self.free:
+            raise OSError(errno.EMFILE, 'Too many open files')
+        return self._open(path)
+
+
+def test_rows_wait_for_a_descriptor(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptors = Descriptors(monkeypatch)
+    tracer = Tracer(path, 'agent_0')
+    tracer.record('get', 'task.0')
+    tracer.flush()
+    tracer.record_bulk('get', ['task.1'] * 20_000)
+    assert not path.exists()
+    descriptors.free = True
+    tracer.flush()
+    assert [row.uid for row in read_profile(path)] == ['', 'task.0', *['task.1'] * 20_000]
+    tracer.close()
+    assert len(recorded(path)) == 20_001
+
+
+@pytest.mark.parametrize('closing', [False, True])
+def test_they_do_not_wait_without_end(path: Path, closing: bool, monkeypatch: pytest.MonkeyPatch,
+                                      caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(tracer_module, 'WAITING', 100_000)
+    Descriptors(monkeypatch)
+    tracer = Tracer(path, 'agent_0')
+    tracer.record_bulk('get', ['task.0'] * (1 if closing else 20_000))
+    if closing:
+        tracer.close()
+    assert not tracer.enabled
+    assert len(caplog.records) == 1
+
+
 def test_a_directory_in_place_of_the_file_is_warned_of_once_at_close(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,6 +394,16 @@ def test_a_directory_in_place_of_the_file_is_warned_of_once_at_close(
 )
 def test_the_most_specific_variable_that_is_set_decides(environ: dict[str, str], enabled: bool) -> None:
     assert profiling_enabled(environ) is enabled
+
+
+def test_a_component_has_a_switch_of_its_own() -> None:
+    environ = {'RADICAL_PILOT_AGENT_EXECUTING_PROFILE': 'off', 'RADICAL_PILOT_TMGR_PROFILE': 'on',
+               'RADICAL_PILOT_PMGR_PROFILE': ''}
+    assert profile_switches(environ) == {'agent_executing': False, 'tmgr': True}
+    assert not profiling_enabled(environ, 'agent_executing.0003')
+    assert profiling_enabled(environ, 'agent_scheduling.0000')
+    assert profiling_enabled(environ)
+    assert not profiling_enabled(environ | {'RADICAL_PROFILE': 'no'}, 'tmgr.0000'), 'all are off'
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rp_agent import sandbox
 from rp_agent.alone import Alone
 from rp_agent.backlog import Backlog
-from rp_agent.build import make_tracer
+from rp_agent.build import HOST_CLOCK, make_tracer
 from rp_agent.farewell import Farewell
 from rp_agent.intake import Intake
 from rp_agent.launch_method.base import Setting
@@ -31,6 +31,7 @@ from rp_api.host import host_id
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.offload import Helpers
 from rp_api.standing import STANDING
+from rp_profiling.host_clock import Reading
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -73,6 +74,9 @@ class Agent:
         self._reporter = Reporter(loop, self._connection, self._backlog)
         self._pipeline.on_advanced = self._advanced
         self._pipeline.on_master_up = self._master_is_up
+        self._pipeline.on_moment = self._tracer.relate
+        self._pipeline.on_sub_agent_stop = lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)
+        self._reporter.on_pushed = lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}')
         self._pipeline.knows = self._tasks.__contains__
         self._connect()
 
@@ -83,6 +87,7 @@ class Agent:
         connection.on_lost = self._coordinator_lost
         connection.on_found = self._coordinator_found
         connection.on_refused = self._refused
+        connection.on_clock = self._read_clock
         connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
             'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
@@ -158,6 +163,12 @@ class Agent:
 
     def _refused(self, reason: str) -> None:
         raise CoordinationError(reason)
+
+    def _read_clock(self, reading: Reading) -> None:
+        moment = HOST_CLOCK.read(reading)
+        if moment:
+            self._tracer.relate(moment.message, moment.here, self.pilot)
+            self._connection.tell_moment(moment)
 
     # what the components report
 

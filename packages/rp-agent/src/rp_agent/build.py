@@ -18,10 +18,15 @@ from rp_agent.task import AgentTask
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
 from rp_api.staging.location import Sandboxes
-from rp_profiling.tracer import Tracer
+from rp_profiling.host_clock import HostClock
+from rp_profiling.tracer import Tracer, component_kind
 
 Worker = StagerInput | spawners.AnyExecutor | StagerOutput
 """A component of which there may be several instances, in any process."""
+
+
+HOST_CLOCK = HostClock()
+"""The clock that all events of this process are recorded by."""
 
 
 class Builder:
@@ -58,7 +63,8 @@ class Builder:
 
 def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
     """The trace of that name in the pilot's sandbox."""
-    return Tracer(Path(config['pilot_sandbox']) / f'{name}.prof' if config['profile'] else None, name)
+    wanted = config['profile'] and config.get('profiles', {}).get(component_kind(name), True)
+    return Tracer(Path(config['pilot_sandbox']) / f'{name}.prof' if wanted else None, name, clock=HOST_CLOCK)
 
 
 def belongs(config: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,8 @@
         sub-agents: processes that host components, on the machine of Agent_0 ('local')
     number_of_workers   {worker: count}
         old names, with the same meaning as a component's `count`
+    blowup_factor, drop_clones
+        see `clones`
     heartbeat           {'interval': 10, 'timeout': 60}
         seconds between two signs of life of sub-agents and Agent_0, and after how many without one they are lost
 
@@ -43,7 +45,8 @@ _UPDATE_WORKER = 'UpdateWorker'
 ANYWHERE = -1
 """The node of instances that start tasks on whatever nodes the others do not."""
 
-_KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat', 'spawner')   # the last one is for executors
+_KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat',
+         'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `clones`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
 _TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent on each node)"
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]*')

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rp_agent import layout, sandbox
+from rp_agent import clones, layout, sandbox
 from rp_agent.build import Builder, Worker, make_tracer
+from rp_agent.clones import Clones
 from rp_agent.crew import Crew, Member, NodeCrew, all_of
 from rp_agent.executor import spawners
 from rp_agent.executor.launchers import is_mpi
@@ -57,6 +58,8 @@ class Pipeline:
         self._broken = broken
         self._in_hand = 0
         self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
+        self.on_moment: Callable[[str, int, str], object] = lambda message, when, uid: None
+        self.on_sub_agent_stop: Callable[[str], object] = lambda name: None
         self.on_master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
         self.knows: Callable[[str], bool] = lambda uid: False
         self._names = allocation.names
@@ -73,6 +76,7 @@ class Pipeline:
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
         self._scheduler = self._make_scheduler(allocation)
+        self._clones = Clones(config['agent'], self._scheduler.tracer, self._scheduler.release)
         self._crews = {component: self._crew(plan.of(component), remotes)
                        for component in (layout.STAGING_INPUT, layout.EXECUTING, layout.STAGING_OUTPUT)}
         self._inputs = cast('Crew[StagerInput | Remote]', self._crews[layout.STAGING_INPUT])
@@ -87,7 +91,7 @@ class Pipeline:
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks in."""
         self._in_hand += len(tasks)
-        self._inputs.put(tasks)
+        self._to_input(tasks)
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
         """Cancel tasks, wherever they are."""
@@ -164,7 +168,8 @@ class Pipeline:
         if not hosts and not on_nodes:
             return {}
         started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._leave,
-                                               self._dismiss, self._bury)
+                                               self._dismiss, self._bury, lambda *moment: self.on_moment(*moment),
+                                               lambda name: self.on_sub_agent_stop(name))
         try:
             remotes = [remote for name, instances in hosts.items() for remote in started.start(name, instances)]
             remotes += started.start_on_nodes() if on_nodes else []
@@ -181,6 +186,7 @@ class Pipeline:
         # an executor whose launchers span nodes starts tasks on all of them
         elsewhere = () if spawners.spans_nodes(platform) else allocation.elsewhere
         plan = layout.read(self._config['agent'], len(allocation.names), elsewhere)
+        clones.plan(self._config['agent'])   # what makes no sense is refused before anything is started
         hosts = [instance.host for instance in plan.of(layout.EXECUTING) if instance.node == ANYWHERE]
         if hosts != [layout.INLINE] and spawners.has_instances(platform):
             raise PlatformError(f'the platform launches tasks with instances that span nodes, which one '
@@ -214,8 +220,12 @@ class Pipeline:
 
     def _wire(self) -> None:
         outputs = self._crews[layout.STAGING_OUTPUT]
-        self._to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
-        self._scheduler.output = _entrance(self._executors)
+        entrance = self._clones.entrance
+        to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
+        self._to_input = entrance(layout.STAGING_INPUT, self._inputs.put)
+        self._to_scheduler = entrance(layout.SCHEDULING, self._scheduler.put)
+        self._scheduler.output = entrance(layout.EXECUTING, _entrance(self._executors))
+        self._to_output = entrance(layout.STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
         if self._only_executor:   # else nobody knows which one a task will go to
             self._only_executor.expect(self._scheduler.upcoming)
@@ -254,15 +264,15 @@ class Pipeline:
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
-        self.on_advanced(tasks, state)
+        self.on_advanced(self._clones.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
         theirs = [task for task in tasks if concerns_raptor(task)]
         if theirs:
-            tasks = [task for task in tasks if not concerns_raptor(task)]
+            tasks = [] if len(theirs) == len(tasks) else [task for task in tasks if not concerns_raptor(task)]
             self._with_raptor().put(theirs)
         if tasks:
-            self._scheduler.put(tasks)
+            self._to_scheduler(tasks)
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """The scheduler has given up tasks, which the executor may have prepared for."""
@@ -274,7 +284,7 @@ class Pipeline:
         self._executors.left(tasks)
         if self._doomed:
             tasks = self._after_loss(tasks)
-        self._scheduler.release(tasks)
+        self._scheduler.release(self._clones.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
         if tasks:
@@ -291,11 +301,12 @@ class Pipeline:
         self._to_output(tasks)
 
     def _leave(self, tasks: list[AgentTask]) -> None:
+        tasks = self._clones.drop(tasks)
         raptor = self._raptor_for(tasks)
-        if raptor:
-            tasks = [task for task in tasks if not raptor.comes_back(task)]
+        if raptor:   # it need not hear again of what its masters have run
+            tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
         self._in_hand -= len(tasks)
-        if raptor:
+        if raptor and raptor.has_own:
             tasks = [task for task in tasks if not raptor.was_own(task)]
         if tasks:
             self._left(tasks)
@@ -325,7 +336,6 @@ class Pipeline:
         elif tasks:
             self._leave(tasks)
         remote.emptied()
-
 
     # when a node is lost
 
@@ -373,6 +383,7 @@ class Pipeline:
             self._broken(f'has lost its last node: {reason}')
 
     def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
+        tasks = self._clones.drop(tasks)
         if tasks:
             self._scheduler.release(tasks)
             for task in tasks:

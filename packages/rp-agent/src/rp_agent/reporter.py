@@ -6,12 +6,13 @@ limit on disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 from rp_agent.backlog import Backlog
 from rp_agent.task import AgentTask
+from rp_agent.unsaid import Unsaid
 from rp_api import states
 from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
 from rp_api.mesh.loop import Loop
@@ -24,7 +25,8 @@ tasks take, and the cost of what is done in bulks is shared by many of them."""
 MAX_DELAY = 0.05
 
 MAX_STATE_DELAY = 1.0
-"""The same for states that are not the last ones here: most need not be told at all then, as the task has gone on."""
+"""The same for states that are not the last ones here, of which those are told that last so long: most need not be told
+at all then, as the task has gone on."""
 
 MAX_WAITING_DELAY = 5.0
 """The same for those in which tasks wait to be executed: of many tasks nearly all do, and that says little of each."""
@@ -36,7 +38,8 @@ MOST_BYTES = 16 << 20
 """Size of the results that wait in memory while they cannot be sent; what is more goes to disk."""
 
 _PER_TASK, _PER_RANK, _PER_FILE = 512, 640, 128
-"""Bytes, roughly, as measured; texts come on top."""
+_PER_PACKED = 256
+"""Bytes, roughly, as measured; texts and what is packed come on top."""
 
 _WAITING = frozenset(state for state in states.TASK.names
                      if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
@@ -56,38 +59,38 @@ class Reporter:
         self._loop = loop
         self._connection = connection
         self._backlog = backlog
-        self._states: dict[str, str] = {}
+        self._states = Unsaid()
         self._infos: dict[str, dict[str, Any]] = {}
         self._finished: list[Update] = []
         self._size = 0
         self._limit = MOST_BYTES
         self._scheduled = False
         self._states_scheduled = False
-        self._states_ripe = False   # whether the states that wait to be told have done so long enough
-        self._all_ripe = False      # and so have those in which tasks wait
-        self._rounds = 0            # in which those were not told
+        self._round_over = False   # whether states are to be told that have lasted for a round
+        self._all_ripe = False     # whether all are
+        self._rounds = 0           # in which those were not told in which tasks wait
         self._kept = False
         self.tasks = 0
         """Number of tasks that the agent has in hand."""
+        self.on_pushed: Callable[[int], object] = lambda count: None
+        """Is told how many updates have been sent."""
         connection.on_room = self._on_room
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
         """Tasks have reached a state that is not their last one here; `info` is what became known with it."""
         if info is not None:
             self._infos.update((task.uid, info) for task in tasks)
-            self._states_ripe = True   # somebody waits for that
-            self._schedule()
-        self._states.update(dict.fromkeys([task.uid for task in tasks], state))
+            self._schedule()   # somebody waits for that
+        self._states.add([task.uid for task in tasks], state)
         self._schedule_states()
 
     def finished(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the agent, for output staging by the client or for good."""
-        for task in tasks:
-            self._states.pop(task.uid, None)
-            if self._infos:
-                self._infos.pop(task.uid, None)
-            self._finished.append(_end(task))
-            self._size += _size(task)
+        self._states.drop([task.uid for task in tasks])
+        for task in tasks if self._infos else ():
+            self._infos.pop(task.uid, None)
+        self._finished += [_end(task) for task in tasks]
+        self._size += sum([_size(task) for task in tasks])
         if self._size > self._limit and not self._connection.room:
             self._spill()
         self._schedule()
@@ -127,8 +130,7 @@ class Reporter:
 
     def _due(self) -> None:
         self._scheduled = False
-        if delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY:   # one message for all
-            self._all_ripe = True
+        self._all_ripe |= self._has_few
         self._send()
 
     def _schedule_states(self) -> None:
@@ -138,13 +140,17 @@ class Reporter:
 
     def _states_due(self) -> None:
         self._states_scheduled = False
-        self._states_ripe = True
+        self._all_ripe |= self._has_few
+        self._round_over = True
         self._rounds += 1
-        if self._rounds * delay(self.tasks, MAX_STATE_DELAY) >= delay(self.tasks, MAX_WAITING_DELAY):
-            self._all_ripe = True
         self._send()
         if self._states:
             self._schedule_states()
+
+    @property
+    def _has_few(self) -> bool:
+        """Whether there is so little to tell that one message is for all of it."""
+        return delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY
 
     def _on_room(self) -> None:
         if not self._scheduled:
@@ -160,7 +166,7 @@ class Reporter:
     def _send_from_disk(self) -> None:
         updates = self._backlog.take(BULK)
         if updates:
-            self._connection.update_tasks(updates)
+            self._push(updates)
         if not self._backlog.waiting:
             self._connection.when_settled(partial(self._backlog.accepted, self._backlog.taken))
 
@@ -170,20 +176,30 @@ class Reporter:
             self._finished = []
             self._size = 0
             self._limit = MOST_BYTES
-            self._connection.update_tasks(updates)
+            self._push(updates)
+
+    def _push(self, updates: list[Update]) -> None:
+        self._connection.update_tasks(updates)
+        self.on_pushed(len(updates))
 
     def _ripe(self) -> list[Update]:
         """The states that are to be told now."""
-        ripe: dict[str, str] = {}
         if self._all_ripe:
-            ripe, self._states = self._states, {}
+            ripe = self._states.all()
             self._rounds = 0
-        elif self._states_ripe:
-            ripe = {uid: state for uid, state in self._states.items() if state not in _WAITING}
-            for uid in ripe:
-                del self._states[uid]
-        self._all_ripe = self._states_ripe = False
+        else:
+            ripe = self._states.of(self._infos)
+            if self._round_over:
+                ripe |= self._states.lasting(self._told_later())
+        self._all_ripe = self._round_over = False
         return [Update(uid, state, self._infos.pop(uid, None)) for uid, state in ripe.items()]
+
+    def _told_later(self) -> Collection[str]:
+        """The states that are not told in this round even if they have lasted."""
+        if self._rounds * delay(self.tasks, MAX_STATE_DELAY) < delay(self.tasks, MAX_WAITING_DELAY):
+            return _WAITING
+        self._rounds = 0
+        return ()
 
     def _spill(self) -> None:
         """Make room in memory."""
@@ -196,6 +212,8 @@ class Reporter:
 
 def _size(task: AgentTask) -> int:
     """Bytes, roughly, that the result of a task takes."""
+    if task.packed is not None and not task.output_files:
+        return _PER_PACKED + len(task.packed)
     return (_PER_TASK + len(task.stdout) + len(task.stderr) + len(task.packed or b'')
             + _PER_RANK * len(task.slots or ()) + _PER_FILE * len(task.output_files))
 

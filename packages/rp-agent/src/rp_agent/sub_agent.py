@@ -18,7 +18,7 @@ from typing import Any, cast
 import zmq
 
 from rp_agent import layout, logs
-from rp_agent.build import Builder, Worker, belongs
+from rp_agent.build import HOST_CLOCK, Builder, Worker, belongs
 from rp_agent.crew import all_of
 from rp_agent.executor.spawners import AnyExecutor
 from rp_agent.guard import guarded
@@ -33,6 +33,7 @@ from rp_api.mesh.keys import KeyPair
 from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
+from rp_profiling.host_clock import Reading
 
 FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
@@ -69,7 +70,8 @@ class Host:
         beat = layout.Heartbeat(*own['heartbeat'])
         self._leaf = Leaf(loop, own['name'], own['address'], keys, own['server'].encode(), self._receive,
                           self.agent_gone, context=self._context, relay=own['relay'], interval=beat.interval,
-                          patience=beat.timeout)
+                          patience=beat.timeout,
+                          on_clock=None if own['host'] == host_id() else self._read_clock)
         loop.call_later(FLUSH, self._flush_traces)
 
     def close(self) -> None:
@@ -154,6 +156,13 @@ class Host:
             executor.stop(stopped, 'the agent is gone')
         if not self._executors:
             stopped()
+
+    def _read_clock(self, reading: Reading) -> None:
+        moment = HOST_CLOCK.read(reading)
+        if moment:
+            for component in self._components.values():
+                component.tracer.relate(moment.message, moment.here, component.uid)
+            self._leaf.tell_moment(moment)
 
     def _flush_traces(self) -> None:
         for component in self._components.values():

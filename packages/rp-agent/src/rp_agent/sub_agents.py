@@ -20,7 +20,7 @@ from typing import Any
 import zmq
 
 from rp_agent import layout, network, node_agent, node_launch
-from rp_agent.build import belongs
+from rp_agent.build import HOST_CLOCK, belongs
 from rp_agent.child import Child, address_beside, start_sub_agent
 from rp_agent.layout import ANYWHERE, Instance
 from rp_agent.remote import Item, Remote
@@ -66,11 +66,13 @@ class SubAgents:
     """Starts the sub-agents of a layout, and joins the components in them to Agent_0.
 
     When one dies, `dismiss(remote)` is called at once for each component that it hosted, and a little later
-    `bury(remote, tasks, reason)` with the tasks that died with it.
+    `bury(remote, tasks, reason)` with the tasks that died with it. `on_moment(message, when, name)` is told of moments
+    that a sub-agent has recorded, with the time that it was here, and `on_stop(name)` of each one that has ended.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
-                 failed: Callable[[list[AgentTask]], None], dismiss: Dismiss, bury: Bury) -> None:
+                 failed: Callable[[list[AgentTask]], None], dismiss: Dismiss, bury: Bury,
+                 on_moment: Callable[[str, int, str], object], on_stop: Callable[[str], object]) -> None:
         self._config = config
         self._sandbox: str = config['pilot_sandbox']
         self._loop = loop
@@ -79,6 +81,8 @@ class SubAgents:
         self._failed = failed
         self._dismiss = dismiss
         self._bury = bury
+        self._on_moment = on_moment
+        self._on_stop = on_stop
         self._heartbeat = layout.heartbeat(config['agent'])
         self._relays = relays_for(len(on_nodes))
         self._context: zmq.Context[Any] = zmq.Context()
@@ -88,6 +92,8 @@ class SubAgents:
                           leaves=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
                           patience=self._heartbeat.timeout)
         self._root.greeted = self._came
+        self._root.time = HOST_CLOCK.reference
+        self._root.moment = self._moment
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
@@ -200,6 +206,11 @@ class SubAgents:
         for remote in sub_agent.remotes if sub_agent else ():
             remote.came = True
 
+    def _moment(self, name: str, message: str, when: int) -> None:
+        here = HOST_CLOCK.here(when)
+        if name in self._running and here is not None:
+            self._on_moment(message, here, name)
+
     # how they end
 
     def _silent(self, name: str, why: str) -> None:
@@ -220,6 +231,7 @@ class SubAgents:
         if self._on_end is not None:
             for sub_agent in dead:
                 del self._running[sub_agent.name]
+                self._on_stop(sub_agent.name)
             self._sweep(dead)
             self._check_end()
             return
@@ -229,6 +241,7 @@ class SubAgents:
     def _dead(self, sub_agent: SubAgent, reason: str) -> None:
         _log.error('%s', reason)
         del self._running[sub_agent.name]
+        self._on_stop(sub_agent.name)
         for remote in sub_agent.remotes:
             remote.leave()
             self._dismiss(remote)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,8 @@ from rp_api.platforms.load import get_platform, get_resource_configs, list_platf
 from rp_client.engine import Engine
 from rp_client.ids import session_uid
 from rp_client.settings import session_settings
-from rp_profiling.tracer import Tracer, profiling_enabled
+from rp_client.traces import Traces
+from rp_profiling.tracer import Tracer, profile_switches, profiling_enabled
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
@@ -83,7 +85,8 @@ class Session:
         self._process = os.getpid()
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
-        self._tracer = self.tracer(self.uid)
+        self._traces = Traces(self.uid, self.path, self.engine)
+        self._tracer = self._traces.own
         self._tracer.record('session_start', uid=self.uid)
         self.engine.connection.on_tasks = self._on_tasks
         self.engine.connection.on_pilots = self._on_pilots
@@ -92,6 +95,7 @@ class Session:
         self._at_exit = weakref.WeakMethod(self.close)
         atexit.register(_close_at_exit, self._at_exit)
         self._tracer.record('session_ok', uid=self.uid)
+        self._traces.start()
 
     def _take_over(self) -> None:
         from rp_client.restore import restore
@@ -100,9 +104,9 @@ class Session:
             restore(self)
         except BaseException as error:
             self._closed = True
+            self._traces.discard()   # the profiles are those of whoever has the session
             self._leave_managers()
             self.engine.close(leave=True)
-            self._tracer.close()
             reason = self.engine.failure
             if isinstance(error, TimeoutError):
                 reason = error
@@ -148,8 +152,9 @@ class Session:
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
-        `download` (False): fetch the traces and logs of the pilots into the session directory. `terminate` (True):
-        False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
+        `download` (False): fetch the traces and logs of the pilots into the session directory, and write what `dump`
+        does. `terminate` (True): False leaves the pilots, with all their tasks, and what coordinates them;
+        `Session(uid=...)` gets back to them.
         `cleanup`: accepted, without effect.
         """
         options = self._close_options | _checked(options)
@@ -171,9 +176,10 @@ class Session:
             atexit.unregister(self._at_exit)
         self._tracer.record('session_stop', uid=self.uid)
         if options.get('download'):
+            self.dump()
             self.fetch_profiles()
             self.fetch_logfiles()
-        self._tracer.close()
+        self._traces.close()
 
     def as_dict(self) -> dict[str, Any]:
         """The session as plain data."""
@@ -229,7 +235,7 @@ class Session:
 
     def tracer(self, name: str) -> Tracer:
         """A trace file of that name in the session directory."""
-        return Tracer(Path(self.path) / f'{name}.prof' if profiling_enabled() else None, name)
+        return self._traces.make(name)
 
     @property
     def own_tracer(self) -> Tracer:
@@ -245,7 +251,8 @@ class Session:
         """What every agent of the session has to know."""
         return {'session': self.uid, 'coordination': self.engine.coordinator.agent_access,
                 'registry_address': self.reg_addr,
-                'orphan_timeout': self._orphan_timeout, 'profile': profiling_enabled()}
+                'orphan_timeout': self._orphan_timeout, 'profile': profiling_enabled(),
+                'profiles': profile_switches()}
 
     def register_pmgr(self, manager: PilotManager, uid: str) -> str:
         """Make a pilot manager known, of that uid if it had one before; gives its uid."""
@@ -345,11 +352,10 @@ class Session:
 
     def _claim(self, kind: str, known: set[str], uids: Sequence[str]) -> None:
         with self._lock:
-            new: set[str] = set()
-            for uid in uids:
-                if uid in known or uid in new:
-                    raise ValueError(f'{kind} uid {uid!r} is in use already: uids must be unique in a session')
-                new.add(uid)
+            new = set(uids)
+            if len(new) < len(uids) or not known.isdisjoint(new):
+                used = known & new or {uid for uid, times in Counter(uids).items() if times > 1}
+                raise ValueError(f'{kind} uid {min(used)!r} is in use already: uids must be unique in a session')
             known.update(new)
 
     def _close_managers(self) -> None:

@@ -1,51 +1,47 @@
-"""Brings the clocks of several hosts together, as far as their profiles tell how they differ.
-
-- `sync_abs` with the mode `ntp` says how far the clock of a host is from absolute time.
-- A profile without it may have `sync_rel` rows: the row with the same message in a profile that has a `sync_abs` stands
-  for the same moment.
-- What is left over shows in effects that come before their causes: then the clock of a pilot is moved by as little as
-  brings them into order (`shift`).
-"""
+"""What profiles say of the clocks of their hosts, as values: parsed, compared, and what follows from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-TICK = 1e-7
+NEVER = 2**63 - 1
+"""The time of what did not happen."""
+
 CONFLICT = 1.0
 """Seconds between two statements on the clock of one host, from which on they contradict each other."""
 
 
 @dataclass(frozen=True)
 class Sync:
-    """What a `sync_abs` says: which host its writer was on, and how many seconds the clock there is ahead."""
+    """What a statement on a clock says: whose it is, by name and address, and how many seconds it was ahead when."""
 
-    host: str
+    host: tuple[str, str]
+    here: float
     ahead: float
     mode: str
 
 
 def parse_sync(message: str) -> Sync | None:
-    """What the message of a `sync_abs` says; None if it says nothing of a host."""
+    """What the message of a `sync_abs` or `sync_rel` says; None if it says nothing of a host."""
     fields = message.split(':')
     if len(fields) < 5:   # shells write a time only
         return None
-    host, mode = fields[0], fields[-1]
+    host, mode = (fields[0], ':'.join(fields[1:-3])), fields[-1]
     try:
         here, absolute = float(fields[-3]), float(fields[-2])
     except ValueError:
         return None
-    return Sync(host, here - absolute if mode == 'ntp' else 0.0, mode)
+    return Sync(host, here, here - absolute if mode == 'ntp' else 0.0, mode)
 
 
 def conflicts(syncs: list[Sync]) -> list[str]:
     """A sentence for each host whose profiles contradict each other on its clock."""
-    ahead: dict[str, list[float]] = {}
+    ahead: dict[tuple[str, str], list[float]] = {}
     for sync in syncs:
         if sync.mode == 'ntp':
             ahead.setdefault(sync.host, []).append(sync.ahead)
-    return [f'profiles of the host {host} say that its clock is ahead by {min(found):.3f} s and by {max(found):.3f} s'
-            for host, found in ahead.items() if max(found) - min(found) > CONFLICT]
+    return [f'profiles of the host {name} say that its clock is ahead by {min(found):.3f} s and by {max(found):.3f} s'
+            for (name, _), found in ahead.items() if max(found) - min(found) > CONFLICT]
 
 
 def shift(sent: float | None, answered: float | None) -> float:

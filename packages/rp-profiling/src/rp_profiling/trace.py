@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rp_profiling import clock, epochs
+from rp_profiling.align import align
 from rp_profiling.columns import TICKS, Columns
 from rp_profiling.match import group
 from rp_profiling.profile import Row
 
-NEVER = np.iinfo(np.int64).max
+NEVER = clock.NEVER
 """The time of what did not happen."""
 
 Times = NDArray[np.int64]
@@ -73,8 +74,17 @@ class Trace:
 
     @cached_property
     def place_of_source(self) -> NDArray[np.int32]:
-        """For each source, the number of its place."""
+        """For each source, the number of its place.
+
+        What a task has written itself is where its executor is: partitions have their tasks in the pilot's sandbox.
+        """
         numbers = [self.places.index(file.place) for file in self.files]
+        started = self.first_row('task_run_start')
+        for number, file in enumerate(self.files):
+            task = self.columns.uids.find(file.path.stem)
+            if task >= 0 and started[task] >= 0:
+                executor: int = self.columns.sources[self.columns.source[started[task]]][0]
+                numbers[number] = numbers[executor]
         return np.array([numbers[source[0]] for source in self.columns.sources], np.int32)
 
     @cached_property
@@ -93,6 +103,20 @@ class Trace:
         """For each writer, whether it has closed its profile."""
         found = np.zeros(len(self.writers), np.bool_)
         found[self.writer_of_source[self.columns.source[self.rows_of('END')]]] = True
+        return found
+
+    @cached_property
+    def cut_off(self) -> NDArray[np.bool_]:
+        """For each entity, whether a process that recorded something of it has not closed its profile: it was killed.
+
+        Shells, as those of tasks, have no profile of their own to close.
+        """
+        begun = np.zeros(len(self.writers), np.bool_)
+        begun[self.writer_of_source[self.columns.source[self.rows_of('sync_abs')]]] = True
+        found = np.zeros(len(self.columns.uids), np.bool_)
+        sources = (begun & ~self.ended)[self.writer_of_source]
+        if sources.any():
+            found[self.columns.uid[sources[self.columns.source]]] = True
         return found
 
     @cached_property
@@ -124,6 +148,13 @@ class Trace:
         np.maximum.at(times, self.columns.uid[rows], self.columns.time[rows])
         times[times < 0] = NEVER
         return times
+
+    def first_row(self, event: str) -> NDArray[np.int64]:
+        """For each entity, the first row of that event in the order of the files; -1 if it has none."""
+        rows = self.rows_of(event)
+        found = np.full(len(self.columns.uids), -1, np.int64)
+        found[self.columns.uid[rows[::-1]]] = rows[::-1]
+        return found
 
     def entered(self, state: str) -> Times:
         """For each entity, when it first entered a state; NEVER if it did not."""
@@ -224,7 +255,7 @@ def _read(files: Sequence[ProfileFile]) -> Trace:
     trace = Trace(columns, files)
     if columns.torn:
         trace.remarks.append(f'{columns.torn} torn rows were left out')
-    _bring_clocks_together(trace)
+    align(trace)
     return trace
 
 
@@ -246,65 +277,3 @@ def _add(columns: Columns, path: Path) -> None:
             columns.add(text if line is None else epochs.translate(text, line))
         if rest:
             columns.add(rest if line is None else epochs.translate(rest, line))
-
-
-def _bring_clocks_together(trace: Trace) -> None:
-    """Take from all times what the clocks of their hosts are ahead, and what contradicts cause and effect."""
-    columns = trace.columns
-    ahead = np.zeros(len(columns.sources), np.int64)
-    synced: dict[int, clock.Sync] = {}
-    writers = trace.writer_of_source
-    for row in trace.rows_of('sync_abs'):
-        sync = clock.parse_sync(columns.messages[columns.message[row]])
-        if sync is not None:
-            synced[int(writers[columns.source[row]])] = sync
-    trace.remarks += clock.conflicts(list(synced.values()))
-    by_place = {trace.places[place]: synced[writer].ahead for place, writer
-                in zip(trace.place_of_source, writers, strict=True) if int(writer) in synced}
-    for source, (place, writer) in enumerate(zip(trace.place_of_source, writers, strict=True)):
-        seconds = synced[int(writer)].ahead if int(writer) in synced else by_place.get(trace.places[place], 0.0)
-        ahead[source] = round(seconds * TICKS)
-    ahead -= _relative(trace, synced)
-    if ahead.any():
-        columns.time[:] -= ahead[columns.source]
-    _order_causes(trace)
-
-
-def _relative(trace: Trace, synced: dict[int, clock.Sync]) -> Times:
-    """How far to move each source that has no absolute time, but a moment in common with one that has."""
-    columns = trace.columns
-    moved = np.zeros(len(columns.sources), np.int64)
-    known: dict[int, int] = {}
-    unknown: dict[int, tuple[int, int]] = {}
-    for row in trace.rows_of('sync_rel'):
-        message, writer = int(columns.message[row]), int(trace.writer_of_source[columns.source[row]])
-        if writer in synced:
-            known[message] = int(columns.time[row]) - round(synced[writer].ahead * TICKS)
-        else:
-            unknown[writer] = (message, int(columns.time[row]))
-    for writer, (message, time) in unknown.items():
-        if message in known:
-            moved[trace.writer_of_source == writer] = known[message] - time
-    return moved
-
-
-def _order_causes(trace: Trace) -> None:
-    """Move the clocks of pilots where tasks reach an agent before they were sent, or come back before they left it."""
-    if len(trace.places) < 2:
-        return
-    columns = trace.columns
-    rows = trace.rows_of(_ADVANCE)
-    place = trace.place_of_source[columns.source[rows]]
-    sent, arrived = trace.entered('AGENT_STAGING_INPUT_PENDING'), trace.entered('AGENT_STAGING_INPUT')
-    left, back = trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT_PENDING'), trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT')
-    for number in range(1, len(trace.places)):
-        tasks = np.unique(columns.uid[rows[place == number]])
-        only = tasks[(sent[tasks] != NEVER) & (arrived[tasks] != NEVER)]
-        away = tasks[(left[tasks] != NEVER) & (back[tasks] != NEVER)]
-        there = int((arrived[only] - sent[only]).min()) if len(only) else None
-        home = int((back[away] - left[away]).min()) if len(away) else None
-        moved = int(clock.shift(there, home))
-        if moved:
-            columns.time[trace.place_of_source[columns.source] == number] += moved
-            trace.remarks.append(f'the clock of {trace.places[number]} was moved by {moved / TICKS:.3f} s, so that '
-                                 f'tasks do not arrive before they were sent')

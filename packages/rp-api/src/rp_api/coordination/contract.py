@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
+from rp_profiling.host_clock import Moment, Reading
 
 PROTOCOL = 2
 """Version of the messages between client, hub and agents; peers of another version are refused."""
@@ -83,9 +84,9 @@ class PackedInfo(Mapping[str, Any]):
 
 def packed_info(info: Mapping[str, Any] | None) -> bytes | None:
     """What is known as it travels, None if that is nothing."""
-    if not info:
-        return None
-    return info.packed if isinstance(info, PackedInfo) else codec.pack(info)
+    if type(info) is PackedInfo:   # as most are
+        return info.packed
+    return codec.pack(info) if info else None
 
 
 class Submission(NamedTuple):
@@ -145,6 +146,8 @@ class Connection(ABC):
         self.on_found: Callable[[], None] = _nobody
         self.on_refused: Callable[[str], None] = _nobody
         self.on_room: Callable[[], None] = _nobody
+        self.on_clock: Callable[[Reading], None] = _nobody
+        """Is told how far the clock here is ahead of the coordinator's, when that is known, and perhaps again."""
 
     @property
     @abstractmethod
@@ -159,6 +162,10 @@ class Connection(ABC):
     @abstractmethod
     def when_settled(self, callback: Callable[[], object]) -> None:
         """Call back as soon as everything that was sent until now has been accepted (which may be at once)."""
+
+    @abstractmethod
+    def tell_moment(self, moment: Moment) -> None:
+        """Have the coordinator record a moment that is in a profile here, if it keeps one; it may get lost."""
 
     @abstractmethod
     def update_pilots(self, updates: Sequence[Update]) -> None:

@@ -33,7 +33,9 @@ from rp_api.coordination.contract import (
 from rp_api.host import host_id, pidfd_open
 from rp_api.mesh import codec, keys
 from rp_api.mesh import connection as link
+from rp_api.mesh.clocks import ClockReader
 from rp_api.mesh.loop import Loop
+from rp_profiling.host_clock import SAME, Moment
 
 WINDOW = 8
 """Messages that may be on their way to the hub before `room` turns False."""
@@ -101,6 +103,7 @@ class _HubConnection(Connection):
         self._closed = False
         self._heard = time.monotonic()
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
+        self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
         self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         own = keys.KeyPair(address.public.encode(), address.secret.encode())
@@ -133,6 +136,9 @@ class _HubConnection(Connection):
     def update_tasks(self, updates: Sequence[Update]) -> None:
         for part in _parts(_packed(updates)):
             self._send('update_tasks', part)
+
+    def tell_moment(self, moment: Moment) -> None:
+        self._post([0, 'moment', moment.message, moment.there])
 
     def remove_endpoint(self) -> None:
         """Remove the socket of a local hub that is gone for good, and its directory if there is nothing else."""
@@ -219,13 +225,20 @@ class _HubConnection(Connection):
         self._welcome = True
         self._forget_hub()
         self.on_welcome(hub)
-        if hub['host'] == host_id() and not self._watch(hub['pid']):
+        if hub['host'] != host_id():
+            self._clock.start()
+        elif self._watch(hub['pid']):
+            self.on_clock(SAME)
+        else:
             return
         for _, data in self._unsettled:
             self._post_raw(data)
         if self._lost:
             self._lost = False
             self.on_found()
+
+    def _on_time(self, sent: int, there: int) -> None:
+        self._clock.answer(sent, there)
 
     def _watch(self, pid: int) -> bool:
         """Notice the death of a hub on this host at once; False if it is dead already."""
@@ -280,6 +293,8 @@ class _HubConnection(Connection):
             self._say_hello()
         else:
             self._post([0, 'ping', self._number, *self._cursors, self._holds])
+            if self._pidfd is None and self._welcome:   # it is on another host
+                self._clock.due()
         self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
 
     def _hub_lost(self, how: str) -> None:

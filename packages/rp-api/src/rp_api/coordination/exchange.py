@@ -6,6 +6,7 @@ from 1, all others have the number 0. They are acknowledged (`['ack', number]`) 
 missing; it then sends again what was not acknowledged. So a new hub or a broken connection loses nothing.
 The hub sends what is new for a peer as `['feed', since, upto, ...]` (two revisions each), at most `feeds.WINDOW`
 of them before the peer confirms (`seen`); what a slow peer has not taken yet waits in the file, not in memory.
+Peers on other hosts ask for the time here (`clock`), and tell of a moment on both clocks, for the traces (`moment`).
 
 Any message may get lost. A peer that is fed what does not continue what it has says hello. What nobody would miss
 otherwise, as it was the last message for now, `ping` and `pong` bring to light: each tells how far its sender is.
@@ -194,8 +195,7 @@ class Exchange:
                 peer.asked, peer.recovering = None, bool(page[1])
         hungry = [peer for peer in self._peers if peer.hungry]
         while hungry:
-            hungry = [peer for peer in hungry
-                      if peer.in_flight < feeds.WINDOW and not peer.recovering and not peer.stale]
+            hungry = [peer for peer in hungry if peer.in_flight < feeds.WINDOW and peer.listens]
             for peer in list(hungry):
                 feed = feeds.next_feed(self._store, peer, self._peers.takers(peer.uid))
                 if feed is None:
@@ -318,6 +318,12 @@ class Exchange:
             self._on_seen(peer, tasks, others)
             peer.in_flight = 0
         self._send(peer.address, ['pong', peer.kept, *peer.sent])
+
+    def _on_clock(self, peer: Peer, sent: int) -> None:
+        self._send(peer.address, ['time', sent, time.time_ns()])
+
+    def _on_moment(self, peer: Peer, message: str, when: int) -> None:
+        self._tracer.relate(message, when, peer.uid)
 
     def _on_seen(self, peer: Peer, tasks: int, others: int) -> None:
         peer.in_flight = max(0, peer.in_flight - 1)

@@ -94,6 +94,8 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         context.term()
         if store is not None:
             store.close()
+        if tracer.begun:   # most hubs have nothing to tell, and their directory may be gone
+            tracer.close()
         loop.close()
         shutil.rmtree(config['runtime_dir'], ignore_errors=True)
         os.close(claimed)

@@ -88,7 +88,8 @@ _UPDATES = _rows({str}, {str}, {bytes, type(None)})
 
 _BOTH: dict[str, tuple[Check, ...]] = {
     'hello': (_is(dict),), 'ping': (_is_number, _is_number, _is_number, _is(bool)), 'seen': (_is_number, _is_number),
-    'bye': (), 'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
+    'clock': (_is_number,), 'moment': (_is(str), _is_number), 'bye': (),
+    'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
 
 _ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
     'agent': {**_BOTH, 'hold': (_is(bool),)},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,14 +9,18 @@ from typing import Any
 import zmq
 
 from rp_api.errors import CoordinationError
+from rp_api.mesh.clocks import ClockReader
 from rp_api.mesh.connection import Connection, arrivals, refuse_loudly
 from rp_api.mesh.fan import Fan
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.inproc import Receiver
 from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop, Timer
-from rp_api.mesh.stream import ALIVE, VERSION, Letter, Stream, decode, encode, pack_letters, unpack_letters
+from rp_api.mesh.message import encode
+from rp_api.mesh.stream import ALIVE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
 from rp_api.mesh.tree import INTERVAL, PATIENCE
+from rp_api.network import address_towards
+from rp_profiling.host_clock import Moment, Reading
 
 FORSAKEN = 20.0
 """Seconds without a connection to the root after which it is gone."""
@@ -32,12 +35,14 @@ class Leaf:
 
     `receiver(items)` gets what that puts, `forsaken()` is called if that is gone, or has no more to do with us. `keys`
     are its own, with which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a
-    tree that has relays have the same keys.
+    tree that has relays have the same keys. If the root is on another host, `on_clock(reading)` is told how far the
+    clock here is ahead of its own.
     """
 
     def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
                  forsaken: Callable[[], object], *, context: zmq.Context[Any], relay: bool = False,
-                 interval: float = INTERVAL, patience: float = PATIENCE) -> None:
+                 interval: float = INTERVAL, patience: float = PATIENCE,
+                 on_clock: Callable[[Reading], object] | None = None) -> None:
         self.name = name
         self._loop = loop
         self._door = address
@@ -55,7 +60,8 @@ class Leaf:
         self._away: Timer | None = None
         self._heard = 0.0
         self._malformed = Tally(f'malformed message from {address}')
-        self._relay = Relay(loop, keys, context, own_address(address), self._pass_on) if relay else None
+        self._clock = ClockReader(self._ask_time, on_clock) if on_clock else None
+        self._relay = Relay(loop, keys, context, address_towards(address), self._pass_on) if relay else None
         self._connect(address, root)
         self._timer = loop.call_later(interval, self._tick)
 
@@ -68,6 +74,10 @@ class Leaf:
         """Put items for the root."""
         self._put += items
         self._flush_soon()
+
+    def tell_moment(self, moment: Moment) -> None:
+        """Tell the root of a moment that was recorded here."""
+        self._send([(self.name, encode('moment', moment.message, moment.there))])
 
     def close(self, linger: float = LINGER) -> None:
         """Leave; what was put is sent, if there is a connection."""
@@ -116,6 +126,8 @@ class Leaf:
             letters.insert(0, (self.name, encode('relay', self._relay.address)))
             self._relay.again()
         self._send(letters)
+        if self._clock:
+            self._clock.due()
 
     def _disconnected(self) -> None:
         if self._closed:
@@ -138,6 +150,8 @@ class Leaf:
         alive = [self.name, *(self._relay.beat() if self._relay else ())]
         if self._connected:
             self._send([(name, ALIVE) for name in alive])
+            if self._clock:
+                self._clock.due()
             if self._address != self._door and self._heard < time.monotonic() - self._patience:
                 self._move(self._door, self._root)   # the relay has given no sign of life
 
@@ -147,6 +161,9 @@ class Leaf:
         """Send letters of others to the root, with all that is sent in this turn of the loop."""
         self._outbox += letters
         self._flush_soon()
+
+    def _ask_time(self, sent: int) -> None:
+        self._send([(self.name, encode('clock', sent))])
 
     def _flush(self) -> None:
         items, self._put = self._put, []
@@ -186,6 +203,8 @@ class Leaf:
             self._welcome(*fields)
         elif kind == 'sync':
             self._send_again(*fields)
+        elif kind == 'time' and self._clock:
+            self._clock.answer(*fields)
         elif kind == 'again':
             self._greet()
         elif kind == 'forgotten':
@@ -249,11 +268,3 @@ class Relay:
 
     def _gone(self, names: list[str]) -> None:
         self._up([(name, encode('gone')) for name in names])
-
-
-def own_address(server: str) -> str:
-    """Where others reach this process: at the address from which it reaches that server, at any free port."""
-    host, _, port = server.removeprefix('tcp://').rpartition(':')
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(port)))   # which sends nothing
-        return f'tcp://{probe.getsockname()[0]}'

@@ -16,6 +16,8 @@ travels over a connection is a packet of letters. A message is one msgpack list,
 `again` what was sent may have been lost on the way: say hello
 `gone`  the leaf, which is not the sender, has lost its connection
 `forgotten` the root has no more to do with the leaf
+`clock` a leaf on another host asks for the time, and says what time it has; the answer is `time`: that, and the root's
+`moment` a moment that the leaf has recorded in its profile: how it is called, and when it was for the root
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rp_api.errors import CoordinationError
+from rp_api.mesh import message
 from rp_api.mesh.codec import pack, pack_bulk, unpack, unpack_bulk
 from rp_api.mesh.flow import BULK, Backlog, Outflow
+from rp_api.mesh.message import encode
 
 VERSION = 1   # of the messages between root and leaves
 
@@ -36,41 +40,23 @@ ALIVE = b''
 
 _PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
 
-_MOST = 2**62
-
-_SHAPES: dict[str, tuple[type, ...]] = {
+_SHAPES: message.Shapes = {
     'hello': (int, int), 'welcome': (int, str), 'items': (int, int, bytes, list), 'sync': (int,), 'relay': (str,),
-    'again': (), 'gone': (),
-    'forgotten': ()}
-
-
-def encode(kind: str, *fields: Any) -> bytes:
-    """A message as bytes."""
-    return pack([kind, *fields])
+    'again': (), 'gone': (), 'forgotten': (), 'clock': (int,), 'time': (int, int), 'moment': (str, int)}
 
 
 def decode(data: bytes) -> tuple[str, list[Any]]:
     """Kind and fields of a message; CoordinationError if it is not one of those listed above."""
-    message = unpack(data)
-    if not isinstance(message, list) or not message or not isinstance(message[0], str):
-        raise CoordinationError('malformed message: it has no kind')
-    kind, *fields = message
-    if tuple(map(type, fields)) != _SHAPES.get(kind):
-        raise CoordinationError(f'malformed message: {kind!r:.20} with {len(fields)} fields')
-    if any(type(field) is int and not 0 <= field <= _MOST for field in fields):
-        raise CoordinationError(f'malformed message: {kind!r} with a number out of range')
-    if kind == 'items' and set(map(type, fields[3])) != {bytes}:
-        raise CoordinationError('malformed message: a bulk has one or more bodies, all of them bytes')
-    return kind, fields
+    return message.decode(data, _SHAPES)
 
 
 def pack_letters(letters: Iterable[Letter]) -> Iterator[bytes]:
     """Letters as packets, of which none is too large."""
     packet: list[str | bytes] = []
     size = 0
-    for name, message in letters:
-        packet += (name, message)
-        size += len(message)
+    for letter in letters:
+        packet += letter
+        size += len(letter[1])
         if size >= _PACKET:
             yield pack(packet)
             packet, size = [], 0

@@ -18,7 +18,8 @@ from rp_api.mesh.flow import Soon
 from rp_api.mesh.homes import Homes
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
-from rp_api.mesh.stream import VERSION, Letter, Stream, decode, encode
+from rp_api.mesh.message import encode
+from rp_api.mesh.stream import VERSION, Letter, Stream, decode
 
 INTERVAL = 10.0
 """Seconds between two signs of life."""
@@ -79,6 +80,10 @@ class Root:
         self._timer = loop.call_later(interval, self._tick)
         self.greeted: Callable[[str], object] = lambda name: None
         """Is told of each leaf that comes for the first time."""
+        self.time: Callable[[], int | None] = time.time_ns
+        """The time, in nanoseconds since the epoch, for leaves that ask; None if it is not known yet."""
+        self.moment: Callable[[str, str, int], object] = lambda name, message, when: None
+        """Is told of moments that leaves have recorded, and when they were by that time."""
 
     @property
     def address(self) -> str:
@@ -145,6 +150,12 @@ class Root:
             self._hello(child, name, leaf, *fields)
         elif kind == 'sync':
             self._send(name, leaf.stream.missing(*fields))
+        elif kind == 'clock':
+            now = self.time()
+            if now is not None:
+                self._fan.answer(child, name, encode('time', fields[0], now))
+        elif kind == 'moment':
+            self.moment(name, *fields)
         elif kind == 'relay':
             self._fan.learn(name, child)
             self._homes.add(name, fields[0])

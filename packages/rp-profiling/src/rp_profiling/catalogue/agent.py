@@ -34,7 +34,7 @@ _AGENT = (
     _agent('partition_start', 'the agent of a partition is started', condition='PILOT', origin=OWN),
     _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
     _agent('partition_stop', 'a partition has ended, what it had is free', msg='state', condition='PILOT', origin=OWN),
-    _agent('sub_agent_stop', 'a sub-agent has ended', optional=True, origin=IN_USE),
+    _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
     _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),
     _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE),
     _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d'),

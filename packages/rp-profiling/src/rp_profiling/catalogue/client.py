@@ -89,7 +89,8 @@ _TASKS = (
 # `update_pushed` has two forms: one row for the bulk, and one for each update in it.
 _UPDATES = (
     _update('update_request', 'a state update is to be sent', msg='state'),
-    _update('update_pushed', 'a bulk of state updates has been sent', uid='', msg='bulk size: %d'),
+    _update('update_pushed', 'a bulk of state updates has been sent', uid='', msg='bulk size: %d',
+            profiles=('agent_0.prof',)),
     _update('update_pushed', 'a state update has been sent', msg='state'),
 )
 

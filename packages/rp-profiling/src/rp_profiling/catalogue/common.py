@@ -74,14 +74,15 @@ EVENTS = (
     _profile(
         'sync_rel',
         'a moment that another profile has as well, by the same message; relates the clocks of both',
-        msg='names the moment',
+        uid='entity',
+        msg='names the moment, by the statement of a sync_abs',
         condition='INTERNAL',
         origin=IN_USE,
     ),
     _profile(
         'sync_abs',
-        'relates the clock of this host to absolute time',
-        msg='host:ip:system time:absolute time:mode, mode being ntp or sys',
+        'relates the clock of this host to the reference of the session, or to absolute time',
+        msg='host:ip:system time:absolute time:mode, mode being ntp (compared) or sys (taken as it is)',
         condition='INTERNAL',
     ),
     _profile('END', 'the profile is closed; its last row'),

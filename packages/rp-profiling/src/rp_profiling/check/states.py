@@ -42,6 +42,7 @@ class Known:
     attempts: NDArray[np.int32]
     """How often a task began again."""
     done: NDArray[np.bool_]
+    """What is DONE, and all who have recorded something of it have come to their end in order: nothing is missing."""
     over: bool
     """Whether the session was closed and all pilots have ended: nothing more can come."""
 
@@ -55,7 +56,7 @@ def check_states(trace: Trace, findings: Findings) -> Known:
     pilot_ends, _, _ = _walk(trace, 'pilot', kinds == 2, findings)
     ends = np.where(kinds == 2, pilot_ends, ends).astype(np.int32)
     done = ends == trace.columns.states.find('DONE')
-    done &= ends >= 0
+    done &= (ends >= 0) & ~trace.cut_off
     over = _is_over(trace, kinds, ends)
     known = Known(kinds, ends, attempts, done, over)
     _complete(trace, known, passed, findings)

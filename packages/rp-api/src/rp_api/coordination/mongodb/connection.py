@@ -15,9 +15,11 @@ from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.bell import SLOW, Bell
+from rp_api.coordination.mongodb.clock import read_clock
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.worker import Link, Watcher, Writer, remaining
 from rp_api.mesh.loop import Loop
+from rp_profiling.host_clock import Moment
 
 WINDOW = 8
 """Jobs that may wait for the database before `room` turns False; also bulks of news that wait for the loop."""
@@ -86,6 +88,10 @@ class MongoConnection(Connection):
         bell = self._bell = Bell(self._link, self._collection, types, pilot, self._watcher, (usual, slow))
         for thread in (self._writer, self._watcher, bell):
             self._loop.call_soon(self._start, thread)
+        self._writer.ask(lambda: read_clock(self._client), lambda reading: self.on_clock(reading))
+
+    def tell_moment(self, moment: Moment) -> None:
+        """A database keeps no profile."""
 
     def _start(self, thread: Writer | Watcher | Bell) -> None:
         if not self._closed:

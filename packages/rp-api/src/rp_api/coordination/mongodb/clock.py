@@ -1,0 +1,28 @@
+"""How far the clock here is ahead of that of the database, by which all who share only that can be compared."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from time import time_ns
+
+from rp_api.coordination.mongodb.server import Client
+from rp_api.mesh.clocks import ROUNDS
+from rp_profiling.host_clock import SAME, Reading
+
+TICK = 1_000_000
+"""Nanoseconds: times of a server have milliseconds, what is finer is cut off."""
+
+
+def read_clock(client: Client) -> Reading:
+    """The best of some readings."""
+    return min((_reading(client) for _ in range(ROUNDS)), key=lambda reading: reading.within)
+
+
+def _reading(client: Client) -> Reading:
+    sent = time_ns()
+    there = client.admin.command('hello').get('localTime')
+    now = time_ns()
+    if not isinstance(there, datetime):   # what speaks for a database may not tell
+        return SAME
+    milliseconds = round(there.replace(tzinfo=timezone.utc).timestamp() * 1000)
+    return Reading((sent + now) // 2 - milliseconds * TICK - TICK // 2, max(0, now - sent) // 2 + TICK // 2)
