@@ -19,8 +19,8 @@ PACKAGES = sorted(OURS - {'radical'})
 
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
-    {'errors', 'constants', 'record', 'processes', 'host'},
-    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs'},
+    {'errors', 'constants', 'record', 'processes', 'host', 'network'},
+    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation'},
     {'values'},
     {'staging'},
     {'description'},
@@ -103,7 +103,9 @@ def test_rooms_of_the_api_use_only_lower_ones() -> None:
     ('rp_client.session', {'rp_agent', 'rp_raptor'}),
     ('rp_client.task_manager', {'rp_agent', 'rp_raptor'}),
     ('rp_client.launcher.saga.launcher', {'rp_agent', 'rp_raptor', 'radical'}),
+    ('rp_client.simulation', {'rp_agent', 'rp_raptor', 'numpy'}),
     ('rp_agent.agent', {'rp_client', 'rp_raptor'}),
+    ('rp_agent.simulation.pilot', {'rp_client', 'rp_raptor', 'numpy'}),
     ('rp_api.component', {'rp_client', 'rp_agent', 'rp_raptor'}),
     ('rp_profiling.tracer', {'rp_api', 'rp_client', 'rp_agent', 'rp_raptor', 'radical'}),
 ])

@@ -83,6 +83,13 @@ class SlotMapMachine(RuleBasedStateMachine):
         self.agree(self.slots.place_on(shape, positions, whole), self.oracle.place_on(shape, positions, whole),
                    shape.ranks)
 
+    @rule(shape=SHAPES, first=st.integers(0, 9), length=st.integers(0, 9))
+    def place_in(self, shape, first, length):
+        first = min(first, len(self.records))
+        end = min(first + length, len(self.records))
+        seen = [position for position in range(first, end) if not self.oracle.nodes[position].hidden]
+        self.agree(self.slots.place_in(shape, first, end), self.oracle.place_on(shape, seen), shape.ranks)
+
     @rule(data=st.data())
     def claim(self, data):
         parts, slots = [], []

@@ -7,18 +7,21 @@ Rules of this file:
 - Rows leave the memory only under the lock that is held until they are written, so the file has them in the order in
   which they were recorded.
 - Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
-  raised.
+  raised. Only a file that cannot be opened because descriptors are short is tried again: rows wait for it in memory.
 
 A profile has the columns of RADICAL-Pilot 1.103 (`HEADER`). Times are epoch seconds with seven decimals.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import threading
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from rp_profiling.host_clock import HostClock
 from rp_profiling.rows import RowBuffer, clean, timestamp
 
 if TYPE_CHECKING:
@@ -28,21 +31,48 @@ if TYPE_CHECKING:
 HEADER = '#time,event,comp,thread,uid,state,msg'
 LOGGER = 'radical.pilot.profiling'
 
+WAITING = 16 << 20
+"""Bytes of rows that may wait for a file that cannot be opened yet."""
+
+_SHORT = (errno.EMFILE, errno.ENFILE)
 _ENABLING_VARIABLES = ('RADICAL_PILOT_PROFILE', 'RADICAL_PROFILE', 'RADICAL_DEFAULT_PROFILE')
+_SWITCH = re.compile(r'RADICAL_PILOT_([A-Z0-9_]+)_PROFILE')
 _OFF = frozenset(('0', 'false', 'no', 'off'))
 
 
-def profiling_enabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether profiles are to be written.
+def profiling_enabled(environ: Mapping[str, str] = os.environ, name: str = '') -> bool:
+    """Whether profiles are to be written, or that of the component of this name.
 
     The first variable of RADICAL_PILOT_PROFILE, RADICAL_PROFILE and RADICAL_DEFAULT_PROFILE that is set and
-    not empty decides: `0`, `false`, `no` and `off` (in any case) switch profiles off. They are on by default.
+    not empty decides: `0`, `false`, `no` and `off` (in any case) switch profiles off. They are on by default. A
+    component may have a switch of its own (`profile_switches`), which counts if they are on.
     """
-    for name in _ENABLING_VARIABLES:
-        value = environ.get(name, '').strip()
+    for variable in _ENABLING_VARIABLES:
+        value = environ.get(variable, '').strip()
         if value:
-            return value.lower() not in _OFF
-    return True
+            if _is_off(value):
+                return False
+            break
+    return profile_switches(environ).get(component_kind(name), True)
+
+
+def profile_switches(environ: Mapping[str, str] = os.environ) -> dict[str, bool]:
+    """The components that have a switch of their own, and how that is set.
+
+    RADICAL_PILOT_AGENT_EXECUTING_PROFILE is that of all components `agent_executing.<number>`.
+    """
+    found = {match[1].lower(): value.strip() for variable, value in environ.items()
+             if (match := _SWITCH.fullmatch(variable))}
+    return {component: not _is_off(value) for component, value in found.items() if value}
+
+
+def component_kind(name: str) -> str:
+    """The name of a component without its number."""
+    return name.partition('.')[0]
+
+
+def _is_off(value: str) -> bool:
+    return value.lower() in _OFF
 
 
 class Tracer(RowBuffer):
@@ -50,33 +80,58 @@ class Tracer(RowBuffer):
 
     `enabled` tells whether events are kept: false without a path, after `close`, and after a failed write.
     Several threads may use one tracer. The file and its directory are made by the first flush; an existing
-    file is extended. Rows reach the file after some thousand events, on `flush` and on `close`.
+    file is extended. Rows reach the file after some thousand events, on `flush` and on `close`. What the file says of
+    the clock is what `clock` knows when it is opened.
     """
 
-    __slots__ = ('_file', '_lock', '_path', '_started', '_thread')
+    __slots__ = ('_clock', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
 
-    def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread') -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread',
+                 clock: HostClock | None = None) -> None:
         super().__init__(comp, thread, path is not None)
         self._path = '' if path is None else os.fspath(path)
         self._thread = thread
-        self._started = time_ns()
+        self._started = self._time()
+        self._clock = clock or HostClock()
+        self._waiting = b''
         self._file: FileIO | None = None
         self._lock = threading.Lock()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something in the file."""
+        return self._file is not None
 
     def flush(self) -> None:
         """Write what has been recorded so far."""
         with self._lock:
             if self.enabled:
                 rows = self._take()
-                if rows:
+                if rows or self._waiting:
                     self._write(rows)
+
+    def relate(self, moment: str, when: int, uid: str) -> None:
+        """Record a moment that a profile of another host has by the same name; `when` it was by the clock here."""
+        with self._lock:
+            if self.enabled:
+                self._write(self._take() + self._own_row('sync_rel', when, moment, uid))
 
     def close(self) -> None:
         """Write what is left and the event `END`, then keep nothing more; a second call does nothing."""
         with self._lock:
             if self.enabled:
                 self.enabled = False
-                self._write(self._take() + self._own_row('END', time_ns()))
+                self._write(self._take() + self._own_row('END', self._time()), last=True)
+                self._close_file()
+
+    def break_off(self) -> None:
+        """Write what is left and keep nothing more, without `END`: whoever recorded here has not come to its end."""
+        with self._lock:
+            if self.enabled:
+                self.enabled = False
+                rows = self._take()
+                if rows or self._waiting:
+                    self._write(rows, last=True)
                 self._close_file()
 
     def _full(self) -> None:
@@ -88,19 +143,29 @@ class Tracer(RowBuffer):
             finally:
                 self._lock.release()
 
-    def _own_row(self, event: str, when: int, msg: str = '') -> bytes:
-        """A row that stands at a fixed place of the file and not among what is recorded."""
-        return f'{timestamp(when)},{event},{clean(self.comp)},{clean(self._thread)},,,{clean(msg)}\n'.encode()
+    def _time(self) -> int:
+        """The present time, in nanoseconds since the epoch."""
+        return time_ns()
 
-    def _write(self, rows: bytes) -> None:
+    def _own_row(self, event: str, when: int, msg: str = '', uid: str = '') -> bytes:
+        """A row of a given time, which stands at its place in the file and not among what is recorded."""
+        source = f'{clean(self.comp)},{clean(self._thread)}'
+        return f'{timestamp(when)},{event},{source},{clean(uid)},,{clean(msg)}\n'.encode()
+
+    def _write(self, rows: bytes, last: bool = False) -> None:
         """Append `rows` to the file, which is opened if need be; give tracing up if that fails."""
+        rows, self._waiting = self._waiting + rows, b''
         try:
             if self._file is None:
                 self._file = _open(self._path)
                 rows = self._preamble(self._file) + rows
             _write_all(self._file, rows)
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have
-            self._give_up(error)
+            short = self._file is None and isinstance(error, OSError) and error.errno in _SHORT
+            if short and len(rows) < WAITING and not last:
+                self._waiting = rows
+            else:
+                self._give_up(error)
 
     def _preamble(self, file: FileIO) -> bytes:
         """What stands before the first row: the header if the file is new, and the time synchronisation."""
@@ -111,7 +176,7 @@ class Tracer(RowBuffer):
         elif not _ends_line(file, size):
             start = b'\n'  # a writer died in its last row; that row must not run into ours
         # taken when the tracer was made, so that no row of this profile is older
-        return start + self._own_row('sync_abs', self._started, _sync_message(timestamp(self._started)))
+        return start + self._own_row('sync_abs', self._started, self._clock.statement(self._started))
 
     def _close_file(self) -> None:
         file, self._file = self._file, None
@@ -151,24 +216,3 @@ def _write_all(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def _sync_message(now: str) -> str:
-    """The message of `sync_abs`: the clock is taken as it is (mode `sys`), no time server is asked."""
-    return f'{os.uname().nodename}:{_address()}:{now}:{now}:sys'
-
-
-def _address() -> str:
-    """The IPv4 address that this host has towards other networks, 127.0.0.1 if it has none.
-
-    Connecting a datagram socket only asks the local routing table: nothing is sent and no name is looked up.
-    The target is a documentation address (RFC 5737).
-    """
-    import socket
-
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(('192.0.2.1', 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return '127.0.0.1'

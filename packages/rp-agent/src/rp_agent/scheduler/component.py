@@ -193,11 +193,15 @@ class Scheduler(Component):
         if offered is not None:
             items.append(self._pool.remove(offered[0].ticket))
         self._policy.set_aside = self._reservation.positions
-        items += self._pool.place(self._fits, now)
+        items += self._from_pool(now)
         if self._reservation.item is not None:
             for item in items:
                 self._reservation.dropped(item)
         return self._policy.tasks(items)
+
+    def _from_pool(self, now: float) -> list[Item]:
+        """The items that there is room for, out of the pool."""
+        return self._pool.place(self._fits, now)
 
     def _fits(self, item: Item) -> bool:
         """Whether the item leaves the pool."""

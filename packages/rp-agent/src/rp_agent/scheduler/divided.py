@@ -35,26 +35,33 @@ class Divided(Continuous):
         self._parts = parts(self.platform, nodes) or (range(nodes),)
         self._firsts = [part.start for part in self._parts]
         self._named = 'partition' not in config   # else `partition` was for the pilot, and has been heeded
-        self._load = [0] * len(self._parts)
+        self._sizes = [sum(allocation.devices(position)[0] for position in part) for part in self._parts]
+        self._load = [0] * len(self._parts)   # cores
         self._down: frozenset[int] = frozenset()
+        self._requests: dict[tuple[Shape, int | None], DividedRequest] = {}
 
     def request(self, item: AgentTask) -> Hashable:
         """A shape and the machines that can hold it; what CONTINUOUS makes of tasks that tags place."""
         request = super().request(item)
         if type(request) is not Shape:
             return request
-        return DividedRequest(request, self._machines(request, item.description['partition'] if self._named else None))
+        wanted = item.description['partition'] if self._named else None
+        found = self._requests.get((request, wanted))
+        if found is None:
+            found = self._requests[request, wanted] = DividedRequest(request, self._machines(request, wanted))
+        return found
 
     def place(self, item: AgentTask) -> bool:
         """Place a task where there is room, on the machine with the least load first."""
         request = item.request
         if type(request) is not DividedRequest:
             return super().place(item)
-        for machine in sorted(request.machines, key=self._relative_load):
-            positions: Sequence[int] = self._parts[machine]
-            if self.set_aside:
-                positions = [position for position in positions if position not in self.set_aside]
-            placement = self.slots.place_on(request.shape, positions)
+        cores = _cores(request.shape)
+        roomy = [machine for machine in request.machines if self._load[machine] + cores <= self._sizes[machine]]
+        roomy.sort(key=self._relative_load)
+        for machine in roomy:
+            part = self._parts[machine]
+            placement = self.slots.place_in(request.shape, part.start, part.stop)
             if placement is not None:
                 if self._scattered or are_neighbours(placement.nodes()):
                     self._placed(item, placement)
@@ -89,6 +96,7 @@ class Divided(Continuous):
         """Hold all requests against the nodes that are left."""
         super().nodes_changed(down)
         self._down = frozenset(down)
+        self._requests.clear()
 
     def _machines(self, shape: Shape, wanted: int | None) -> tuple[int, ...]:
         """The machines that can hold a shape, of which one may be wanted."""

@@ -75,11 +75,12 @@ cdef class WaitPool(WaitQueues):
         """Everything is worth a try; counts from the next call of `place` on."""
         self._all_freed = True
 
-    def place(self, fits, double now):
+    def place(self, fits, double now, int32_t most=INT32_MAX):
         """Try items in their order: `fits(item)` places one, or says that there is no room; gives those placed.
 
         Higher priorities go first, then earlier arrivals, but an item that fits now does not wait for one of another
-        group that does not. `fits` may add and remove items. An exception in it ends the call and leaves its item in
+        group that does not. With `most`, no more than so many are placed, and the next call goes on with the others.
+        `fits` may add and remove items. An exception in it ends the call and leaves its item in
         the pool; those placed before it are out.
         """
         if self._placing:
@@ -89,8 +90,10 @@ cdef class WaitPool(WaitQueues):
         self._placing = True
         try:
             self._open_freed()
-            while (group := self._choose()) != NONE:
+            while len(placed) < most and (group := self._choose()) != NONE:
                 self._try(group, fits, now, placed)
+            # there are some left if enough were placed before it was their turn
+            self._wake_hopeful()
         except BaseException:
             # not all were looked at that could have room on what was freed
             self._all_freed = True

@@ -19,7 +19,7 @@ Run = Callable[[list[str]], int]
 
 _OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'hub': 'rp_client.cli.hub:hub',
         'platforms': 'rp_client.cli.platforms:platforms',
-        'session': 'rp_client.cli.session:session'}
+        'session': 'rp_client.cli.session:session', 'simulate': 'rp_client.cli.simulate:simulate'}
 
 
 class Command(NamedTuple):

@@ -1,0 +1,95 @@
+"""Launchers of a simulated pilot: when a task's program runs, and when the agent learns that it has ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from rp_agent.task import AgentTask
+from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.model import Model
+
+
+class LaunchEvents(Protocol):
+    """What a launcher tells."""
+
+    def took(self, task: AgentTask) -> None:
+        """The launcher has taken a task."""
+
+    def runs(self, task: AgentTask) -> None:
+        """The program of a task runs."""
+
+    def ran(self, task: AgentTask) -> None:
+        """The program of a task has ended."""
+
+    def done(self, task: AgentTask) -> None:
+        """The agent knows that a task has ended, or that it could not be launched."""
+
+
+class Launcher:
+    """Takes tasks one after the other, at most so many in a second and at a time as the model allows.
+
+    `nodes` is the number of nodes of the pilot, `duration` tells how long the program of a task runs, by its uid.
+    """
+
+    def __init__(self, clock: VirtualClock, model: Model, nodes: int, random: Random, duration: Callable[[str], float],
+                 events: LaunchEvents) -> None:
+        self._clock = clock
+        self._model = model
+        self._nodes = nodes
+        self._random = random
+        self._duration = duration
+        self._events = events
+        self._interval = 1 / model.launch_rate if model.launch_rate else 0.0
+        self._free_at = 0.0
+        self._waiting: deque[AgentTask] = deque()
+        self._tasks = 0
+        self._due = False
+
+    def put(self, task: AgentTask) -> None:
+        """Launch a task as soon as that is possible."""
+        self._waiting.append(task)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take the tasks that can be taken now, and come back for the others."""
+        clock, limit = self._clock, self._model.concurrent
+        while self._waiting and not self._due and not (limit and self._tasks >= limit):
+            if self._free_at > clock.now:
+                self._due = True
+                clock.call_at(self._free_at, self._on_free)
+                return
+            self._free_at = clock.now + self._interval
+            self._take(self._waiting.popleft())
+
+    def _on_free(self) -> None:
+        self._due = False
+        self._go_on()
+
+    def _take(self, task: AgentTask) -> None:
+        self._tasks += 1
+        self._events.took(task)
+        model, random = self._model, self._random
+        fails = bool(model.failures) and random.random() < model.failures
+        delay = model.launch.draw(random, self._nodes, self._tasks)
+        self._clock.call_later(delay, self._failed if fails else self._runs, task)
+
+    def _runs(self, task: AgentTask) -> None:
+        self._events.runs(task)
+        self._clock.call_later(self._duration(task.uid), self._ran, task)
+
+    def _ran(self, task: AgentTask) -> None:
+        self._events.ran(task)
+        delay = self._model.acknowledge.draw(self._random, self._nodes, self._tasks)
+        self._clock.call_later(delay, self._done, task)
+
+    def _done(self, task: AgentTask) -> None:
+        self._tasks -= 1
+        self._events.done(task)
+        self._go_on()
+
+    def _failed(self, task: AgentTask) -> None:
+        task.fail('the launcher has failed', f'as a share of {self._model.failures:g} of all tasks does')
+        self._done(task)

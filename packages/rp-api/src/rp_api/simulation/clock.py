@@ -1,0 +1,35 @@
+"""A clock that goes from event to event: a simulation takes no longer than what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+
+class VirtualClock:
+    """Calls functions at virtual times, in seconds from 0; those of the same time in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def time(self) -> float:
+        """The present virtual time."""
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call a function at a time, at once if that has passed."""
+        self._count += 1
+        heappush(self._events, (max(when, self.now), self._count, callback, arguments))
+
+    def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call a function after so many seconds."""
+        self.call_at(self.now + delay, callback, *arguments)
+
+    def run(self) -> None:
+        """Go on until nothing is left to happen."""
+        while self._events:
+            self.now, _, callback, arguments = heappop(self._events)
+            callback(*arguments)

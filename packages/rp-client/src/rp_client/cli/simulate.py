@@ -1,0 +1,59 @@
+"""`rp simulate`: how a workload will use a platform, before an allocation is spent on it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rp_client.simulation import Platform
+
+
+def simulate(arguments: list[str]) -> int:
+    """Say how a workload will use a number of nodes, by a simulation."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not options.platform and options.cores is None:
+        parser.error('say on what: --platform LABEL, or --cores NUMBER of each node')
+    from rp_client.simulation.read import read
+    from rp_client.simulation.result import compared
+
+    platform, run = _platform(options), read(options.workload)
+    result = run(platform, options.model, directory=options.output, seed=options.seed)
+    others = [run(platform.sized(nodes), options.model, seed=options.seed) for nodes in options.compare]
+    print(compared(result, others))
+    if options.output:
+        print(f'traces are in {options.output}: rp trace {options.output} report', file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog='rp simulate', description=simulate.__doc__)
+    parser.add_argument('workload', metavar='WORKLOAD', help='a file with a description of tasks in each line (JSON), '
+                        'or with function calls, or the directory of a session that was recorded')
+    parser.add_argument('--nodes', type=int, required=True, metavar='N', help='nodes of each pilot')
+    parser.add_argument('--platform', metavar='LABEL', help='the platform, for example ornl.summit')
+    parser.add_argument('--cores', type=int, metavar='N', help='cores of a node, if not those of the platform')
+    parser.add_argument('--gpus', type=int, metavar='N', help='GPUs of a node, if not those of the platform')
+    parser.add_argument('--pilots', type=int, default=1, metavar='N',
+                        help='how many pilots share the tasks (default: 1)')
+    parser.add_argument('--model', default='ours', metavar='MODEL', help='latencies: the name of a model, or a file '
+                        '*.json (default: ours)')
+    parser.add_argument('--compare', type=_numbers, default=[], metavar='N,...', help='say what other numbers of nodes '
+                        'would give')
+    parser.add_argument('--output', metavar='DIR', help='write a session with traces there, for rp trace')
+    parser.add_argument('--seed', type=int, default=0, metavar='N', help='of what is drawn by chance (default: 0)')
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(',')]
+
+
+def _platform(options: argparse.Namespace) -> Platform:
+    from rp_client.simulation import Platform
+
+    if options.platform:
+        return Platform.named(options.platform, options.nodes, options.pilots, options.cores, options.gpus)
+    return Platform.of(options.nodes, options.cores, options.gpus or 0, options.pilots)

@@ -1,0 +1,112 @@
+"""The client's half of a simulation: the real task scheduler binds tasks to pilots, which tell how they end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from rp_api import states
+from rp_api.errors import PilotError
+from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import (
+    PilotEvents,
+    PilotPlan,
+    SimulatedPilot,
+    SimulatedTask,
+    pilot_maker,
+)
+from rp_api.simulation.model import DEFAULT, Model, load_model
+from rp_client.scheduler.base import Request
+from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.simulation.platform import Platform
+from rp_client.simulation.result import Result
+from rp_client.simulation.traces import Traces
+from rp_client.simulation.workload import Workload
+
+
+def simulate(platform: Platform, workload: Workload, model: Model | str = DEFAULT, *,
+             directory: str | Path | None = None, seed: int = 0) -> Result:
+    """How the workload uses the platform, by a model or the shipped one of that name.
+
+    A session with the traces is written to `directory`, which must not exist; None for none. With the same seed, the
+    same happens again.
+    """
+    path = None if directory is None else Path(directory)
+    if path is not None:
+        path.mkdir(parents=True)
+    chosen = load_model(model) if isinstance(model, str) else model
+    return _Simulation(platform, workload.tasks(seed), chosen, path, seed).run()
+
+
+class _Simulation:
+    """One session on a virtual clock."""
+
+    def __init__(self, platform: Platform, tasks: Sequence[SimulatedTask], model: Model, directory: Path | None,
+                 seed: int) -> None:
+        self._nodes = platform.nodes * platform.pilots
+        self._directory = directory
+        self._clock = VirtualClock()
+        self._random = Random(f'{seed} queue')
+        self._model = model
+        self._tasks = {task.uid: task for task in tasks}
+        self._scheduler = RoundRobin()
+        self._bound: dict[str, list[SimulatedTask]] = {}
+        self._ends: Counter[str] = Counter()
+        self._ended = 0
+        make, events = pilot_maker(), PilotEvents(self._active, self._done, self._pilot_ended)
+        self._pilots: dict[str, SimulatedPilot] = {}
+        for number in range(platform.pilots):
+            uid = f'pilot.{number:04d}'
+            plan = PilotPlan(uid, platform.nodes, platform.definition, model, seed, directory)
+            self._pilots[uid] = make(plan, self._clock, events)
+        self._traces = Traces(directory, self._clock)
+
+    def run(self) -> Result:
+        """Let everything happen."""
+        self._traces.opened()
+        for uid, pilot in self._pilots.items():
+            self._traces.launched(uid)
+            self._clock.call_later(self._model.queue.draw(self._random, self._nodes), pilot.start)
+        self._submit()
+        self._clock.run()
+        if self._ended < len(self._pilots):
+            raise PilotError(f'{len(self._tasks) - self._ends.total()} of the tasks wait for something that never '
+                             'comes, as for a pilot, or tasks, that the simulation does not have')
+        return Result(self._nodes, [pilot.usage for pilot in self._pilots.values()], self._ends, self._directory)
+
+    def _submit(self) -> None:
+        uids = list(self._tasks)
+        self._traces.submitted(uids)
+        self._scheduler.add_pilots(self._pilots)
+        bindings = self._scheduler.submit([Request(uid, self._tasks[uid].description.get('pilot', '')) for uid in uids])
+        for uid, pilot in bindings:
+            self._bound.setdefault(pilot, []).append(self._tasks[uid])
+        self._traces.bound([uid for uid, _ in bindings])
+        if not uids:
+            self._clock.call_later(0.0, self._finish)
+
+    def _active(self, uid: str) -> None:
+        self._traces.active(uid)
+        tasks = self._bound.pop(uid, [])
+        if tasks:
+            self._pilots[uid].submit(tasks)
+
+    def _done(self, tasks: Sequence[tuple[str, str]]) -> None:
+        self._traces.done(tasks)
+        self._ends.update(state for _, state in tasks)
+        if self._ends.total() == len(self._tasks):
+            self._clock.call_later(0.0, self._finish)
+
+    def _finish(self) -> None:
+        """All tasks have ended: the application closes its session."""
+        self._traces.closing()
+        for pilot in self._pilots.values():
+            pilot.stop()
+
+    def _pilot_ended(self, uid: str) -> None:
+        self._traces.pilot_ended(uid, states.CANCELED)
+        self._ended += 1
+        if self._ended == len(self._pilots):
+            self._traces.closed()
