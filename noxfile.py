@@ -28,12 +28,13 @@ ROOT = Path(__file__).parent
 PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')]
 COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exists()]
 BUILD_TOOLS = ['setuptools', 'cython']
+QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are imported, most of them never are
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
 ANALYSIS = ['numpy', 'pandas', 'matplotlib']  # what reads traces, see rp-profiling
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS, *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
-# two files at a time: many tests wait for something most of the time
-PARALLEL = ['--numprocesses', '2', '--dist', 'loadfile']
+# three files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
+PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder']
 # what is tested on each interpreter: extensions, functions by value, whole sessions
 SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
          'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
@@ -89,16 +90,25 @@ def other_interpreters() -> dict[str, str]:
 OTHERS = other_interpreters()
 
 
+def extensions(package: str) -> list[str]:
+    """Names of the compiled modules."""
+    source = ROOT / package / 'src'
+    return ['.'.join(path.relative_to(source).with_suffix('').parts) for path in sorted(source.rglob('*.pyx'))]
+
+
+EXTENSIONS = [name for package in COMPILED for name in extensions(package)]
+
+
 def install_tools(session: nox.Session, *tools: str) -> None:
     """Install development tools in the versions of constraints.txt."""
-    session.install('--quiet', '--constraint', 'constraints.txt', *tools)
+    session.install(*QUICKLY, '--constraint', 'constraints.txt', *tools)
 
 
-def install_editable(session: nox.Session, *tools: str) -> None:
-    """Install all distributions such that they run from the source tree, and `tools`."""
+def install_editable(session: nox.Session, *tools: str, kind: str = 'release') -> None:
+    """Install all distributions such that they run from the source tree, with extensions of that kind, and `tools`."""
     install_tools(session, *BUILD_TOOLS, *tools)
     editables = [argument for package in PACKAGES for argument in ('--editable', package)]
-    session.install('--quiet', '--no-build-isolation', *editables)
+    session.install(*QUICKLY, '--no-build-isolation', *editables, env={'RP_BUILD': kind})
 
 
 def install_debian(session: nox.Session, *packages: dict[str, str]) -> None:
@@ -134,24 +144,19 @@ def run_lint(session: nox.Session) -> None:
     session.run('cython-lint', '--max-line-length', '120', *(f'{package}/src' for package in PACKAGES))
 
 
-def extensions(package: str) -> list[str]:
-    """Names of the compiled modules."""
-    source = ROOT / package / 'src'
-    return ['.'.join(path.relative_to(source).with_suffix('').parts) for path in sorted(source.rglob('*.pyx'))]
-
-
 def run_types(session: nox.Session) -> None:
     session.run('mypy')
-    session.run('stubtest', *(name for package in COMPILED for name in extensions(package)))
+    session.run('stubtest', *EXTENSIONS)
 
 
 def run_checked(session: nox.Session, kind: str, modules: list[str], **environ: str) -> None:
     """Run the tests that name one of the compiled `modules`, which are built as `kind` apart from the source tree."""
     places = []
     for package in COMPILED:
-        places.append(str(Path(session.cache_dir).resolve() / kind / package))
-        session.run('python', f'{package}/setup.py', '--quiet', 'build', '--build-lib', places[-1],
-                    env={'RP_BUILD': kind})
+        if set(modules).intersection(extensions(package)):
+            places.append(str(Path(session.cache_dir).resolve() / kind / package))
+            session.run('python', f'{package}/setup.py', '--quiet', 'build', '--build-lib', places[-1],
+                        env={'RP_BUILD': kind})
     tests = [str(path) for path in sorted(ROOT.glob('packages/*/tests/test_*.py'))
              if any(name in path.read_text() for name in modules)]
     environ['PYTHONPATH'] = os.pathsep.join(places)  # they go before what is installed
@@ -168,21 +173,20 @@ def sanitizers() -> list[str]:
     return [path for path in paths if os.path.isabs(path)]
 
 
-def run_debug(session: nox.Session) -> None:
-    run_checked(session, 'debug', [name for package in COMPILED for name in extensions(package)])
-
-
-def run_asan(session: nox.Session) -> None:
+def run_asan(session: nox.Session) -> bool:
+    """Run the tests of what starts no programs with AddressSanitizer, if gcc has it, as in CI it must."""
     found = sanitizers()
     if len(found) < len(SANITIZERS):
         if 'CI' in os.environ:
             session.error('gcc has no AddressSanitizer here')
         session.warn('gcc has no AddressSanitizer here: nothing was tested with it')
-        return
-    modules = [name for package in COMPILED for name in extensions(package) if name not in LAUNCHERS]
-    # Python's own allocator would hide what happens inside its blocks; what Python keeps to its end is no leak
-    run_checked(session, 'asan', modules, LD_PRELOAD=os.pathsep.join(found), ASAN_OPTIONS='detect_leaks=0',
+        return False
+    # Python's own allocator would hide what happens inside its blocks; what Python keeps to its end is no leak; who
+    # asks for more memory than there is gets none, as from any allocator
+    run_checked(session, 'asan', [name for name in EXTENSIONS if name not in LAUNCHERS],
+                LD_PRELOAD=os.pathsep.join(found), ASAN_OPTIONS='detect_leaks=0:allocator_may_return_null=1',
                 PYTHONMALLOC='malloc')
+    return True
 
 
 @nox.session
@@ -195,8 +199,8 @@ def tests(session: nox.Session) -> None:
     run_lint(session)
     run_types(session)
     session.run('pytest', *PARALLEL, *session.posargs, env=wheels)
-    run_debug(session)
-    run_asan(session)
+    # what was tested with AddressSanitizer was tested with all that a debug build checks
+    run_checked(session, 'debug', LAUNCHERS if run_asan(session) else EXTENSIONS)
     for version in OTHERS:
         session.notify(f'smoke({version})')
 
@@ -205,9 +209,9 @@ def tests(session: nox.Session) -> None:
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
     """Unit and system tests on the oldest other interpreter, system tests on the newest, a part of them on others."""
-    install_editable(session, *TEST_TOOLS, 'mpich')
+    install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
     newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
-    chosen = {newest: [*SMALL, 'tests/system'], oldest: ['packages', 'tests/system']}.get(session.python, SMALL)
+    chosen = {newest: [*SMALL, 'tests/system'], oldest: ['tests/system', 'packages']}.get(session.python, SMALL)
     # `tests` has run those with real workers and masters, which take long, on one interpreter
     session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
                 '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
@@ -254,7 +258,7 @@ def faults(session: nox.Session) -> None:
 def debug(session: nox.Session) -> None:
     """The tests of compiled code, built with bounds checks and UndefinedBehaviorSanitizer."""
     install_editable(session, *TEST_TOOLS)
-    run_debug(session)
+    run_checked(session, 'debug', EXTENSIONS)
 
 
 @nox.session
@@ -339,6 +343,13 @@ def bench(session: nox.Session) -> None:
                'raptor', 'platforms', 'mpi'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
+
+
+@nox.session
+def experiments(session: nox.Session) -> None:
+    """Run the experiments of the paper again, and write docs/experiments: `-- PART ...` for some of its parts."""
+    install_editable(session, *ANALYSIS, 'mpich')
+    session.run('python', 'benchmarks/run_experiments.py', *session.posargs)
 
 
 @nox.session

@@ -1,0 +1,64 @@
+"""One run in the simulator, and its figures, which `rp_profiling` reads from the traces as from those of a real run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.runs import Run
+from rp_client.simulation import Model, simulate
+from rp_profiling.columns import TICKS
+from rp_profiling.durations import durations, moments
+from rp_profiling.trace import NEVER, read_trace
+from rp_profiling.utilisation import Analysis
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a run: seconds, and percent of what was allocated."""
+
+    ttx: float
+    """From when the first task is with the executor until the last one is known to have ended, as in the data that were
+    published with the paper (time in the state AGENT_EXECUTING)."""
+    ovh: float
+    """How long there were nodes and no task ran."""
+    ru: float
+    """Of the cores."""
+    gpu_ru: float
+    scheduling: float
+    """From when the first task is at the scheduler until the last one is placed."""
+    acknowledge: tuple[float, float]
+    """Mean and standard deviation, from the end of a program until the executor knows it."""
+    failed: int
+    shares: dict[str, float]
+    """Of the cores, by activity; what was allocated and never used is `lost`."""
+
+
+def simulate_run(run: Run, model: Model, directory: Path, seed: int = 1) -> Figures:
+    """The figures of a run with a model; its traces are in a new directory."""
+    result = simulate(run.platform, run.workload, model, directory=directory, seed=seed)
+    return figures(directory, run.platform.nodes / run.allocated, result.failed)
+
+
+def figures(directory: Path, part: float = 1.0, failed: int = 0) -> Figures:
+    """The figures of a session on that part of the allocated nodes."""
+    trace = read_trace(directory)
+    analysis = Analysis(trace)
+    shares = {name: share * part for name, share in analysis.utilisation('core').shares.items()}
+    waits = durations(trace, 'last rank_stop', 'task_run_stop')
+    return Figures(
+        ttx=_between(moments(trace, 'AGENT_EXECUTING'), moments(trace, 'AGENT_STAGING_OUTPUT_PENDING')),
+        ovh=analysis.overhead,
+        ru=shares['exec cmd'],
+        gpu_ru=analysis.utilisation('GPU').shares['exec cmd'] * part,
+        scheduling=_between(moments(trace, 'AGENT_SCHEDULING'), moments(trace, 'schedule_ok')),
+        acknowledge=(float(waits.mean()), float(waits.std())) if len(waits) else (0.0, 0.0),
+        failed=failed,
+        shares={**shares, 'lost': 100 * (1 - part)},
+    )
+
+
+def _between(starts: object, stops: object) -> float:
+    """Seconds from the first of the starts to the last of the stops."""
+    first, last = (times[times != NEVER] for times in (starts, stops))   # type: ignore[index]
+    return float(last.max() - first.min()) / TICKS if len(first) and len(last) else 0.0

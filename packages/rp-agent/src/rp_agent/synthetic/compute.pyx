@@ -1,0 +1,81 @@
+"""Floating-point work that holds no lock, so that the threads of a process compute at the same time.
+
+One step is sixteen operations, a multiplication and an addition on each of eight numbers, which do not wait for each
+other. What they multiply with keeps them where they are: neither infinities nor denormals, which would be slower.
+"""
+
+from libc.time cimport time_t
+
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec *now)
+    enum:
+        CLOCK_MONOTONIC
+
+
+cdef enum:
+    WIDTH = 8
+    BLOCK = 4096   # steps between two looks at the clock: some 10 us
+
+OPERATIONS = 2 * WIDTH
+"""Of one step."""
+
+
+cdef double _now() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + 1e-9 * now.tv_nsec
+
+
+cdef void _steps(double *numbers, long long count) noexcept nogil:
+    cdef long long _step
+    cdef int index
+    for _step in range(count):
+        for index in range(WIDTH):
+            numbers[index] = numbers[index] * 0.999999 + 1e-6
+
+
+cdef double _sum(double *numbers) noexcept nogil:
+    """Something that depends on all of the work, so that no compiler can leave it out."""
+    cdef double total = 0
+    cdef int index
+    for index in range(WIDTH):
+        total += numbers[index]
+    return total
+
+
+def compute(double flops):
+    """Do at least so many floating-point operations; how many were done."""
+    cdef double numbers[WIDTH]
+    cdef double total
+    cdef int index
+    cdef long long count = <long long>((flops + OPERATIONS - 1) // OPERATIONS)
+    for index in range(WIDTH):
+        numbers[index] = 1 + index
+    with nogil:
+        _steps(numbers, count)
+        total = _sum(numbers)
+    assert total > 0
+    return <double>count * OPERATIONS
+
+
+def compute_until(double end):
+    """Compute until `time.monotonic()` is `end`, at least a bit; how many floating-point operations were done."""
+    cdef double numbers[WIDTH]
+    cdef double total
+    cdef int index
+    cdef long long count = 0
+    for index in range(WIDTH):
+        numbers[index] = 1 + index
+    with nogil:
+        while True:
+            _steps(numbers, BLOCK)
+            count += BLOCK
+            if _now() >= end:
+                break
+        total = _sum(numbers)
+    assert total > 0
+    return <double>count * OPERATIONS
