@@ -37,8 +37,9 @@ from rp_api.mesh.fan import Fan
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.keys import KeyPair
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.message import encode
 from rp_api.mesh.offload import Helpers
-from rp_api.mesh.stream import VERSION, Letter, Stream, decode, encode, pack_letters, unpack_letters
+from rp_api.mesh.stream import VERSION, Letter, Stream, decode, pack_letters, unpack_letters
 
 TESTS = Path(__file__).parents[1] / 'tests'
 NODES = 64

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import DOCS, FILE, dead_links
 
 from rp_agent.resource_manager import find
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.system import System
 from rp_api.platforms.definition import ResourceConfig
-
-DOCS = Path(__file__).parents[2] / 'docs'
-FILE = re.compile(r'^```\w+ (\S+)\n(.*?)^```', re.MULTILINE | re.DOTALL)
-LINK = re.compile(r'\]\(([^)#]+)\)')
 
 
 @pytest.fixture
@@ -55,5 +52,4 @@ def test_all_fields_are_described() -> None:
 
 @pytest.mark.parametrize('page', ['resource-managers.md', 'platform-definitions.md'])
 def test_links_lead_somewhere(page: str) -> None:
-    links = LINK.findall((DOCS / page).read_text())
-    assert [link for link in links if not (DOCS / link).exists()] == []
+    assert dead_links(page) == []

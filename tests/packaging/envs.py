@@ -52,10 +52,11 @@ class Env:
         venv.create(path, symlinks=True)
         self.path = path
 
-    def install(self, *arguments: str | Path) -> None:
-        """As `pip install` in this environment."""
+    def install(self, *arguments: str | Path, **variables: str) -> None:
+        """As `pip install` in this environment; `variables` go to what builds."""
         python = str(self.path / 'bin' / 'python')
-        call([sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet', *map(str, arguments)], self.path)
+        call([sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet', *map(str, arguments)], self.path,
+             **variables)
 
     def run(self, *arguments: str) -> str:
         """What `python ARGUMENTS` writes in this environment, which is its home as well; warnings are errors."""

@@ -34,6 +34,11 @@ def test_copies_of_the_licence_are_equal(name: str) -> None:
     assert (ROOT / 'packages' / name / 'LICENSE').read_text() == (ROOT / 'LICENSE').read_text()
 
 
+def test_extensions_of_all_distributions_are_built_alike() -> None:
+    builds = {path.read_text() for path in ROOT.glob('packages/*/setup.py')}
+    assert len(builds) == 1
+
+
 def test_sessions_that_documents_name_exist() -> None:
     sessions = set(re.findall(r'^@nox\.session\n(?:@.*\n)?def (\w+)', (ROOT / 'noxfile.py').read_text(), re.MULTILINE))
     named = {name for document in DOCUMENTS for name in re.findall(r'nox -s (\w+)', (ROOT / document).read_text())}

@@ -21,6 +21,7 @@ from rp_api.coordination.contract import Submission
 from rp_api.coordination.results import read_results
 from rp_api.mesh import codec, flow, stream
 from rp_api.mesh.codec import pack_bulk
+from rp_api.mesh.message import encode
 
 HUGE = [2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -2**63]
 
@@ -84,9 +85,9 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
 def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
     """Answers wait for a peer, but not without end; publish/subscribe has none, RAPTOR sends what was asked for."""
     hello = (pack([0, 'hello', HELLO]) if isinstance(listener, HubListener)
-             else flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
+             else encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
     if isinstance(listener, MeshListener) and listener.is_tree:
-        (hello,) = letter(stream.encode('hello', stream.VERSION, 0))
+        (hello,) = letter(encode('hello', stream.VERSION, 0))
     ask = pack([0, 'ping', 0, 0, 0, False]) if isinstance(listener, HubListener) else hello
     assert set(listener.sockets.values()) == {zmq.DEALER}
     memory = listener.rss()
@@ -118,7 +119,7 @@ class TestBridges:
         bridge.untouched()
 
     def test_a_getter_cannot_have_done_what_it_was_not_given(self, bridge: Listener) -> None:
-        speak(bridge, [[flow.encode('hello', flow.VERSION, 'get', 'x', 5, 6, 10)]])
+        speak(bridge, [[encode('hello', flow.VERSION, 'get', 'x', 5, 6, 10)]])
         bridge.until(lambda now: now['malformed'] >= 1, 'it is counted')
         bridge.untouched()
 
@@ -126,14 +127,14 @@ class TestBridges:
         """What can be unpacked but not packed, in the part that all items of a bulk share."""
         for depth in (400, 600, 900, 1100, 5000):
             shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
-            speak(bridge, [[flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)],
-                           [flow.encode('items', 0, shared, [b'\x81\xa6number\x00'])], [flow.encode('bye', 0)]])
+            speak(bridge, [[encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)],
+                           [encode('items', 0, shared, [b'\x81\xa6number\x00'])], [encode('bye', 0)]])
             assert bridge.ended() is None   # a queue passes on what it does not look into
 
     def test_replayed_items_are_not_taken_twice(self, bridge: Listener) -> None:
         """Sent again on the same connection, or by the same peer on another one."""
-        items = flow.encode('items', 0, *pack_bulk([{'secret': 1}]))
-        hello = flow.encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)
+        items = encode('items', 0, *pack_bulk([{'secret': 1}]))
+        hello = encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)
         for _ in range(3):
             speak(bridge, [[hello], [items], [items], [items]], identity=b'replayer')
         taken = bridge.until(lambda now: now['accepted'] != bridge.initial, 'it is taken once')['accepted']
@@ -163,27 +164,27 @@ class TestTrees:
         root.untouched()
 
     def test_what_was_not_sent_cannot_have_arrived(self, root: Listener) -> None:
-        speak(root, [letter(stream.encode('hello', stream.VERSION, 5), stream.encode('items', 7, 0, b'\x80', [b'x']))])
+        speak(root, [letter(encode('hello', stream.VERSION, 5), encode('items', 7, 0, b'\x80', [b'x']))])
         root.until(lambda now: now['malformed'] >= 2, 'it is counted')
         root.untouched()
 
     def test_deep_nesting(self, root: Listener) -> None:
         for depth in (400, 600, 900, 1100, 5000):
             shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
-            speak(root, [letter(stream.encode('items', 0, 0, shared, [b'\x81\xa6number\x00']))])
+            speak(root, [letter(encode('items', 0, 0, shared, [b'\x81\xa6number\x00']))])
             assert root.ended() is None
         root.works()
 
     def test_replayed_items_are_not_taken_twice(self, root: Listener) -> None:
-        items = stream.encode('items', 0, 0, *pack_bulk([{'secret': 1}]))
+        items = encode('items', 0, 0, *pack_bulk([{'secret': 1}]))
         for _ in range(3):
-            speak(root, [letter(stream.encode('hello', stream.VERSION, 0)), letter(items, items), letter(items)])
+            speak(root, [letter(encode('hello', stream.VERSION, 0)), letter(items, items), letter(items)])
         assert root.until(lambda now: now['accepted'] != root.initial, 'it is taken once')['accepted'] == 1
 
     def test_names_of_nobody(self, root: Listener) -> None:
         """Nothing is kept for a leaf that is not expected."""
         memory = root.rss()
-        hello = stream.encode('hello', stream.VERSION, 0)
+        hello = encode('hello', stream.VERSION, 0)
         for number in range(50):
             speak(root, [list(stream.pack_letters((f'{number}.{each}', hello) for each in range(2000)))])
         root.works()

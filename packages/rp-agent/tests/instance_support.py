@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rp_agent.instances.keeper import Keeper
+from rp_agent.instances.keeper import InstanceKeeper
 from rp_agent.instances.launcher import InstanceLauncher, Startup
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
@@ -43,9 +43,9 @@ class KeeperHarness:
         self.profile = path / 'agent_0.prof'
         self.tracer = Tracer(self.profile, 'agent_0')
         count = parts[-1].stop
-        self.keeper = Keeper(self.loop, self.tracer, 'pilot.0000', launcher, parts,
-                             names or [f'n{index}' for index in range(count)], cores_per_node, str(path),
-                             environment or {'PATH': '/usr/bin:/bin'}, self)
+        self.keeper = InstanceKeeper(self.loop, self.tracer, 'pilot.0000', launcher, parts,
+                                     names or [f'n{index}' for index in range(count)], cores_per_node, str(path),
+                                     environment or {'PATH': '/usr/bin:/bin'}, self)
         self.launched: list[tuple[str, int, str]] = []
         self.abandoned: list[tuple[str, str]] = []
         self.again: list[tuple[str, str]] = []

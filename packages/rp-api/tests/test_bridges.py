@@ -23,6 +23,7 @@ from rp_api.mesh.bridge import PubSubBridge, QueueBridge
 from rp_api.mesh.channel import Publisher, QueueGetter, QueuePutter, Subscriber
 from rp_api.mesh.codec import pack
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.message import encode
 
 PATIENCE = 30.0
 
@@ -447,8 +448,8 @@ class TestQueue:
         bridge, box = mesh.bridge(), Box()
         mesh.eager(bridge.address, box, credit=2)
         raw = mesh.raw(zmq.DEALER, bridge.address)
-        raw.send(flow.encode('items', 0, pack({}), [b'\xc1', b'\xc1']))
-        raw.send(flow.encode('items', 2, pack({}), [pack({'uid': 2})]))
+        raw.send(encode('items', 0, pack({}), [b'\xc1', b'\xc1']))
+        raw.send(encode('items', 2, pack({}), [pack({'uid': 2})]))
         assert numbers(box.wait(1)) == [2]
 
     def test_another_protocol_version_is_refused_with_a_sentence(self, mesh: Mesh,
@@ -561,7 +562,7 @@ class TestAccess:
         monitor = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         socket.connect(queue.address)
         with suppress(zmq.Again):   # refused already
-            socket.send(flow.encode('items', 0, pack({}), [pack({'uid': 0})]), zmq.NOBLOCK)
+            socket.send(encode('items', 0, pack({}), [pack({'uid': 0})]), zmq.NOBLOCK)
         assert monitor.poll(int(PATIENCE * 1000))
         monitor.close(linger=0)
         socket.close(linger=0)

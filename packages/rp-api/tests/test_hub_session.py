@@ -384,7 +384,7 @@ def test_an_agent_that_is_silent_for_longer_than_its_lease_is_lost_and_dismissed
     client.submit('p0', ['a'])
     agent.until(lambda: agent.order)
     monkeypatch.setattr(embedded, 'SILENCE', 1000)
-    agent.do(agent.connection._timer.cancel)
+    agent.do(lambda: agent.connection._timer.cancel())   # the one that there is by then
     client.until(lambda: client.pilots)
     reason = 'the agent of p0 was silent for longer than its lease of 1 s'
     assert client.pilots == [Update('p0', states.FAILED, {'exception': reason})]

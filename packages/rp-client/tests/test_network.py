@@ -51,6 +51,6 @@ def test_anywhere(url: str) -> None:
 
 
 def test_no_network_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, '_source', lambda host: '')
+    monkeypatch.setattr(network, 'source_address', lambda host: '')
     monkeypatch.setattr(socket, 'gethostname', lambda: 'no-such-host.invalid')
     assert own_address(a_platform()) == '127.0.0.1'

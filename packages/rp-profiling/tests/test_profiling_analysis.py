@@ -147,6 +147,7 @@ def test_other_texts_are_no_slots(text: str) -> None:
         slots.parse(text)
 
 
+@pytest.mark.timeout(180)   # the first picture has matplotlib look for all fonts
 @pytest.mark.parametrize('form', ['png', 'svg'])
 def test_pictures_are_drawn_into_files(form: str, analysis: Analysis, tmp_path: Path) -> None:
     pictures = all_pictures(analysis)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-_DISCARD = 9
+from rp_api.network import interfaces, resolved, source_address
 
 
 def listen_address(platform: Mapping[str, Any], other: str) -> str:
@@ -15,26 +15,8 @@ def listen_address(platform: Mapping[str, Any], other: str) -> str:
     It is the platform's network interface if there is one of that name here, else the address that packets to the other
     node come from, else that of this host's name. Names are asked for.
     """
-    interfaces = {name for _, name in socket.if_nameindex()}
+    here = interfaces()
     for name in (platform.get('network_interface'), (platform.get('system_architecture') or {}).get('iface')):
-        if name in interfaces:
+        if name in here:
             return f'tcp://{name}'
-    return f'tcp://{_source(other) or _resolved(socket.gethostname()) or "127.0.0.1"}'
-
-
-def _source(host: str) -> str:
-    """The address that packets to a host come from; nothing is sent. Empty if there is no way there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, _DISCARD))
-        except (OSError, UnicodeError):   # the latter for what cannot be a name
-            return ''
-        address: str = probe.getsockname()[0]
-        return address
-
-
-def _resolved(name: str) -> str:
-    try:
-        return socket.gethostbyname(name)
-    except (OSError, UnicodeError):
-        return ''
+    return f'tcp://{source_address(other) or resolved(socket.gethostname()) or "127.0.0.1"}'

@@ -16,6 +16,7 @@ from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.loop import Loop
+from rp_api.network import address_towards
 from rp_api.raptor_link import Access, beside, link_file, master_file
 from rp_raptor.agent_link import AgentLink
 from rp_raptor.hooks import Hooks
@@ -317,12 +318,7 @@ def _interface(address: str) -> str | None:
     """Where to listen: as the agent does, which uses TCP if there is more than this node."""
     if not address.startswith('tcp://'):
         return None
-    import socket
-
-    host, _, port = address.removeprefix('tcp://').rpartition(':')
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, int(port)))   # sends nothing, and finds the interface for this destination
-            return f'tcp://{probe.getsockname()[0]}'
+        return address_towards(address)
     except (OSError, ValueError) as error:
         raise CoordinationError(f'the agent cannot be reached at {address}: {error}') from error

@@ -25,7 +25,7 @@ from rp_agent.executor.outcome import explain_code, last_words
 from rp_agent.executor.spawners import DVM_METHODS
 from rp_agent.instances.division import divide
 from rp_agent.instances.fleet import Demand
-from rp_agent.instances.keeper import Keeper
+from rp_agent.instances.keeper import InstanceKeeper
 from rp_agent.instances.prrte import OrteDvm, Prrte
 from rp_agent.launch_method.dvm import DVM_URI
 from rp_agent.task import DVM, AgentTask
@@ -90,9 +90,8 @@ class Dvms:
         self._limit = float(options.get('launch_timeout', START_LIMIT))
         launcher = _MAKERS[method.NAME](environment.get('UMS_OMPIX_PRRTE_DIR', ''))
         variables = {**environment, **context.belongs}
-        self.keeper = Keeper(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
-                             launchers.setting['cores_per_node'],
-                             context.own_sandbox, variables, self)
+        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
+                                     launchers.setting['cores_per_node'], context.own_sandbox, variables, self)
         self.tasks: dict[str, AgentTask] = {}
         """Those that wait here, by their uid."""
         self._launched: dict[str, AgentTask] = {}

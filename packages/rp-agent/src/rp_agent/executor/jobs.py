@@ -27,7 +27,7 @@ from rp_agent.executor.outcome import explain
 from rp_agent.executor.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox
 from rp_agent.instances.fleet import Demand
-from rp_agent.instances.keeper import Keeper
+from rp_agent.instances.keeper import InstanceKeeper
 from rp_agent.instances.launcher import InstanceLauncher
 from rp_agent.instances.process import Processes
 from rp_agent.instances.runner import Broken, News, Runner
@@ -105,8 +105,8 @@ class JobExecutor(BaseExecutor):
         self._runners: dict[int, Runner] = {}
         variables = {**context.base_env, **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
-        self.keeper = Keeper(loop, tracer, context.pilot_id, kind.launcher, parts, names, cores_per_node,
-                             context.own_sandbox, variables, self)
+        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, names, cores_per_node,
+                                     context.own_sandbox, variables, self)
         kind.begin(self.keeper.hear)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:

@@ -22,6 +22,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.pilot_manager'): 'PilotManager',
     ('rp-client', 'rp_client.task_manager'): 'TaskManager',
     ('rp-client', 'rp_client.pilot'): 'Pilot',
+    ('rp-client', 'rp_client.partition'): 'Partition',
     ('rp-client', 'rp_client.task'): 'Task',
     ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',

@@ -13,9 +13,10 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh.connection import Listener, arrivals, send_to
-from rp_api.mesh.flow import VERSION, Backlog, Inflow, Outflow, deal, decode, encode
+from rp_api.mesh.flow import VERSION, Backlog, Inflow, Outflow, deal, decode
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.message import encode
 from rp_api.mesh.pubsub import PUBLICATIONS, READY
 
 HIGH_WATER = 16384

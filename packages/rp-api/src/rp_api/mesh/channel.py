@@ -29,10 +29,11 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.mesh.codec import pack_bulk, unpack_bulk
 from rp_api.mesh.connection import Connection, Refused, arrivals, refuse_loudly
-from rp_api.mesh.flow import BULK, MAX_ITEM, VERSION, Backlog, Inflow, Outflow, Soon, decode, encode
+from rp_api.mesh.flow import BULK, MAX_ITEM, VERSION, Backlog, Inflow, Outflow, Soon, decode
 from rp_api.mesh.inproc import InprocPubSub, InprocQueue, Receiver, check_open, checked_credit
 from rp_api.mesh.keys import LINGER, KeyPair, Tally
 from rp_api.mesh.loop import Loop
+from rp_api.mesh.message import encode
 from rp_api.mesh.pubsub import Publisher, Subscriber
 
 __all__ = ['Getter', 'InprocPubSub', 'InprocQueue', 'Publisher', 'Putter', 'QueueGetter', 'QueuePutter',

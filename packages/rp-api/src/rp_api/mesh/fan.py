@@ -14,7 +14,8 @@ from rp_api.mesh.connection import Listener, arrivals, send_to
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
-from rp_api.mesh.stream import ALIVE, Letter, encode, pack_letters, unpack_letters
+from rp_api.mesh.message import encode
+from rp_api.mesh.stream import ALIVE, Letter, pack_letters, unpack_letters
 
 SETTLING = 0.05
 """Seconds after which ZeroMQ surely knows which of its connections it is that is gone."""

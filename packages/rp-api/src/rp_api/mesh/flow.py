@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.codec import pack, unpack
+from rp_api.mesh import message
 from rp_api.mesh.loop import Loop
 
 VERSION = 1               # of the messages between queue ends and bridges
@@ -31,9 +31,7 @@ BULK = 1024               # items of the largest bulk that travels in one messag
 BULK_BYTES = 8 << 20      # bytes of items after which a bulk takes no further one
 MAX_ITEM = 64 << 20       # bytes of the largest item: shared part, bulk and its last item fit a message
 
-_MOST = 2**62             # largest number in a message: with a credit on top it can still be sent
-
-_SHAPES: dict[str, tuple[type, ...]] = {
+_SHAPES: message.Shapes = {
     'hello': (int, str, str, int, int, int), 'items': (int, bytes, list), 'grant': (int, int),
     'sync': (int, int, int), 'bye': (int,), 'refuse': (str,)}
 
@@ -41,24 +39,9 @@ Segment = tuple[bytes, list[bytes]]
 """Items as they travel: their shared part, and one body for each."""
 
 
-def encode(kind: str, *fields: Any) -> bytes:
-    """A message as bytes."""
-    return pack([kind, *fields])
-
-
 def decode(data: bytes) -> tuple[str, list[Any]]:
     """Kind and fields of a message; CoordinationError if it is not one of those listed above."""
-    message = unpack(data)
-    if not isinstance(message, list) or not message or not isinstance(message[0], str):
-        raise CoordinationError('malformed message: it has no kind')
-    kind, *fields = message
-    if tuple(map(type, fields)) != _SHAPES.get(kind):
-        raise CoordinationError(f'malformed message: {kind!r:.20} with {len(fields)} fields')
-    if any(type(field) is int and not 0 <= field <= _MOST for field in fields):
-        raise CoordinationError(f'malformed message: {kind!r} with a number out of range')
-    if kind == 'items' and set(map(type, fields[2])) != {bytes}:
-        raise CoordinationError('malformed message: a bulk has one or more bodies, all of them bytes')
-    return kind, fields
+    return message.decode(data, _SHAPES)
 
 
 class Backlog:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import CoordinationError
+from rp_api.network import interfaces, resolved
 
 if TYPE_CHECKING:
     from rp_api.coordination.hub_access import Access
@@ -52,12 +52,12 @@ def _address(text: str) -> str:
     if match is None:
         raise argparse.ArgumentTypeError(f'{text!r} is not of the form tcp://HOST[:PORT]')
     host, port = match[1], match[2] or ''
-    if host not in (name for _, name in socket.if_nameindex()):
-        try:
-            host = socket.gethostbyname(host)
-        except OSError as error:
-            raise argparse.ArgumentTypeError(f'{host!r} is neither an interface nor a known host') from error
-    return f'tcp://{host}{port}'
+    if host in interfaces():
+        return f'tcp://{host}{port}'
+    found = resolved(host)
+    if not found:
+        raise argparse.ArgumentTypeError(f'{host!r} is neither an interface nor a known host')
+    return f'tcp://{found}{port}'
 
 
 def _ports(text: str) -> tuple[int, int]:

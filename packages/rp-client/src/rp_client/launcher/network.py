@@ -6,12 +6,11 @@ import os
 import socket
 from urllib.parse import urlsplit
 
+from rp_api.network import interfaces, resolved, source_address
 from rp_api.platforms.definition import ResourceConfig
 
 _ELSEWHERE = '192.0.2.1'
 """An address that nobody has (RFC 5737); what a packet to it would be sent from is the default route's address."""
-
-_DISCARD = 9
 
 
 def own_address(platform: ResourceConfig) -> str:
@@ -22,34 +21,9 @@ def own_address(platform: ResourceConfig) -> str:
     """
     asked = os.environ.get('RADICAL_PILOT_PROXY_HOST')
     if asked:
-        return _resolved(asked) or asked
-    if platform.network_interface in _interfaces():
+        return asked if asked in interfaces() else resolved(asked) or asked
+    if platform.network_interface in interfaces():
         return platform.network_interface
     host = urlsplit(platform.job_manager_endpoint).hostname or 'localhost'
-    found = _source(host) if host not in ('localhost', '127.0.0.1') else ''
-    return found or _source(_ELSEWHERE) or _resolved(socket.gethostname()) or '127.0.0.1'
-
-
-def _interfaces() -> list[str]:
-    return [name for _, name in socket.if_nameindex()]
-
-
-def _source(host: str) -> str:
-    """The address that packets to a host come from; nothing is sent. Empty if there is no way there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, _DISCARD))
-        except (OSError, UnicodeError):   # the latter for what cannot be a name
-            return ''
-        address: str = probe.getsockname()[0]
-        return address
-
-
-def _resolved(name: str) -> str:
-    """The address of a name; an interface stands for itself. Empty if there is none."""
-    if name in _interfaces():
-        return name
-    try:
-        return socket.gethostbyname(name)
-    except (OSError, UnicodeError):   # the latter for what cannot be a name
-        return ''
+    found = source_address(host) if host not in ('localhost', '127.0.0.1') else ''
+    return found or source_address(_ELSEWHERE) or resolved(socket.gethostname()) or '127.0.0.1'
