@@ -23,7 +23,7 @@ while :; do sleep 0.05; done
 PRUN = '''
 case "$1" in (--version) echo 'prun (PRRTE) 3.0.2'; exit 0 ;; esac
 ranks=$4; pids=; rank=0; code=0
-while test "$1" != /bin/sh; do shift; done
+while :; do case "$1" in (/bin/sh | */rp-rank) break ;; esac; shift; done
 while test "$rank" -lt "$ranks"; do PMIX_RANK=$rank "$@" & pids="$pids $!"; rank=$((rank + 1)); done
 for pid in $pids; do wait "$pid" || code=$?; done
 exit "$code"

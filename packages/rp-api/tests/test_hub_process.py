@@ -148,6 +148,7 @@ def test_hub_that_was_found_is_started_again(tmp_path: Path, owner: Owner, times
 @pytest.mark.parametrize('found', [False, True])
 def test_hub_that_is_told_the_end_is_not_started_again(tmp_path: Path, owner: Owner, found: bool) -> None:
     if found:
+        owner.insert('pilot.first')   # it can be found when it has met its client
         owner.leave()
         owner = Owner(tmp_path)
     owner.insert('pilot.0000')
@@ -162,6 +163,7 @@ def test_hub_that_is_told_the_end_is_not_started_again(tmp_path: Path, owner: Ow
 def test_hub_that_dies_before_it_has_heard_the_end_is_started_again(tmp_path: Path, owner: Owner, found: bool) -> None:
     """Otherwise the session would stay open."""
     if found:
+        owner.insert('pilot.first')   # it can be found when it has met its client
         owner.leave()
         owner = Owner(tmp_path)
     owner.insert('pilot.0000')

@@ -116,6 +116,22 @@ def test_the_sandbox_of_a_pilot_is_read_instead_of_what_was_fetched(tmp_path: Pa
     assert read_trace(session).places == ['', 'pilot.0000']
 
 
+def test_what_a_task_has_written_is_where_its_executor_is(tmp_path: Path) -> None:
+    """Partitions have profiles of their own, and the sandboxes of their tasks in that of the pilot."""
+    session = write_session(tmp_path, events_of(1))
+    pilot = session / 'pilot.0000'
+    partition = pilot / 'pilot.0000.0001'
+    partition.mkdir()
+    for profile in pilot.glob('agent_*.prof'):
+        profile.rename(partition / profile.name)
+    (pilot / 'bootstrap_0.prof').write_text(f'{START / 1000},bootstrap_0_start,,MainThread,pilot.0000,,\n')
+    (pilot / uid_of(0)).mkdir()
+    (pilot / uid_of(0) / f'{uid_of(0)}.prof').write_text(f'{START / 1000},app_step,,MainThread,{uid_of(0)},,\n')
+    trace = read_trace(session)
+    (row,) = trace.rows_of('app_step')
+    assert trace.places[trace.place_of_source[trace.columns.source[row]]] == 'pilot.0000.0001'
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match='it is not a directory'):
         read_trace(tmp_path / 'none')
