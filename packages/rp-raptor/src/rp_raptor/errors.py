@@ -29,8 +29,11 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-class CallTimeout(TimeoutError):
-    """Raised in the function of a call that takes too long; who asked for the call gets a TimeoutError."""
+class CallTimeout(Exception):
+    """Raised in the function of a call that takes too long; who asked for the call gets a TimeoutError.
+
+    It is none itself: that is an OSError, for which many a library has an answer of its own, such as to look elsewhere.
+    """
 
 
 class CallCanceled(CancelledError):

@@ -49,7 +49,7 @@ the latest, and always before it waits.
 
 **Interrupting.** A running call that took too long or was canceled is interrupted by SIGUSR1. Before, the manager sets
 the rank's mark (`Cursors.mark`) to `interruption(position, reason)`. The handler, which is there before 'hello', raises
-TimeoutError or CancelledError only if that is the position of the call that runs (`interrupted`), as the signal may
+CallTimeout or CallCanceled only if that is the position of the call that runs (`interrupted`), as the signal may
 come late. A rank that goes on is killed. A signal that is not for the running call asks the rank to send at once the
 results that it has: they must not wait for a call that turns out to be long.
 

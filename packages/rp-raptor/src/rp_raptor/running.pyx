@@ -35,8 +35,8 @@ cdef class Functions:
     """The functions that were defined; files of large results go to `directory`.
 
     `later(coroutine)` gives the result of an asynchronous function as a coroutine. While a function is restored
-    (`restoring`), modules are imported, and an `interruption` waits until that is done: what searches for a module
-    would take a TimeoutError for one of the file system, and go on.
+    (`restoring`), modules are imported, and an `interruption` waits until that is done: some cannot be imported once
+    more if that was interrupted.
     """
 
     cdef dict _blobs, _functions
