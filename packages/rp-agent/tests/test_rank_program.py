@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launch_support import is_gone
 
 from rp_agent.executor import rank_program, rank_script
 from rp_agent.executor.rank_script import RankShare
@@ -203,7 +204,7 @@ def test_a_program_does_not_outlive_its_rank(program: Ranks) -> None:
         until((program.sandbox / 'pid').exists)
         process.kill()
     pid = int((program.sandbox / 'pid').read_text())
-    until(lambda: not Path(f'/proc/{pid}').exists() or ') Z ' in Path(f'/proc/{pid}/stat').read_text())
+    until(lambda: is_gone(pid))
 
 
 def test_what_is_not_a_plan(program: Ranks) -> None:
