@@ -26,6 +26,7 @@ START_PATIENCE = 300.0
 """Seconds that a rank has to say hello: it may have much to load."""
 
 _LAST_WORDS = 0.02   # seconds for what a rank has sent before its death to arrive
+_LOOK = 1.0          # seconds between looks for ranks that have ended, while not all have said hello
 _EXIT = 2.0          # seconds for a launcher to end by itself, and to clean up
 
 Gone = Callable[[Sequence[int], Sequence[int], str], bool]
@@ -191,7 +192,8 @@ class Job:
             return
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_fd(self._pidfd, self._launcher_ended)
-        self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello')]
+        self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello'),
+                        self._loop.call_later(_LOOK, self._look)]
 
     def arrived(self, rank: int, pid: int) -> None:
         """The rank has said hello."""
@@ -206,8 +208,8 @@ class Job:
         with suppress(ProcessLookupError):
             self._sessions.add(os.getsid(pid))
         self._loop.add_fd(pidfd, lambda: self._rank_ended(rank))
-        if len(self._rank_pidfds) == self._ranks:
-            self._disarm()
+        if len(self._rank_pidfds) == self._ranks and not self._dead and not self._reason:
+            self._disarm()   # else the timers are those that end the job
 
     def signal(self, rank: int) -> None:
         """Send the rank SIGUSR1."""
@@ -239,6 +241,13 @@ class Job:
         self._loop.remove_fd(self._rank_pidfds[rank])
         if not self._stopping:
             self._break(self._reason)
+
+    def _look(self) -> None:
+        """Before all have said hello, launchers may go on without one that has ended."""
+        if os.path.exists(self._ends) and not self._stopping:
+            self._break('')
+        else:
+            self._timers[1] = self._loop.call_later(_LOOK, self._look)
 
     def _break(self, reason: str) -> None:
         """Have the job end: by itself if it can, as launchers leave files behind otherwise."""
