@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from leftovers import must_end
 from slurm_cluster import SlurmCluster, slurm_cluster
 from ssh_hosts import Namespaces, namespaces
 
@@ -31,10 +32,9 @@ def install(programs: Path) -> Callable[[str], Mpi]:
 
 @pytest.fixture(autouse=True)
 def nothing_runs(tmp_path: Path) -> Iterator[None]:
-    """Fail a test that leaves ranks, on whichever node; they are killed."""
+    """Fail a test that leaves ranks, on whichever node; those that end are waited for, others are killed."""
     yield
-    left = sweep({'RP_SESSION_ID': f'mpi.{tmp_path}'}, 9)
-    assert left == [], 'ranks are left'
+    must_end(sweep({'RP_SESSION_ID': f'mpi.{tmp_path}'}, 0))
 
 
 @pytest.fixture(scope='session')

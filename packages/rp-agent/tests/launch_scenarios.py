@@ -21,19 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from executor_support import Harness, sh
-from launch_support import (
-    Gate,
-    an_executor,
-    is_gone,
-    lines,
-    none_left,
-    numbers,
-    open_descriptors,
-    reap_orphans,
-    states_of,
-    text,
-    when,
-)
+from launch_support import Gate, an_executor, is_gone, lines, none_left, numbers, reap_orphans, states_of, text, when
+from leftovers import open_descriptors
 
 from rp_agent.executor import component
 from rp_agent.task import AgentTask
@@ -154,9 +143,9 @@ def waiting_is_ended(path: Path) -> None:
 
 def allow_descriptors(count: int) -> None:
     """So many more than are open."""
-    used = open_descriptors()
+    used = {number for number, *_ in open_descriptors()}
     # the limit is one of numbers, so those in between count too
-    wanted = [number for number in range(used[-1] + count + 1) if number not in used][count]
+    wanted = [number for number in range(max(used) + count + 2) if number not in used][count]
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 

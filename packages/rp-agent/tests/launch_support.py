@@ -4,7 +4,6 @@ processes that have nothing to do with them."""
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,10 +13,11 @@ from typing import Any
 
 from children import children
 from executor_support import Harness, sh
+from leftovers import must_end, open_descriptors
 
 from rp_agent.task import AgentTask
 from rp_api import processes
-from rp_api.processes import pidfd_open, read_process
+from rp_api.processes import read_process
 
 LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
 """The number before the one that the next process gets, if that is free."""
@@ -36,22 +36,13 @@ def an_executor(path: Path, **arguments: Any) -> Iterator[Harness]:
         end_tasks(path)
         harness.executor.close()
         harness.loop.close()
-    assert open_descriptors() == before, 'the executor has left descriptors open'
+    assert open_descriptors() <= before, 'the executor has left descriptors open'
     assert children() <= others, 'the executor has left a child'
 
 
 def end_tasks(*paths: Path) -> None:
     """End what an executor with one of these paths has left running when a test failed."""
     processes.sweep({'RP_RESOURCE_SANDBOX': {str(path) for path in paths}}, signal.SIGKILL)
-
-
-def open_descriptors() -> list[int]:
-    """The open descriptors of this process, without the one that looks at them."""
-    listing = os.open('/proc/self/fd', os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        return sorted({int(name) for name in os.listdir(listing)} - {listing})
-    finally:
-        os.close(listing)
 
 
 class Gate:
@@ -127,27 +118,6 @@ def lines(path: Path) -> int:
 def is_gone(pid: int) -> bool:
     process = read_process(pid)
     return process is None or not process.alive
-
-
-def end_of(pid: int, seconds: float = 5.0) -> bool:
-    """Whether the process ends within that time."""
-    descriptor = pidfd_open(pid)
-    if descriptor is None:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], seconds)[0])
-    finally:
-        os.close(descriptor)
-
-
-def must_end(pids: list[int]) -> None:
-    """Fail unless all these processes end by themselves; in any case none of them is left."""
-    left = [pid for pid in pids if not end_of(pid)]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):   # it is one if this process takes orphans
-            os.waitpid(pid, 0)
-    assert not left, f'still running: {left}'
 
 
 def none_left(harness: Harness) -> None:

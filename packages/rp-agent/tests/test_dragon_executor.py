@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from executor_support import sh
-from launch_support import is_gone, must_end, open_descriptors
+from launch_support import is_gone
+from leftovers import must_end, open_descriptors
 from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.dragon import DragonKind
@@ -68,7 +69,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
         harness.close()
         assert all(map(is_gone, runtimes))
         must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     if REAL:
         subprocess.run([f'{REAL}/dragon-cleanup'], capture_output=True, timeout=60)
 

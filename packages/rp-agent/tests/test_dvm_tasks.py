@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from executor_support import Harness, sh
-from launch_support import is_gone, none_left, open_descriptors
+from launch_support import is_gone, none_left
 from launcher_support import program
+from leftovers import open_descriptors
 from spawner_support import said
 
 from rp_agent.executor import dvms
@@ -141,7 +142,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         harness.close()
         assert all(map(is_gone, harness.dvms()))
         none_left(harness)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_a_task(make: Make) -> None:

@@ -28,7 +28,6 @@ from launch_support import (
     compiled,
     end_tasks,
     lines,
-    must_end,
     none_left,
     numbers,
     reap_orphans,
@@ -36,6 +35,7 @@ from launch_support import (
     text,
     when,
 )
+from leftovers import must_end
 
 from rp_agent.executor import lookup
 from rp_agent.task import AgentTask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 import pytest
 from executor_support import Harness, sh
+from launch_support import none_left
 from launcher_support import HYDRA, VERSION, calls, launchers, lines, program
 
 from rp_agent.executor import deadlines
 from rp_agent.task import LAUNCH_INFO, AgentTask
 from rp_api import states
-from rp_api.processes import sweep
 
 Make = Callable[..., Harness]
 
@@ -35,8 +34,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         yield harness
         for each in made:
             each.close()
-        left = sweep({'RP_SESSION_ID': each.context.session_id}, signal.SIGKILL) if made else []
-        assert left == [], 'processes of tasks are left'
+        for each in made:
+            none_left(each)
 
 
 @pytest.fixture
