@@ -31,10 +31,13 @@ BUILD_TOOLS = ['setuptools', 'cython']
 QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are imported, most of them never are
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
 ANALYSIS = ['numpy', 'pandas', 'matplotlib']  # what reads traces, see rp-profiling
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS, *MONGODB]
+TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS,
+              *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']
 # three files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
-PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder']
+PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder',
+            # up to three tests that fail run once more, and are shown in full: see docs/decisions/0042
+            '--reruns', '1', '--max-suite-reruns', '3', '--rerun-show-tracebacks']
 # what is tested on each interpreter: extensions, functions by value, whole sessions
 SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
          'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
