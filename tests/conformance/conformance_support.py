@@ -24,6 +24,7 @@ import mongo_servers
 from mongo_servers import Server
 from parties import PATIENCE, Party
 
+from rp_api import states
 from rp_api.coordination import connect
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
@@ -136,6 +137,12 @@ class Agent(Party):
     def report_pilot(self, state: str, info: dict[str, Any] | None = None) -> None:
         """Tell the state of the pilot."""
         self.do(self.connection.update_pilots, [Update(self.pilot, state, info)])
+
+    def hold(self) -> None:
+        """Want no more tasks, and wait until that is known: what is settled was sent after it."""
+        self.do(self.connection.hold, True)
+        self.report_pilot(states.PMGR_ACTIVE)
+        self.until_settled()
 
     def until_tasks(self, uids: Iterable[str]) -> None:
         """Wait until it has these tasks."""

@@ -165,8 +165,7 @@ def test_an_agent_that_holds_gets_commands_but_no_tasks(site: Site, client: Clie
     agent = site.agent('p0')
     client.submit('p0', ['a'])
     agent.until_tasks(['a'])
-    agent.do(agent.connection.hold, True)
-    agent.until_settled()
+    agent.hold()
     client.do(client.connection.command, 'p0', {'cmd': 'sync'})
     agent.until_tasks(['sync'])   # so it holds by now, wherever that is decided
     for number in range(20):
@@ -183,7 +182,7 @@ def test_an_agent_that_holds_gets_commands_but_no_tasks(site: Site, client: Clie
 
 def test_another_agent_gets_what_one_that_holds_has_not_taken(site: Site, client: Client) -> None:
     full, free = site.agent('p0', 'agent_0'), site.agent('p0', 'agent_1')
-    full.do(full.connection.hold, True)
+    full.hold()
     client.do(client.connection.command, 'p0', {'cmd': 'sync'})
     full.until_tasks(['sync'])
     for number in range(20):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from children import children
 from executor_support import sh
-from leftovers import open_descriptors
+from leftovers import end_of, open_descriptors
 from spawner_support import SpawnerHarness, text
 
 from rp_agent.executor import shell, shell_process, shell_program
@@ -232,6 +232,17 @@ def test_script_without_interpreter_line(harness: Harness) -> None:
 
 
 def test_what_a_task_leaves_in_its_group_ends_with_it(harness: Harness) -> None:
+    task = harness.run_one(**sh(r'sleep 1000 & echo \$!'))
+    assert task.target_state == states.DONE
+    wait_for_end(int(text(task, 'task.000000.out')))
+
+
+def test_what_is_left_of_a_process_that_the_shell_has_reaped_before_it_was_watched(
+        harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_late(pid: int) -> None:
+        assert end_of(pid)
+
+    monkeypatch.setattr(processes, 'pidfd_open', too_late)
     task = harness.run_one(**sh(r'sleep 1000 & echo \$!'))
     assert task.target_state == states.DONE
     wait_for_end(int(text(task, 'task.000000.out')))

@@ -13,6 +13,7 @@ from typing import Any
 
 from parties import PATIENCE, Party
 
+from rp_api import states
 from rp_api.coordination import hub, hub_file
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Submission, Update
@@ -91,6 +92,12 @@ class Agent(Party):
     def report_pilot(self, state: str, info: dict[str, Any] | None = None) -> None:
         """Tell the state of the pilot."""
         self.do(self.connection.update_pilots, [Update(self.pilot, state, info)])
+
+    def hold(self) -> None:
+        """Want no more tasks, and wait until that is known: what is settled was sent after it."""
+        self.do(self.connection.hold, True)
+        self.report_pilot(states.PMGR_ACTIVE)
+        self.until_settled()
 
 
 class Site:

@@ -97,12 +97,31 @@ def test_what_belongs_to_a_greeting(site: Site, kind: str) -> None:
     client.until(lambda: client.states() == dict.fromkeys(uids(1), states.AGENT_EXECUTING))
 
 
+def test_who_has_enough_may_say_so_while_a_hello_is_on_its_way(site: Site) -> None:
+    client, agent = site.client(), site.agent('p')
+
+    def say() -> None:
+        agent.connection._say_hello()
+        agent.connection.hold(True)
+
+    client.do(client.connection.insert_pilots, {'p': {}})
+    agent.report_pilot(states.PMGR_LAUNCHING)
+    agent.until_settled()
+    agent.do(say)
+    agent.report_pilot(states.PMGR_ACTIVE)
+    agent.until_settled()
+    client.submit('p', uids(1))
+    client.do(client.connection.command, 'p', {'cmd': 'last'})
+    agent.until(lambda: agent.order)
+    assert agent.order == ['last']
+
+
 def test_the_word_that_more_tasks_may_come(site: Site) -> None:
     client, agent = site.client(), site.agent('p')
     client.do(client.connection.insert_pilots, {'p': {}})
     client.submit('p', uids(1))
     agent.until(lambda: agent.tasks)
-    agent.do(agent.connection.hold, True)
+    agent.hold()
     client.do(client.connection.command, 'p', {'cmd': 'first'})
     agent.until(lambda: 'first' in agent.order)
     lose_what_goes(agent, 'hold')

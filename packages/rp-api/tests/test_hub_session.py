@@ -176,7 +176,7 @@ def test_each_agent_gets_its_own_tasks_again_from_a_new_hub(site: Site, client: 
 
 def test_who_has_enough_gets_no_more_tasks_but_commands(site: Site, client: Client) -> None:
     agent = site.agent('p0')
-    agent.do(agent.connection.hold, True)
+    agent.hold()
     client.submit('p0', ['a'])
     client.do(client.connection.command, 'p0', {'cmd': 'ping'})
     agent.until(lambda: agent.order == ['ping'])

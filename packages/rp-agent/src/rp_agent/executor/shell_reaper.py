@@ -59,6 +59,7 @@ class ShellReaper:
         run.make_room(1)
         descriptor = processes.pidfd_open(pid)
         if descriptor is None:
+            self._end_group(run, rank)
             return False
         try:
             self._loop.add_fd(descriptor, partial(self._leader_ended, run, descriptor))
@@ -150,13 +151,16 @@ class ShellReaper:
             os.fstat(descriptor)
 
     def _leader_ended(self, run: ShellRun, descriptor: int) -> None:
-        """A process has ended: end what is left of its group."""
         rank = run.leaders.pop(descriptor)
         self.forget(descriptor)
+        self._end_group(run, rank)
+        self._ended(run, rank)
+
+    def _end_group(self, run: ShellRun, rank: int) -> None:
+        """A process has ended by itself: kill what is left of its group."""
         if run.ending is None:
             # some shells have reaped it by now, but it would take a whole round of numbers to use this one again
             signal_group(run.pids[rank], signal.SIGKILL)
-        self._ended(run, rank)
 
     def _watch_survivors(self, run: ShellRun) -> None:
         try:

@@ -432,7 +432,7 @@ class HubAgentConnection(_HubConnection, AgentConnection):
 
     def hold(self, on: bool) -> None:
         self._hello['hold'] = on
-        if self._welcome:
+        if self._welcome or self._greeting:   # the hello that is on its way has said something else
             self._post([0, 'hold', on])
 
     def unsettled(self) -> list[Update]:
