@@ -29,7 +29,8 @@ from rp_api import states
 from rp_api.coordination import task_table
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import Submission, Update
-from rp_api.coordination.embedded import HubAddress, HubAgentConnection
+from rp_api.coordination.embedded import HubAgentConnection
+from rp_api.coordination.hub_connection import HubAddress
 from rp_api.coordination.process import HubProcess
 from rp_api.coordination.store import Store
 from rp_api.mesh.loop import Loop

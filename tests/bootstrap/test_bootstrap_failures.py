@@ -299,9 +299,10 @@ def test_agent_fails(job: Job, installed: Path, hub: int) -> None:
 
 
 def test_told_to_end_while_preparing(job: Job) -> None:
-    process = job.start(pre_bootstrap_0=['echo x > begun; sleep 1'])
+    process = job.start(pre_bootstrap_0=['echo x > begun; until [ -e told ]; do sleep 0.1; done'])
     eventually((job.sandbox / 'begun').exists)
     process.send_signal(signal.SIGTERM)
+    (job.sandbox / 'told').touch()
     failure = job.failure(job.wait())
     assert failure.exit_code == 143
     assert failure.sentence.startswith('the job was told to end (SIGTERM) while running command 1 of pre_bootstrap_0')

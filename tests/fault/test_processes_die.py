@@ -153,7 +153,7 @@ def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
     with pytest.raises(RuntimeError, match='cannot go on'):
         run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
     run.session.close()
-    assert not processes_with(str(base))
+    wait_until(lambda: not processes_with(str(base)))
 
 
 def test_application_interrupted(base: Path) -> None:
@@ -162,7 +162,7 @@ def test_application_interrupted(base: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(30)
         assert process.returncode not in (0, None)
-        assert not processes_with(str(base))
+        wait_until(lambda: not processes_with(str(base)))
 
 
 def test_application_killed(base: Path) -> None:

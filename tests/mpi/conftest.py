@@ -37,7 +37,7 @@ def nothing_runs(tmp_path: Path) -> Iterator[None]:
     must_end(sweep({'RP_SESSION_ID': f'mpi.{tmp_path}'}, 0))
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def slurm() -> Iterator[SlurmCluster]:
     """Four nodes of eight cores."""
     with slurm_cluster() as cluster:
@@ -54,7 +54,7 @@ def job(slurm: SlurmCluster) -> Iterator[dict[str, str]]:
     slurm.run('scancel', number)
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def hosts() -> Iterator[Namespaces]:
     """Three hosts of their own networks, that let each other in."""
     with namespaces(3) as found:

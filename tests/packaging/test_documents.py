@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from envs import NEEDS, ROOT
 
-DOCUMENTS = ['README.md', 'CONTRIBUTING.md', *(f'packages/{name}/README.md' for name in NEEDS)]
+DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'benchmarks/README.md', *(f'packages/{name}/README.md' for name in NEEDS),
+             *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob('docs/**/*.md'))]
 
 
 def test_first_example_is_the_one_in_the_readme() -> None:
@@ -24,9 +26,18 @@ def test_python_in_documents_compiles(document: str) -> None:
 
 @pytest.mark.parametrize('document', DOCUMENTS)
 def test_links_in_documents_lead_somewhere(document: str) -> None:
-    folder = (ROOT / document).parent
-    links = re.findall(r'\]\(([^)#]+)', (ROOT / document).read_text())
-    assert [link for link in links if not link.startswith('http') and not (folder / link).exists()] == []
+    dead = []
+    for link, place, section in re.findall(r'\]\((([^)\s#]*)(?:#([^)\s]+))?)\)', (ROOT / document).read_text()):
+        target = (ROOT / document).parent / place if place else ROOT / document
+        if not place.startswith('http') and not (target.exists() and (not section or section in sections(target))):
+            dead.append(link)
+    assert dead == []
+
+
+def sections(page: Path) -> set[str]:
+    """What sections of a page are called in links: their titles in small letters, with hyphens for spaces."""
+    titles = re.findall(r'^#+ (.*)$', page.read_text(), re.MULTILINE)
+    return {re.sub(r'[^\w -]', '', title.lower()).replace(' ', '-') for title in titles}
 
 
 @pytest.mark.parametrize('name', NEEDS)

@@ -19,7 +19,7 @@ PACKAGES = sorted(OURS - {'radical'})
 
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
-    {'errors', 'constants', 'record', 'processes', 'host', 'network'},
+    {'errors', 'constants', 'record', 'processes', 'host', 'network', 'logger'},
     {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation'},
     {'values'},
     {'staging'},
@@ -29,7 +29,7 @@ ROOMS = (
     {'raptor_link'},
     {'raptor_defaults'},
     {'coordination'},
-    {'component'},
+    {'component', 'traced'},
     {'analytics'},
 )
 

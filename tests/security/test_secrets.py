@@ -22,6 +22,23 @@ LAYOUT = {'agents': {'agent_1': {'components': {'agent_executing': {'count': 1}}
           'components': {'agent_staging_output': {'target': 'process'}}}
 
 
+def socket_inodes(pids: list[int]) -> set[str]:
+    """The sockets that these processes have open."""
+    found = set()
+    for pid in pids:
+        for entry in Path(f'/proc/{pid}/fd').iterdir():
+            try:
+                target = os.readlink(entry)
+            except OSError:   # closed meanwhile
+                continue
+            if target.startswith('socket:['):
+                found.add(target[8:-1])
+    return found
+
+
+OF_PYTEST = socket_inodes([os.getpid()])
+"""What pytest and its plugins have open."""
+
 
 @pytest.fixture(scope='module')
 def secrets() -> Iterator[list[str]]:
@@ -156,7 +173,7 @@ def test_private_things_have_private_modes(worked: dict[str, Any]) -> None:
 def test_nothing_listens_on_the_network(worked: dict[str, Any]) -> None:
     """Unless it is asked for; and on Unix sockets, only what the tests of this directory know."""
     pids = [os.getpid(), *processes(worked)]
-    inodes = socket_inodes(pids)
+    inodes = socket_inodes(pids) - OF_PYTEST
     for table in ('tcp', 'tcp6'):
         rows = [line.split() for line in Path(f'/proc/net/{table}').read_text().splitlines()[1:]]
         assert not [row for row in rows if row[3] == '0A' and row[9] in inodes]
@@ -181,20 +198,6 @@ def test_the_keys_go_with_the_session(secrets: list[str], base: Path, monkeypatc
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def socket_inodes(pids: list[int]) -> set[str]:
-    """The sockets that these processes have open."""
-    found = set()
-    for pid in pids:
-        for entry in Path(f'/proc/{pid}/fd').iterdir():
-            try:
-                target = os.readlink(entry)
-            except OSError:   # closed meanwhile
-                continue
-            if target.startswith('socket:['):
-                found.add(target[8:-1])
-    return found
 
 
 def sockets_of(pids: list[int]) -> set[Path]:

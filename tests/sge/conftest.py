@@ -8,7 +8,7 @@ import pytest
 from grid_engine import GridEngine, grid_engine
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def cluster() -> Iterator[GridEngine]:
     """A Grid Engine of 16 slots."""
     with grid_engine() as found:

@@ -8,7 +8,7 @@ import pytest
 from slurm_cluster import SlurmCluster, slurm_cluster
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def slurm() -> Iterator[SlurmCluster]:
     """Four nodes of eight cores and two GPUs."""
     with slurm_cluster() as cluster:

@@ -6,6 +6,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from batch_pilots import Managers, platform, sandbox, use
@@ -16,7 +18,7 @@ import radical.pilot as rp
 
 
 @pytest.fixture
-def managers(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Managers]:
+def managers(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managers]:
     """An open session whose platform `test.machine` is this Slurm, with `srun` as its only launch method."""
     use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', gpus_per_node=2,
                                  launch_methods={'order': ['SRUN'], 'SRUN': {}}), monkeypatch)
@@ -28,23 +30,27 @@ def managers(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.Mo
 def sub_agents(pilot: rp.Pilot) -> dict[str, int]:
     """The processes of the pilot's sub-agents, by the name of their node."""
     found = {}
-    for pid in processes_with(f'{sandbox(pilot)}/agent_n.cfg'):
-        with open(f'/proc/{pid}/environ', 'rb') as file:
-            environ = dict(entry.partition(b'=')[::2] for entry in file.read().split(b'\0'))
-        with open(f'/proc/{pid}/cmdline', 'rb') as file:
-            if b'rp_agent.sub_agent' in file.read():
-                found[environ[b'SLURMD_NODENAME'].decode()] = pid
+    for pid, line in processes_with(f'{sandbox(pilot)}/agent_n.cfg').items():
+        if 'rp_agent.sub_agent' in line:
+            environ = Path(f'/proc/{pid}/environ').read_bytes().split(b'\0')
+            found[dict(entry.partition(b'=')[::2] for entry in environ)[b'SLURMD_NODENAME'].decode()] = pid
     return found
 
 
-def test_tasks_run_on_all_nodes(managers: Managers) -> None:
+def together(base: Path, count: int, command: str, **values: Any) -> list[rp.TaskDescription]:
+    """Tasks that end when so many have begun, so that they have run side by side."""
+    script = base / 'together.sh'
+    script.write_text(f'{command}\n: >"{base}/begun.$RP_TASK_ID"\n'
+                      f'until set -- "{base}"/begun.*; [ $# -ge {count} ]; do sleep 0.2; done\n')
+    return [rp.TaskDescription({'executable': '/bin/sh', 'arguments': [str(script)]} | values) for _ in range(count)]
+
+
+def test_tasks_run_on_all_nodes(managers: Managers, base: Path) -> None:
     pilot = managers.active(cores=0, nodes=4)
     details = pilot.resource_details
     assert [node['name'] for node in details['node_list']] == ['n1', 'n2', 'n3', 'n4']
     assert (details['cores'], details['gpus']) == (32, 8)
-    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
-        'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}; sleep 1']})
-        for _ in range(64)])
+    tasks = managers.tmgr.submit_tasks(together(base, 32, 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}') * 2)
     managers.tmgr.wait_tasks(timeout=40)
     assert {task.state for task in tasks} == {rp.DONE}, [task.exception for task in tasks]
     assert [task.stdout.strip() for task in tasks] == [f'{task.slots[0]["node_name"]} none' for task in tasks]
@@ -52,11 +58,10 @@ def test_tasks_run_on_all_nodes(managers: Managers) -> None:
     assert sorted(sub_agents(pilot)) == ['n2', 'n3', 'n4']   # the first node is the agent's own
 
 
-def test_devices_of_all_nodes(managers: Managers) -> None:
+def test_devices_of_all_nodes(managers: Managers, base: Path) -> None:
     managers.active(cores=0, nodes=2)
-    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({
-        'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES; sleep 1'],
-        'gpus_per_rank': 1, 'gpu_type': rp.CUDA}) for _ in range(4)])
+    tasks = managers.tmgr.submit_tasks(together(base, 4, 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES',
+                                                gpus_per_rank=1, gpu_type=rp.CUDA))
     managers.tmgr.wait_tasks(timeout=40)
     assert sorted(task.stdout.strip() for task in tasks) == ['n1 0', 'n1 1', 'n2 0', 'n2 1']
 
@@ -119,7 +124,7 @@ def test_nothing_stays_on_any_node(managers: Managers) -> None:
     wait_until(lambda: not processes_with(f'RP_PILOT_SANDBOX={sandbox(pilot)}'))
 
 
-def test_nodes_cannot_be_reached(slurm: SlurmCluster, base: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_cannot_be_reached(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', agent_launch_method='FORK'), monkeypatch)
     with rp.Session(cfg={'base': str(base)}) as session:
         managers = Managers(session)

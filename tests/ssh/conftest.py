@@ -9,14 +9,14 @@ from remote_slurm import Remote, remote_slurm
 from ssh_hosts import SshHosts, ssh_server
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def server() -> Iterator[SshHosts]:
     """This machine, reached by ssh."""
     with ssh_server() as hosts:
         yield hosts
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='package')
 def remote() -> Iterator[Remote]:
     """Two hosts, and a Slurm on the second one."""
     with remote_slurm() as found:

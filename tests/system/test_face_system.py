@@ -37,7 +37,7 @@ class Script:
         assert process.returncode == code, (out, err)
         if code == 0:
             assert err == ''
-        assert processes_with(str(self.directory)) == {}
+        wait_until(lambda: not processes_with(str(self.directory)), what='the end of all that it started')
         return out
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +192,7 @@ def survives(site: Site) -> None:
         dies[0].exception)
     wait_until(lambda: lost[0].partition == 0)
     assert pilot.state == rp.PMGR_ACTIVE
-    assert not processes_with('RP_PARTITION_ID=1')
+    wait_until(lambda: not processes_with('RP_PARTITION_ID=1'))
     assert pilot.add_partition().wait([rp.PMGR_ACTIVE], timeout=30) == rp.PMGR_ACTIVE
     (site.base / 'go').touch()
     site.outputs([*stays, *again])
@@ -265,6 +269,69 @@ def test_a_session_that_is_left_and_taken_over(base: Path) -> None:
         assert pilot.partitions[1].wait(timeout=30) == rp.FAILED
         (base / 'go').touch()
         assert tmgr.wait_tasks([task.uid for task in standing], timeout=30) == [rp.DONE, rp.FAILED]
+
+
+def shown(uid: str, *options: str) -> dict[str, Any]:
+    """What `rp session` says of a session, as its export counts records."""
+    def said(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', *arguments, *options],
+                              capture_output=True, text=True, timeout=50)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (listed,) = json.loads(said('list', '--json'))
+    kinds = Counter(json.loads(line).get('type') for line in said('export', uid).splitlines())
+    return {'pilots': listed['pilots'], 'kinds': [kinds[kind] for kind in ('pilot', 'partition', 'task')],
+            'lines': [line for line in said('show', uid).splitlines() if 'pilot' in line]}
+
+
+@pytest.mark.parametrize('coordinator', ['hub', 'mongodb'])
+def test_partitions_are_not_counted_as_pilots(coordinator: str, base: Path,
+                                              tmp_path_factory: pytest.TempPathFactory) -> None:
+    with ExitStack() as stack:
+        options = []
+        if coordinator == 'mongodb':
+            options = ['--dburl', stack.enter_context(running('nx-27017', tmp_path_factory.mktemp('mongodb'))).url]
+        with rp.Session(uid='divided', cfg={'base': str(base)}, dburl=options[-1] if options else None) as session:
+            site = Site(session, base)
+            site.pilot()
+            site.outputs(site.submit(4))
+        end = 'CANCELED  pilot.0000 cancelled'
+        assert shown('divided', *options) == {
+            'pilots': {rp.CANCELED: 1}, 'kinds': [1, 2, 4], 'lines': [
+                'pilots   1 CANCELED', f'  pilot.0000  {end}', *(
+                    f'    pilot.0000.000{number}  {end.replace("pilot.0000", f"pilot.0000.000{number}")}'
+                    for number in range(2))]}
+
+
+ANALYTICS = """
+import json, sys
+import radical.analytics as ra
+import radical.pilot as rp
+session = ra.Session(sys.argv[1], 'radical.pilot')
+ran = rp.utils.get_consumed_resources(session)['exec_cmd']
+print(json.dumps({'pilots': {pilot.uid: pilot.cfg['cores'] for pilot in session.get(etype='pilot')},
+                  'boxes': [[uid, *box] for uid, boxes in ran.items() for box in boxes]}))
+"""
+
+
+def test_radical_analytics_reads_a_divided_pilot(base: Path) -> None:
+    """As one pilot, on whose cores tasks run, each on its own."""
+    pytest.importorskip('radical.analytics')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        site = Site(session, base)
+        site.pilot()
+        tasks = site.standing(4)
+        (base / 'go').touch()
+        site.outputs(tasks)
+        session.close(download=True)
+    done = subprocess.run([sys.executable, '-W', 'ignore', '-c', ANALYTICS, session.path], capture_output=True,
+                          text=True, timeout=50, cwd=base)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found['pilots'] == {'pilot.0000': 4}
+    assert sorted(box[3:] for box in found['boxes']) == [[core, core] for core in range(4)]
+    assert {box[0] for box in found['boxes']} == {task.uid for task in tasks}
 
 
 def test_profiles_and_logs_of_all_agents(session: rp.Session, site: Site, base: Path) -> None:

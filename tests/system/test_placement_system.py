@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def sub_agents(run: Run) -> dict[str, int]:
     found = {}
     for pid, line in processes_with(os.environ['RADICAL_BASE']).items():
         if 'rp_agent.sub_agent' in line:
-            found[Path(os.readlink(f'/proc/{pid}/fd/2')).stem] = pid
+            with suppress(OSError):   # it has just ended
+                found[Path(os.readlink(f'/proc/{pid}/fd/2')).stem] = pid
     return found
 
 
@@ -96,7 +98,8 @@ def test_dead_sub_agent_is_not_the_end_of_the_pilot(start: Start) -> None:
         if task.state == rp.FAILED:
             assert 'sub-agent agent_1' in task.exception
             assert 'SIGKILL' in task.exception
-            assert not processes_with(f'RP_TASK_SANDBOX={task.task_sandbox.removeprefix("file://localhost")}\0')
+            own = f'RP_TASK_SANDBOX={task.task_sandbox.removeprefix("file://localhost")}\0'
+            wait_until(lambda own=own: not processes_with(own))
     assert run.one(executable='/bin/echo', arguments=['still here']).stdout == 'still here\n'
     assert run.pilot.state == rp.PMGR_ACTIVE
 

@@ -106,9 +106,9 @@ def test_a_running_call_can_be_cancelled(master: Any, tmp_path: Path) -> None:
 
 
 def test_a_call_that_takes_too_long(master: Any) -> None:
-    with rp.raptor.Executor(master, timeout=0.2) as executor:
-        with pytest.raises(TimeoutError):
-            executor.submit(time.sleep, 3600).result(LONG)
+    with rp.raptor.Executor(master, timeout=0.2) as executor, pytest.raises(TimeoutError):
+        executor.submit(time.sleep, 3600).result(LONG)
+    with rp.raptor.Executor(master) as executor:   # a busy machine may take as long for anything
         assert executor.submit(abs, -3).result(LONG) == 3
 
 
@@ -158,7 +158,8 @@ def test_another_master_takes_over_from_a_killed_one(run: Run, base: Path) -> No
 
 def _pid_of(master: Any, base: Path) -> int:
     """The process of a master whose sandbox is below `base`."""
+    here = processes_with(str(base))
     found = [pid for pid, line in processes_with(f'RP_TASK_ID={master.uid}\0').items()
-             if 'master' in line and str(base).encode() in Path(f'/proc/{pid}/environ').read_bytes()]
-    assert len(found) == 1, processes_with(str(base))
+             if 'master' in line and pid in here]
+    assert len(found) == 1, here
     return found[0]

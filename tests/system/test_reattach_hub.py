@@ -35,7 +35,7 @@ def test_hub_is_started_again(base: Path, how: str) -> None:
             session.get_task_managers('tmgr.0000').add_pilots(session.get_pilot_managers('pmgr.0000').get_pilots())
         go(base)
         collect(session)
-    assert not processes_with(str(base))
+    wait_until(lambda: not processes_with(str(base)))
 
 
 def test_hub_that_was_found_is_watched(base: Path) -> None:

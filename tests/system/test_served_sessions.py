@@ -71,7 +71,7 @@ def test_sessions_share_a_hub(command: Command, base: Path) -> None:
         assert 'sessions     2\n  one  serving' in command('hub', 'status')
         assert 'these sessions are open: one, two' in command('hub', 'stop', code=1)
         assert not (Path(one.path) / 'hub.db').exists()
-    assert not [line for line in processes_with(str(base)).values() if 'rp_agent' in line]
+    wait_until(lambda: not [line for line in processes_with(str(base)).values() if 'rp_agent' in line])
     wait_until(lambda: 'sessions     0' in command('hub', 'status'))
     where = str(hub_access.access_directory() / hub_access.short_name())
     assert command('session', 'list', '--base', where).count('closed') == 2
@@ -123,7 +123,7 @@ def ended_with_the_test(process: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        process.communicate(timeout=20)
+        process.communicate(timeout=30)
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def test_a_session_that_was_left(base: Path, command: Command) -> None:
     assert f'tasks: {COUNT} DONE' in text
     assert 'session stays open, with pilot.0000' in text
     command('attach', 'session', '--cancel')
-    assert not processes_with(str(base))
+    wait_until(lambda: not processes_with(str(base)))
     assert listed(command)['session'] | {'tasks': {'DONE': COUNT}, 'state': 'closed'} == listed(command)['session']
     assert command('purge', '--all-closed') == 'session is removed\n'
 
@@ -144,9 +144,9 @@ def test_a_session_whose_processes_were_killed(base: Path, command: Command) -> 
 def test_failed_tasks_make_the_exit_code(base: Path, command: Command) -> None:
     leave('left')
     with rp.Session(uid='session') as session:
-        session.get_task_managers('tmgr.0000').submit_tasks(
-            rp.TaskDescription({'executable': '/bin/false'})).wait(rp.FINAL, timeout=30)
+        task = session.get_task_managers('tmgr.0000').submit_tasks(rp.TaskDescription({'executable': '/bin/false'}))
         (base / 'go').touch()
+        task.wait(rp.FINAL, timeout=30)
         session.close(terminate=False)
     assert f'tasks: {COUNT} DONE, 1 FAILED' in command('attach', 'session', '--wait', code=1)
     assert '1 FAILED' in command('attach', 'session')

@@ -6,6 +6,7 @@ The conformance suite in `tests/conformance` uses it too.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -62,10 +63,13 @@ class Party:
             self._changed.notify_all()
 
     def until(self, reached: Callable[[], object]) -> None:
-        """Wait until this is so; it is looked at whenever something happens."""
+        """Wait until this is so; it is looked at whenever something happens, and now and then, as not all is told."""
+        deadline = time.monotonic() + PATIENCE
         with self._changed:
-            if not self._changed.wait_for(lambda: self._error or reached(), PATIENCE):
-                raise AssertionError(f'waited in vain; seen: {self.news[-20:]} {self.order[-20:]} {self.lost[-3:]}')
+            while not (self._error or reached()):
+                if time.monotonic() > deadline:
+                    raise AssertionError(f'waited in vain; seen: {self.news[-20:]} {self.order[-20:]} {self.lost[-3:]}')
+                self._changed.wait(0.1)
         if self._error:
             raise self._error
 

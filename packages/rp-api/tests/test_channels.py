@@ -237,7 +237,6 @@ def site() -> Iterator[Site]:
     site.end()
 
 
-@pytest.mark.timeout(60)
 class TestInprocQueue:
     def test_both_kinds_of_queue_have_the_same_ends(self, site: Site) -> None:
         queue = InprocQueue(site.loop)
@@ -340,7 +339,6 @@ class TestInprocQueue:
         assert str(site.error) == 'broken'
 
 
-@pytest.mark.timeout(60)
 class TestInprocPubSub:
     def test_each_subscriber_hears_its_topics(self, site: Site) -> None:
         channel, heard = InprocPubSub(site.loop), list[Any]()

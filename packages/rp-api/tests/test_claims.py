@@ -21,8 +21,6 @@ from rp_api.coordination.peers import Peer
 from rp_api.coordination.store import Store
 from rp_api.mesh import codec
 
-pytestmark = pytest.mark.timeout(60)
-
 PILOTS = ['p0', 'p1']
 AGENTS = [(pilot, agent) for pilot in PILOTS for agent in ('agent_0', 'agent_1', 'agent_2')]
 

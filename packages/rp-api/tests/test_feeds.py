@@ -18,8 +18,6 @@ from rp_api.coordination.peers import Peer
 from rp_api.coordination.store import Store
 from rp_api.mesh import codec
 
-pytestmark = pytest.mark.timeout(60)
-
 HELLO: dict[str, Any] = {
     'role': 'client', 'uid': 's', 'agent': '', 'instance': 'i', 'host': 'h', 'host_name': 'n', 'pid': 1, 'settled': 0,
     'hold': False, 'recover': False}

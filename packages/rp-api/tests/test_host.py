@@ -11,8 +11,6 @@ import pytest
 
 from rp_api import host
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def test_processes_of_one_host_agree_on_its_id() -> None:
     other = subprocess.run([sys.executable, '-c', 'from rp_api import host; print(host.host_id())'],

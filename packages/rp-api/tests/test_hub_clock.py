@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hub_support import Agent, Site
 
-from rp_api.coordination import embedded
+from rp_api.coordination import hub_connection
 from rp_api.mesh import clocks
 from rp_profiling.host_clock import SAME, HostClock, Reading
 from rp_profiling.profile import read_profile
@@ -30,7 +30,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
     found: list[Reading] = []
     connect = Agent._connect
 
-    def connected(agent: Agent, address: embedded.HubAddress) -> None:
+    def connected(agent: Agent, address: hub_connection.HubAddress) -> None:
         connect(agent, address)
         agent.connection.on_clock = lambda reading: (found.append(reading), agent.note('clock'))
 
@@ -40,7 +40,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
 
 def test_an_agent_elsewhere_learns_how_far_its_clock_is_ahead(site: Site, readings: list[Reading],
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, 'host_id', lambda: 'elsewhere')
+    monkeypatch.setattr(hub_connection, 'host_id', lambda: 'elsewhere')
     monkeypatch.setattr(clocks, 'time_ns', lambda: time.time_ns() + 5 * SECOND)
     site.client()
     agent = site.agent('p0')

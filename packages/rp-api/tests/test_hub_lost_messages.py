@@ -10,7 +10,7 @@ import pytest
 from hub_support import Client, MakeSite, Party, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import embedded, sessions
+from rp_api.coordination import hub_connection, sessions
 from rp_api.coordination.contract import Page
 from rp_api.mesh import codec
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fault
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A hub whose peers say more often than usual how far they are."""
-    monkeypatch.setattr(embedded, 'PING', 0.1)
+    monkeypatch.setattr(hub_connection, 'PING', 0.1)
     with sites(tmp_path) as make:
         yield started(make)
 

@@ -25,7 +25,7 @@ from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.process import HubProcess
 from rp_api.errors import CoordinationError
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.fault]
+pytestmark = pytest.mark.fault
 
 
 class Owner(Party):

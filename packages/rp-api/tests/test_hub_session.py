@@ -16,13 +16,13 @@ from hub_support import Agent, Client, MakeSite, Site, sites, uids
 from test_hub_faults import Victim, restart
 
 from rp_api import states
-from rp_api.coordination import embedded
+from rp_api.coordination import hub_connection
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Page, Update
 from rp_api.mesh import codec
 from rp_profiling.catalogue import event
 from rp_profiling.profile import read_profile
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.fault]
+pytestmark = pytest.mark.fault
 
 LEFT = states.TMGR_STAGING_OUTPUT_PENDING
 
@@ -371,22 +371,22 @@ def test_the_word_of_the_client_on_how_an_agent_ended_wins(site: Site, client: C
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers are on another host than the hub, and tell often that they live."""
-    monkeypatch.setattr(embedded, 'host_id', lambda: 'elsewhere')
-    monkeypatch.setattr(embedded, 'PING', 0.05)
+    monkeypatch.setattr(hub_connection, 'host_id', lambda: 'elsewhere')
+    monkeypatch.setattr(hub_connection, 'PING', 0.05)
 
 
 @pytest.mark.usefixtures('elsewhere')
 def test_an_agent_that_is_silent_for_longer_than_its_lease_is_lost_and_dismissed_when_it_comes_back(
         make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = make_site(lease=1.0).start()
+    site = make_site(lease=3.0).start()
     client, agent = site.client(), site.agent('p0')
     client.do(client.connection.insert_pilots, {'p0': {}})
     client.submit('p0', ['a'])
     agent.until(lambda: agent.order)
-    monkeypatch.setattr(embedded, 'SILENCE', 1000)
+    monkeypatch.setattr(hub_connection, 'SILENCE', 1000)
     agent.do(lambda: agent.connection._timer.cancel())   # the one that there is by then
     client.until(lambda: client.pilots)
-    reason = 'the agent of p0 was silent for longer than its lease of 1 s'
+    reason = 'the agent of p0 was silent for longer than its lease of 3 s'
     assert client.pilots == [Update('p0', states.FAILED, {'exception': reason})]
     agent.report(['a'], LEFT)   # its task was not given to anybody else
     agent.until(lambda: agent.commands)

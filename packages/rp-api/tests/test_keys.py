@@ -86,7 +86,6 @@ def outcome(monitor: zmq.Socket[Any]) -> int:
     return int.from_bytes(monitor.recv_multipart()[0][:2], 'little')
 
 
-@pytest.mark.timeout(60)
 def test_a_key_in_the_gate_gets_in(site: Site) -> None:
     own = keys.generate()
     site.gate.allow(own.public)
@@ -97,7 +96,6 @@ def test_a_key_in_the_gate_gets_in(site: Site) -> None:
     assert site.gate.refused == 0
 
 
-@pytest.mark.timeout(60)
 def test_an_unknown_key_is_refused_and_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
@@ -109,14 +107,12 @@ def test_an_unknown_key_is_refused_and_counted(site: Site, caplog: pytest.LogCap
     assert site.messages == []
 
 
-@pytest.mark.timeout(60)
 def test_no_key_is_refused(site: Site) -> None:
     monitor = site.client(None, b'')
     assert outcome(monitor) & REFUSALS
     assert site.messages == []
 
 
-@pytest.mark.timeout(60)
 def test_a_server_with_other_keys_is_refused(site: Site) -> None:
     own = keys.generate()
     site.gate.allow(own.public)
@@ -125,7 +121,6 @@ def test_a_server_with_other_keys_is_refused(site: Site) -> None:
     assert site.messages == []
 
 
-@pytest.mark.timeout(60)
 def test_a_key_of_another_domain_and_a_revoked_one_are_refused(site: Site) -> None:
     other, revoked = keys.generate(), keys.generate()
     site.gate.allow(other.public, 'elsewhere')
@@ -137,7 +132,6 @@ def test_a_key_of_another_domain_and_a_revoked_one_are_refused(site: Site) -> No
     assert site.messages == []
 
 
-@pytest.mark.timeout(60)
 def test_nobody_gets_in_where_no_gate_stands() -> None:
     site = Site('tcp://127.0.0.1:*')
     try:

@@ -1,13 +1,12 @@
 """When the bell of the MongoDB backend listens, and when it leaves the watcher to look by itself."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 
 from rp_api.coordination.mongodb import bell
-from rp_api.coordination.mongodb.bell import EARLY, Bell
+from rp_api.coordination.mongodb.bell import EARLY, WAIT, Bell
 
 USUAL, SLOW = 0.05, 2.0
 
@@ -15,8 +14,9 @@ USUAL, SLOW = 0.05, 2.0
 class Stream:
     """A change stream that gives `answers`: seconds that it holds each of them back, and what it has then."""
 
-    def __init__(self, answers, closing):
+    def __init__(self, answers, clock, closing):
         self.answers = list(answers)
+        self.clock = clock
         self.closing = closing
         self.alive = True
 
@@ -28,7 +28,7 @@ class Stream:
 
     def try_next(self):
         seconds, event = self.answers.pop(0)
-        time.sleep(seconds)
+        self.clock.now += seconds
         if not self.answers:
             self.closing.set()
         return event
@@ -46,46 +46,49 @@ class Watcher:
         self.calls += 1
 
 
-def ring(answers):
-    """The watcher and the answers that were not asked for, after a bell has listened to a stream."""
-    closing = threading.Event()
-    stream = Stream(answers, closing)
-    watcher = Watcher()
-    bell_ = Bell(SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream), ['task'], '',
-                 watcher, (USUAL, SLOW))
-    bell_.start()
-    assert bell_.join(10)
-    return watcher, stream.answers
+@pytest.fixture
+def ring(monkeypatch):
+    """Gives the watcher and the answers that were not asked for, after a bell has listened to a stream."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(bell, 'time', SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(bell, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
+
+    def listen(answers):
+        closing = threading.Event()
+        stream = Stream(answers, clock, closing)
+        watcher = Watcher()
+        bell_ = Bell(SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream), ['task'], '',
+                     watcher, (USUAL, SLOW))
+        bell_.start()
+        assert bell_.join(30)
+        return watcher, stream.answers
+
+    return listen
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr(bell, 'WAIT', 0.02)
+HELD, EMPTY, NEWS = (WAIT, None), (0, None), (0, {'operationType': 'insert'})
 
 
-HELD, EMPTY, NEWS = (0.05, None), (0, None), (0, {'operationType': 'insert'})
-
-
-def test_a_server_that_holds_back_its_answers_is_listened_to():
+def test_a_server_that_holds_back_its_answers_is_listened_to(ring):
     watcher, left = ring([HELD, HELD, NEWS, HELD])
     assert left == []
     assert watcher.intervals == [SLOW, USUAL]   # the second one at the end
     assert watcher.calls == 3   # for what was there before, for the news, and at the end
 
 
-def test_a_server_that_answers_at_once_is_not_asked_for_ever():
+def test_a_server_that_answers_at_once_is_not_asked_for_ever(ring):
     watcher, left = ring([EMPTY] * (EARLY + 1))
     assert left == [EMPTY]
     assert watcher.intervals == [USUAL]
 
 
-def test_a_late_answer_does_not_hide_a_server_that_answers_at_once():
+def test_a_late_answer_does_not_hide_a_server_that_answers_at_once(ring):
     watcher, left = ring([HELD, *[EMPTY] * EARLY, HELD])
     assert left == [HELD]
     assert watcher.intervals == [SLOW, USUAL]
 
 
-def test_single_early_answers_are_forgiven():
+def test_single_early_answers_are_forgiven(ring):
     watcher, left = ring([EMPTY, HELD, EMPTY, HELD])
     assert left == []
     assert watcher.intervals == [SLOW, USUAL]

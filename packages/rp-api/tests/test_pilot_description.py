@@ -53,7 +53,9 @@ def test_unset_attributes_may_be_none() -> None:
 @pytest.mark.parametrize('size', [{'nodes': 2}, {'nodes': 2, 'backup_nodes': 1}, {'cores': 4}, {'cores': 4, 'gpus': 1},
                                   {'nodes': '2'}, {'nodes': 2, 'cores': 0, 'gpus': None}])
 def test_sizes(size: dict[str, Any]) -> None:
-    PilotDescription({'resource': 'local.localhost', **size}).verify()
+    description = PilotDescription({'resource': 'local.localhost', **size})
+    description.verify()
+    assert {name: description[name] for name in size} == {name: int(value or 0) for name, value in size.items()}
 
 
 @pytest.mark.parametrize(('attributes', 'complaint'), [

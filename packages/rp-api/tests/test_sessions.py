@@ -19,8 +19,6 @@ from rp_api.coordination.presence import Where, note, own_note, read_note
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:

@@ -94,8 +94,11 @@ def test_sandbox_that_is_not_known_here(sandboxes: Sandboxes) -> None:
 def test_locations_that_lead_somewhere(action: str) -> None:
     ends = ['a', '/a', 'file:///a', 'client:///a', 'endpoint:///a', 'resource:///a', 'session:///a', 'pilot://a',
             'task:///a', 'pwd:///a', 'unit:///a', 'staging:///a']
-    check_locations(expand([{'source': end, 'target': 'b', 'action': action} for end in ends]))
-    check_locations(expand([{'source': 'b', 'target': end, 'action': action} for end in ends]))
+    directives = [{'source': end, 'target': 'b', 'action': action} for end in ends]
+    directives += [{'source': 'b', 'target': end, 'action': action} for end in ends]
+    check_locations(expand(directives))
+    with pytest.raises(DescriptionError, match='nowhere'):   # all of them are looked at
+        check_locations(expand([*directives, {'source': 'b', 'target': 'nowhere:///a', 'action': action}]))
 
 
 @pytest.mark.parametrize('directive', ['nowhere:///a > b', 'a > nowhere:///b', 'client://host@x/a > b',

@@ -22,8 +22,6 @@ from rp_api.coordination.store import Store
 from rp_api.errors import StateError
 from rp_api.mesh import codec
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -115,7 +115,9 @@ def test_modes_of_raptor_workers_are_not_known_here() -> None:
 
 @pytest.mark.parametrize('mode', [c.RAPTOR_MASTER, c.RAPTOR_WORKER])
 def test_raptor_tasks_need_nothing(mode: str) -> None:
-    TaskDescription({'mode': mode}).verify()
+    description = TaskDescription({'mode': mode})
+    description.verify()
+    assert description.sparse() == {'mode': mode}
 
 
 def test_an_empty_description_lacks_an_executable() -> None:

@@ -227,7 +227,7 @@ def test_connections_that_break_lose_nothing(make: Callable[..., Mesh]) -> None:
 
 
 def test_a_leaf_that_is_silent_is_lost(make: Callable[..., Mesh]) -> None:
-    mesh = make(2, interval=0.1, patience=1.0)
+    mesh = make(2, interval=0.1, patience=3.0)
 
     def hang() -> bool:
         if mesh.there['n0'] and mesh.there['n1']:
@@ -238,11 +238,11 @@ def test_a_leaf_that_is_silent_is_lost(make: Callable[..., Mesh]) -> None:
     for name in mesh.leaves:
         mesh.root.put(name, numbered(1))
     mesh.run_until(hang, lambda: mesh.lost)
-    assert mesh.lost == {'n0': 'it has given no sign of life for 1 s'}
+    assert mesh.lost == {'n0': 'it has given no sign of life for 3 s'}
 
 
 def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., Mesh]) -> None:
-    mesh = make(9, 3, interval=0.1, patience=1.0)
+    mesh = make(9, 3, interval=0.1, patience=3.0)
     guests: list[str] = []
 
     def hang() -> bool:

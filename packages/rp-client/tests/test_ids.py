@@ -14,8 +14,6 @@ import pytest
 
 from rp_client.ids import session_uid
 
-pytestmark = pytest.mark.timeout(60)
-
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 
 

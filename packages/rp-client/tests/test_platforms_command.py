@@ -18,8 +18,6 @@ from rp_client.platform_check.check import Finding, check, findings
 from rp_client.platform_check.probe import script
 from rp_client.platform_check.reach import way
 
-pytestmark = pytest.mark.timeout(60)
-
 MINE = {'description': 'My cluster', 'resource_manager': 'SLURM', 'launch_methods': {'order': ['SRUN', 'MPIRUN']},
         'schemas': {'local': {'job_manager_endpoint': 'slurm://localhost/'},
                     'ssh': {'job_manager_endpoint': 'slurm+ssh://me@far.away:2222/'}}}

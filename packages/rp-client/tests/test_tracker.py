@@ -14,8 +14,6 @@ from rp_api import states
 from rp_client.callbacks import Dispatcher, Registry
 from rp_client.tracker import Change, Tracker
 
-pytestmark = pytest.mark.timeout(30)
-
 PATIENCE = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]
 

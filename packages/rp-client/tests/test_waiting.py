@@ -13,8 +13,6 @@ from rp_api import states
 from rp_api.errors import StateError
 from rp_client.waiting import Board
 
-pytestmark = pytest.mark.timeout(30)
-
 PATIENCE = 30.0
 
 

@@ -1,7 +1,8 @@
 """What radical.analytics asks `radical.pilot.utils` about a session: its events, and what its entities are.
 
 Sessions are found by directory or, below the working directory, by uid. Events come from all profiles in there (and in
-the sandboxes of pilots that can be reached); what pilots and tasks are comes from what the session's hub has stored.
+the sandboxes of pilots that can be reached); what pilots and tasks are comes from what the session's hub has stored, or
+from the profiles where there was none, as in a simulation.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rp_api import states
+from rp_api import states, traced
 from rp_api.coordination import sessions
+from rp_api.partitions import WHOLE
 
 Event = dict[int, str]
 """What radical.analytics calls an event: 1 is its name, 5 its state."""
@@ -67,7 +69,9 @@ def get_session_profile(sid: str, src: str | None = None) -> tuple[list[list[Any
     """
     from rp_profiling.trace import read_trace
 
-    rows = list(read_trace(_directory(sid, src)).rows())
+    directory = _directory(sid, src)
+    partitions = {each['uid'] for each in sessions.partitions(directory)} if sessions.is_session(directory) else set()
+    rows = list(read_trace(directory).rows())
     zero = rows[0].time
     ended = {row.uid for row in rows if row.event == 'advance' and row.state in (states.DONE, states.FAILED)}
     found, known = [], set()
@@ -79,7 +83,7 @@ def get_session_profile(sid: str, src: str | None = None) -> tuple[list[list[Any
             known.add((row.uid, row.state))
             event = 'state'
         uid = row.uid or sid
-        kind = uid.partition('.')[0] if row.uid else 'session'
+        kind = 'session' if not row.uid else 'partition' if uid in partitions else uid.partition('.')[0]
         found.append([row.time - zero, event, row.comp, row.thread, uid, row.state, row.msg, kind])
     hosts = {row.uid: row.msg for row in rows if row.event == 'hostname'}
     return found, 0.0, hosts
@@ -89,11 +93,16 @@ def get_session_description(sid: str, src: str | None = None) -> dict[str, Any]:
     """What the pilots and tasks of a session are, which belongs to which, and the models of their states."""
     directory = _directory(sid, src)
     tree = {sid: _node(sid, 'session', {}, {})}
-    for pilot in sessions.pilots(directory):
-        _hang(tree, sid, pilot['record']['pmgr'], 'pmgr', _pilot(pilot))
-    for task in sessions.tasks(directory):
+    pilots, partitions, tasks = _entities(directory)
+    for pilot in pilots:
+        parts = {each['uid']: _size(each) for each in partitions if each['record'][WHOLE] == pilot['uid']}
+        _hang(tree, sid, pilot['record']['pmgr'], 'pmgr', _pilot(pilot, parts))
+    for partition in partitions:
+        tree[partition['uid']] = _node(partition['uid'], 'partition', partition, {})
+        _add(tree[partition['record'][WHOLE]], partition['uid'], 'partition')
+    for task in tasks:
         _hang(tree, sid, task['tmgr'], 'tmgr', _task(task))
-    models = {'pilot': states.PILOT, 'task': states.TASK}
+    models = {'pilot': states.PILOT, 'partition': states.PILOT, 'task': states.TASK}
     entities = {kind: {'state_model': {name: model.value(name) for name in model.names},
                        'state_values': {model.value(name): name for name in model.names}, 'event_model': {}}
                 for kind, model in models.items()}
@@ -121,20 +130,32 @@ def get_consumed_resources(session: Any, rtype: str = 'cpu', tdurations: Mapping
         amount = pilot.cfg['cores' if rtype == 'cpu' else 'gpus']
         for name, stretch in PILOT_DURATIONS['consume'].items():
             found[name][pilot.uid] = [[*span, 0, amount - 1] for span in pilot.ranges(event=stretch) if amount]
-    per_node = {pilot.uid: pilot.cfg['cores_per_node' if rtype == 'cpu' else 'gpus_per_node']
-                for pilot in session.get(etype='pilot')}
+    places = dict(_places(session.get(etype='pilot'), 'cores' if rtype == 'cpu' else 'gpus'))
     for task in session.get(etype='task'):
-        devices = list(_devices(task.cfg, rtype, per_node))
+        devices = list(_devices(task.cfg, rtype, places))
         for name, stretch in table.items():
             spans = task.ranges(event=stretch)
             found[name][task.uid] = [[*span, first, last] for span in spans for first, last in devices]
     return found
 
 
-def _devices(cfg: Mapping[str, Any], rtype: str, per_node: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+def _places(pilots: Iterable[Any], kind: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Of pilots and partitions, the first device among those of the whole pilot, and how many a node has.
+
+    Partitions number what they have from 0 on, and do not say where it lies: it is taken to lie side by side.
+    """
+    for pilot in pilots:
+        yield pilot.uid, (0, pilot.cfg[f'{kind}_per_node'])
+        first = 0
+        for uid, amounts in pilot.cfg['partitions'].items():
+            yield uid, (first, amounts[f'{kind}_per_node'])
+            first += amounts[kind]
+
+
+def _devices(cfg: Mapping[str, Any], rtype: str, places: Mapping[str, tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The devices that a task had, counted over all nodes of its pilot: the first and last of each run of them."""
-    count = per_node.get(cfg.get('pilot') or '', 0)
-    numbers = sorted({slot['node_index'] * count + device['index'] for slot in cfg.get('slots') or ()
+    start, per_node = places.get(cfg.get('pilot') or '', (0, 0))
+    numbers = sorted({start + slot['node_index'] * per_node + device['index'] for slot in cfg.get('slots') or ()
                       for device in slot['cores' if rtype == 'cpu' else 'gpus']})
     first = None
     for index, number in enumerate(numbers):
@@ -144,11 +165,21 @@ def _devices(cfg: Mapping[str, Any], rtype: str, per_node: Mapping[str, int]) ->
             first = None
 
 
+def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str, Any]], Iterable[dict[str, Any]]]:
+    """The pilots, partitions and tasks of a session."""
+    if sessions.is_session(directory):
+        return sessions.pilots(directory), list(sessions.partitions(directory)), sessions.tasks(directory)
+    from rp_profiling.trace import read_trace
+
+    trace = read_trace(directory)
+    return traced.pilots(trace), [], traced.tasks(trace)
+
+
 def _directory(sid: str, src: str | None) -> Path:
     """Where a session is: the directory itself, or one in which it lies."""
     places = [Path(src), Path(src) / sid] if src else [Path(sid)]
     for place in places:
-        if sessions.is_session(place):
+        if sessions.is_session(place) or any(place.glob('*.prof')):
             return place
     raise FileNotFoundError(f'there is no session {sid!r} in {" or ".join(map(str, places))}')
 
@@ -174,13 +205,17 @@ def _add(parent: dict[str, Any], uid: str, kind: str) -> None:
         parent['has'].append(kind)
 
 
-def _pilot(pilot: Mapping[str, Any]) -> dict[str, Any]:
-    details = pilot.get('resource_details') or {}
-    names = ('cores', 'gpus', 'cores_per_node', 'gpus_per_node')
-    amounts = {name: details.get(name) or 0 for name in names}
-    cfg = {**pilot, **amounts, 'resource_details': {**details, 'rm_info': details}}
+def _pilot(pilot: Mapping[str, Any], partitions: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    details, amounts = pilot.get('resource_details') or {}, _size(pilot)
+    cfg = {**pilot, **amounts, 'resource_details': {**details, 'rm_info': details}, 'partitions': partitions}
     return _node(pilot['uid'], 'pilot', cfg, pilot['record']['description'],
                  {'cpu': amounts['cores'], 'gpu': amounts['gpus']})
+
+
+def _size(pilot: Mapping[str, Any]) -> dict[str, int]:
+    """How many cores and GPUs a pilot or partition has, and each of its nodes; 0 as long as nobody knows."""
+    details = pilot.get('resource_details') or {}
+    return {name: details.get(name) or 0 for name in ('cores', 'gpus', 'cores_per_node', 'gpus_per_node')}
 
 
 def _task(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,9 @@ Size = dict[str, int]
 NODES, CORES, GPUS = 'nodes', 'cores', 'gpus'
 _NAMES = (NODES, CORES, GPUS)
 
+WHOLE = 'whole'
+"""What names the pilot in the record that the coordinator has of a partition."""
+
 
 def partition_uid(pilot: str, number: int) -> str:
     """What the coordinator knows a partition by, and the name of its agent's directory in the pilot's sandbox."""

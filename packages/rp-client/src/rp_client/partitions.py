@@ -13,7 +13,7 @@ from rp_api import states
 from rp_api.constants import PILOT_STATE, PMGR_METRICS
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.errors import DescriptionError
-from rp_api.partitions import partition_uid, size
+from rp_api.partitions import WHOLE, partition_uid, size
 from rp_api.record import CastError
 from rp_client.callbacks import Registry
 from rp_client.partition import Partition
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 REMOVAL = 20.0
 """Seconds that a partition may take to end, which its keeper kills before."""
-
-WHOLE = 'whole'
-"""What names the pilot in the record that the coordinator has of a partition."""
 
 
 def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
@@ -68,7 +65,7 @@ class Partitions:
             raise DescriptionError(f'a partition must have {error}, not {given!r}') from None
         self._check(pilot)
         partition = self.make(pilot)
-        self._session.claim_pilots([partition.uid])
+        self._session.uids.claim_pilots([partition.uid])
         self._engine.call(self._add, partition, smallest)
         return partition
 

@@ -74,7 +74,7 @@ class Pilot:
 
     @property
     def agent_sandbox(self) -> str:
-        """The directory of the agent's own files."""
+        """The directory of the agent's own files: its log, its output, its traces."""
         return self.sandboxes.pilot
 
     @property
@@ -109,18 +109,25 @@ class Pilot:
 
     @property
     def resources(self) -> dict[str, Any] | None:
-        """How many cores (`cpu`) and GPUs (`gpu`) the pilot has; None before it is active."""
+        """How many cores and GPUs the pilot has, such as `{'cpu': 8, 'gpu': 2}`; None before it is active."""
         details = self._resource_details
         return None if details is None else {'cpu': details['cores'], 'gpu': details['gpus']}
 
     @property
     def resource_details(self) -> dict[str, Any] | None:
-        """What the agent found: `node_list`, `cores_per_node`, `gpus_per_node` ...; None before the pilot is active."""
+        """What the agent found, as plain data; None before the pilot is active.
+
+        `node_list` (a dict for each node), totals `cores` and `gpus`, and of a node `cores_per_node`, `gpus_per_node`,
+        `threads_per_core`, `mem_per_node` and `lfs_per_node` (in MB).
+        """
         return self._resource_details
 
     @property
     def nodelist(self) -> NodeList | None:
-        """The pilot's nodes, for applications that place their tasks themselves; None before the pilot is active."""
+        """The pilot's nodes, for applications that place their tasks themselves; None before the pilot is active.
+
+        What is taken of it with `find_slots` is noted here only: the agent knows of it by `TaskDescription.slots`.
+        """
         if self._nodelist is None and self._resource_details is not None:
             from rp_api.resources import NodeList
 
@@ -129,17 +136,17 @@ class Pilot:
 
     @property
     def log(self) -> list[str]:
-        """What happened to the pilot, in sentences."""
+        """What happened to the pilot, in sentences, in order; empty as long as nothing did that needs words."""
         return list(self._log)
 
     @property
     def stdout(self) -> str:
-        """The last lines that the agent wrote to standard output, once it has ended."""
+        """The end of what the agent wrote to standard output (2048 characters at most); empty before it has ended."""
         return self._stdout
 
     @property
     def stderr(self) -> str:
-        """The last lines that the agent wrote to standard error, once it has ended."""
+        """The end of what the agent wrote to standard error (2048 characters at most); empty before it has ended."""
         return self._stderr
 
     @property
@@ -169,7 +176,7 @@ class Pilot:
 
     @property
     def client_sandbox(self) -> str:
-        """The directory that relative paths on the client refer to."""
+        """The directory that relative paths on the client refer to, as it was when the session was opened."""
         return self.sandboxes.client
 
     @property
@@ -178,7 +185,7 @@ class Pilot:
         return '/'
 
     def as_dict(self) -> dict[str, Any]:
-        """The pilot as plain data."""
+        """The pilot as plain data: what its attributes say, with the uids of session and pilot manager."""
         names = ('uid', 'state', 'log', 'stdout', 'stderr', 'exception', 'exception_detail', 'resource', 'resources',
                  'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox', 'client_sandbox',
                  'description', 'resource_details')
@@ -187,12 +194,16 @@ class Pilot:
         return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
-        """The pilot's state, once it has reached a state (default: any final one), or `timeout` seconds are over."""
+        """The pilot's state, once it has reached a state (default: any final one), or `timeout` seconds are over.
+
+        Of several states, the earliest counts; one that was passed counts as reached; a final state ends the wait.
+        Raises `StateError` (a `ValueError`) for an unknown state, and `RuntimeError` if the session cannot go on.
+        """
         self._pmgr.wait_pilots(self._uid, state, timeout)
         return self._state
 
     def cancel(self) -> None:
-        """End the pilot; returns when it has ended."""
+        """End the pilot and its tasks; returns when it has ended, within seconds: it is killed after 10 s."""
         self._pmgr.cancel_pilots(self._uid)
 
     def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Partition:
@@ -216,12 +227,16 @@ class Pilot:
         self._pmgr.partitions.remove(self.partitions[number])
 
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
-        """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given."""
+        """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given.
+
+        It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
+        cannot be called, and for a metric other than `PILOT_STATE`.
+        """
         self.callbacks.add(cb, metric, cb_data)
         self._pmgr.release_news()
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
-        """Do not call `cb` any more (None: none of those registered on this pilot)."""
+        """Do not call `cb` any more (None: none of this pilot); `ValueError` if it was not registered here."""
         self.callbacks.remove(cb, [metric])
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
@@ -236,7 +251,7 @@ class Pilot:
         return self._tmgr
 
     def detach_tmgr(self) -> None:
-        """Undo `attach_tmgr`."""
+        """Undo `attach_tmgr`: the pilot can be given to another task manager; nothing happens to its tasks."""
         self._tmgr = None
 
     def submit_tasks(self, tds: TaskDescription | Sequence[TaskDescription]) -> Any:

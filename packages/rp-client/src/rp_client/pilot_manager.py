@@ -15,6 +15,7 @@ from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
+from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
@@ -26,7 +27,7 @@ from rp_client.launcher.launchers import Launchers, launcher_class
 from rp_client.launcher.network import own_address
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
-from rp_client.partitions import WHOLE, Partitions, first_uids
+from rp_client.partitions import Partitions, first_uids
 from rp_client.pilot import Pilot
 from rp_client.tracker import Change, Tracker
 
@@ -57,7 +58,8 @@ LAST_WORD = 1.0
 class PilotManager:
     """Submits pilots to platforms.
 
-    Callbacks are called as `cb(pilot, state)`, for every state in order, in a thread of the session.
+    `cfg` is taken for compatibility. Raises `RuntimeError` if the session is closed. Callbacks are called as
+    `cb(pilot, state)`, for every state in order, in a thread of the session.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
@@ -90,8 +92,8 @@ class PilotManager:
         """Submit pilots; gives a `Pilot` for one description, a list for a list.
 
         Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
-        for `ACCEPTANCE` seconds; they are launched when it has. Raises `ValueError` (or a sub-class) for a description
-        that cannot work.
+        for five seconds; they are launched when it has. Raises `ValueError` (or a sub-class) for a description that
+        cannot work, `PlatformError` for an unknown platform; no pilot is submitted then.
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
@@ -106,7 +108,7 @@ class PilotManager:
 
     def check_uid(self, uid: str) -> bool:
         """Whether a pilot of that uid can be submitted: no other one in the session has it."""
-        return not self._session.knows_pilot(uid)
+        return not self._session.uids.knows_pilot(uid)
 
     def list_pilots(self) -> list[str]:
         """The uids of all pilots."""
@@ -122,27 +124,35 @@ class PilotManager:
                     timeout: float | None = None) -> Any:
         """The states of pilots (None: all), once each has reached a state, or `timeout` seconds are over.
 
-        The default is any final state. A state that was passed counts as reached, and a final state ends the wait.
+        Gives a state for one uid, a list for several. The default is any final state. Of several states, the earliest
+        counts. A state that was passed counts as reached, and a final state ends the wait. Raises `ValueError` for an
+        unknown uid or state, and `RuntimeError` if the session cannot go on.
         """
         pilots = self.get_pilots(uids)
         self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout)
         return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
 
     def cancel_pilots(self, uids: str | Iterable[str] | None = None, _timeout: float | None = None) -> None:
-        """End pilots (None: all); returns when they have ended, after `GRACE` seconds at the very most."""
+        """End pilots (None: all) and their tasks; returns when they have ended.
+
+        Those that have not after ten seconds are killed. Raises `ValueError` for an unknown uid.
+        """
         pilots = self._list(uids)
         self._engine.call(self._cancel, pilots)
         if not self._board.wait(pilots, None, GRACE if _timeout is None else _timeout):
             self.kill_pilots([pilot.uid for pilot in pilots])
 
     def kill_pilots(self, uids: str | Iterable[str] | None = None) -> None:
-        """End pilots (None: all) without giving them time; returns when they have ended."""
+        """End pilots (None: all) without giving them time; returns when they have. `ValueError` for an unknown uid."""
         pilots = self._list(uids)
         self._engine.call(self._kill, pilots)
         self._board.wait(pilots, None, GRACE)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
-        """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given."""
+        """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given.
+
+        Raises `ValueError` for what cannot be called, and for a metric other than `PILOT_STATE`.
+        """
         self._callbacks.add(cb, metric, cb_data)
         self.release_news()
 
@@ -264,7 +274,7 @@ class PilotManager:
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
         platform = filled(platform, copy)
-        uid = copy.uid or self._session.new_uid('pilot')
+        uid = copy.uid or self._session.uids.new('pilot')
         copy.uid = uid
         launcher = launcher_class(platform)
         launcher.check(platform, copy)
@@ -273,7 +283,7 @@ class PilotManager:
         return copy, platform, agent_settings(platform, copy), sandboxes
 
     def _register(self, prepared: list[_Prepared]) -> list[Launch]:
-        self._session.claim_pilots([uid for description, *_ in prepared for uid in (
+        self._session.uids.claim_pilots([uid for description, *_ in prepared for uid in (
             description.uid, *first_uids(description.uid, description.partitions))])
         launches = []
         for description, platform, settings, sandboxes in prepared:

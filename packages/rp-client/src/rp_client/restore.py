@@ -53,7 +53,7 @@ class Restoration:
         self.pages += 1
         for task in page.tasks:
             self._take_task(task)
-        self._session.restored_tasks([task.uid for task in page.tasks])
+        self._session.uids.restored_tasks([task.uid for task in page.tasks])
         if page.last:
             self._resume()
             self._done.set_result(None)
@@ -71,7 +71,7 @@ class Restoration:
             tmgr.expect()
         for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
-        session.claim_pilots([pilot.uid for pilot in page.pilots])
+        session.uids.claim_pilots([pilot.uid for pilot in page.pilots])
         for uid, tmgr in self._tmgrs.items():
             tmgr.restore_pilots([self._pilots[pilot] for pilot in notes[uid]['pilots'] if pilot in self._pilots])
 

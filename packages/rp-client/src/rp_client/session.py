@@ -10,8 +10,7 @@ import shutil
 import sys
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,13 +26,13 @@ from rp_client.engine import Engine
 from rp_client.ids import session_uid
 from rp_client.settings import session_settings
 from rp_client.traces import Traces
+from rp_client.uids import Uids
 from rp_profiling.tracer import Tracer, profile_switches, profiling_enabled
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
     from rp_client.pilot import Pilot
     from rp_client.pilot_manager import PilotManager
-    from rp_client.task import Task
     from rp_client.task_manager import TaskManager
 
 _log = logging.getLogger('radical.pilot.session')
@@ -58,7 +57,8 @@ class Session:
     lost}; `hub`: {'listen': 'tcp://<interface>[:<port>]', for agents on other hosts, 'address': where they are told to
     connect to instead, if there is a tunnel or a gateway in between}.
 
-    Usable as a context manager, which closes it. Close options: see `close`.
+    Usable as a context manager, which closes it. Raises `ValueError` for a uid or `cfg` that cannot be, and
+    `CoordinationError` (a `RuntimeError`) if another application has the session, or there is nobody to coordinate it.
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
@@ -77,9 +77,7 @@ class Session:
         self._metadata: dict[str, Any] = {}
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
-        self._pilots: set[str] = set()
-        self._tasks: set[str] = set()
-        self._counters: dict[str, int] = {}
+        self.uids = Uids()
         self._lock = threading.RLock()
         self._closed = False
         self._process = os.getpid()
@@ -186,7 +184,7 @@ class Session:
         return {'uid': self.uid, 'proxy_url': self.proxy_url, 'cfg': self.cfg, 'metadata': self._metadata}
 
     def dump(self, name: str | None = None) -> None:
-        """Write the session and its managers as JSON files into the session directory."""
+        """Write the session and its managers as JSON into the session directory, each to `<uid>[.<name>].json`."""
         self.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
         for pmgr in self._pmgrs.values():
             pmgr.dump(name)
@@ -194,7 +192,7 @@ class Session:
             tmgr.dump(name)
 
     def inject_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add user data to what `as_dict` and `dump` say about the session."""
+        """Add user data to what `as_dict` and `dump` say about the session; `TypeError` if it is no dict."""
         if not isinstance(metadata, dict):
             raise TypeError(f'metadata must be a dict, it is {type(metadata).__name__}')
         self._metadata.update(metadata)
@@ -220,7 +218,7 @@ class Session:
         return list_platforms()
 
     def get_resource_config(self, resource: str, schema: str | None = None) -> ResourceConfig:
-        """The definition of a platform, with the access schema that applies; `PlatformError` if it is unknown."""
+        """The definition of a platform with an access schema (None: its default); `PlatformError` if one is unknown."""
         return get_platform(resource, schema)
 
     def fetch_profiles(self, tgt: str | None = None) -> list[str]:
@@ -261,47 +259,6 @@ class Session:
     def register_tmgr(self, manager: TaskManager, uid: str) -> str:
         """Make a task manager known, of that uid if it had one before; gives its uid."""
         return self._register('tmgr', self._tmgrs, manager, uid)
-
-    def new_uid(self, kind: str) -> str:
-        """A uid such as `pilot.0003` that is not in use."""
-        with self._lock:
-            while True:
-                number = self._counters.get(kind, 0)
-                self._counters[kind] = number + 1
-                uid = f'{kind}.{number:04d}'
-                if not any(uid in known for known in (self._pilots, self._pmgrs, self._tmgrs)):
-                    return uid
-
-    def task_uids(self, wanted: Sequence[str | None], kind: str = 'task', digits: int = 6) -> list[str]:
-        """The uids for tasks: those that are asked for, or fresh ones such as `task.000003`."""
-        with self._lock:
-            number = self._counters.get(kind, 0)
-            given = set(wanted)
-            uids = []
-            for uid in wanted:
-                while not uid:
-                    fresh = f'{kind}.{number:0{digits}d}'
-                    number += 1
-                    uid = fresh if fresh not in self._tasks and fresh not in given else None
-                uids.append(uid)
-            self._counters[kind] = number
-        return uids
-
-    def claim_tasks(self, tasks: Sequence[Task]) -> None:
-        """Reserve the uids of tasks; `ValueError`, and none reserved, if one is in use."""
-        self._claim('task', self._tasks, [task.uid for task in tasks])
-
-    def claim_pilots(self, uids: Sequence[str]) -> None:
-        """Reserve the uids of pilots; `ValueError`, and none reserved, if one is in use."""
-        self._claim('pilot', self._pilots, uids)
-
-    def restored_tasks(self, uids: Iterable[str]) -> None:
-        """Note the uids of tasks that were there before."""
-        self._tasks.update(uids)
-
-    def knows_pilot(self, uid: str) -> bool:
-        """Whether there is a pilot of that uid."""
-        return uid in self._pilots
 
     def find_pilot(self, uid: str) -> Pilot:
         """The pilot of that uid, of whichever manager; `ValueError` if there is none."""
@@ -346,17 +303,10 @@ class Session:
     def _register(self, kind: str, known: dict[str, Any], manager: Any, uid: str) -> str:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
-        uid = uid or self.new_uid(kind)
+        uid = uid or self.uids.new(kind)
+        self.uids.add_manager(uid)
         known[uid] = manager
         return uid
-
-    def _claim(self, kind: str, known: set[str], uids: Sequence[str]) -> None:
-        with self._lock:
-            new = set(uids)
-            if len(new) < len(uids) or not known.isdisjoint(new):
-                used = known & new or {uid for uid, times in Counter(uids).items() if times > 1}
-                raise ValueError(f'{kind} uid {min(used)!r} is in use already: uids must be unique in a session')
-            known.update(new)
 
     def _close_managers(self) -> None:
         for tmgr in self._tmgrs.values():

@@ -142,7 +142,7 @@ class Task:
 
     @property
     def output_files(self) -> list[str]:
-        """Names of the files that the task left in its sandbox, besides its own standard files."""
+        """Names of the files that the task left in its sandbox, besides its standard files; empty before it ends."""
         return list(self._get('output_files') or [])
 
     @property
@@ -153,7 +153,7 @@ class Task:
 
     @property
     def info(self) -> Any:
-        """What a service task announced about itself."""
+        """What a service has told about itself, found by its `info_pattern`; None as long as it has not."""
         return self._get('info')
 
     @property
@@ -218,7 +218,7 @@ class Task:
         return self._tmgr.session.client_sandbox
 
     def as_dict(self) -> dict[str, Any]:
-        """The task as plain data."""
+        """The task as plain data: what its attributes say, with its whole description and its task manager's uid."""
         names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
                  'exception_detail', 'pilot', 'attempts', 'endpoint_fs', 'resource_sandbox', 'session_sandbox',
                  'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files',
@@ -229,16 +229,24 @@ class Task:
                         'description': self.description.as_dict()}
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
-        """The task's state, once it has reached a state (default: any final one), or `timeout` seconds are over."""
+        """The task's state, once it has reached a state (default: any final one), or `timeout` seconds are over.
+
+        Of several states, the earliest counts; one that was passed counts as reached; a final state ends the wait.
+        Raises `StateError` (a `ValueError`) for an unknown state, and `RuntimeError` if the session cannot go on.
+        """
         self._tmgr.wait_tasks(self._uid, state, timeout)
         return self._state
 
     def cancel(self) -> None:
-        """Ask for the task to be cancelled; returns at once."""
+        """Ask for the task to be cancelled; returns at once. Nothing happens to one that is final."""
         self._tmgr.cancel_tasks(self._uid)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
-        """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given."""
+        """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given.
+
+        It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
+        cannot be called, and for an unknown metric.
+        """
         self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
 
     def sparse(self) -> dict[str, Any]:

@@ -41,7 +41,9 @@ ACCEPTANCE = 5.0
 class TaskManager:
     """Runs tasks on pilots.
 
-    Callbacks are called as `cb(task, state)`, for every state in order, in a thread of the session.
+    `scheduler` says how pilots are chosen for tasks; there is `round_robin`. `cfg` is taken for compatibility. Raises
+    `ValueError` for an unknown scheduler, and `RuntimeError` if the session is closed. Callbacks are called as
+    `cb(task, state)`, for every state in order, in a thread of the session.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
@@ -128,8 +130,8 @@ class TaskManager:
         """Submit tasks; gives a `Task` for one description, a list for a list.
 
         Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
-        for `ACCEPTANCE` seconds. Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a
-        description that cannot work; no task is submitted then.
+        for five seconds. Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a description that
+        cannot work, and `RuntimeError` if the manager is closed; no task is submitted then.
         """
         self._check_open()
         tasks = self._take(listed(descriptions))
@@ -161,7 +163,7 @@ class TaskManager:
         tasks: list[Task] = []
         for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
             copy = verified(description, description.get('uid') or 'a worker')
-            uid, = self._session.task_uids([copy.uid], copy.raptor_id, 4)
+            uid, = self._session.uids.of_tasks([copy.uid], copy.raptor_id, 4)
             sparse = plain(copy)
             tasks.append(RaptorWorker(self, uid, Common(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
@@ -169,7 +171,7 @@ class TaskManager:
     def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
         """Have a RAPTOR master asked to do something: a task of its own kind, which is final when it is given."""
         self._check_open()
-        uid, = self._session.task_uids([None], f'{master}.rpc', 4)
+        uid, = self._session.uids.of_tasks([None], f'{master}.rpc', 4)
         sparse = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
         task = Task(self, uid, Common(sparse, pack_plain(sparse, uid)))
         self._accept([task])
@@ -186,15 +188,19 @@ class TaskManager:
                    timeout: float | None = None) -> Any:
         """The states of tasks (None: all), once each has reached a state, or `timeout` seconds are over.
 
-        The default is any final state. Of several states, the earliest counts. A state that was passed counts as
-        reached, and a final state ends the wait.
+        Gives a state for one uid, a list for several. The default is any final state. Of several states, the earliest
+        counts. A state that was passed counts as reached, and a final state ends the wait. Raises `ValueError` for an
+        unknown uid or state, and `RuntimeError` if the session cannot go on.
         """
         tasks = self.get_tasks(uids)
         self._board.wait([tasks] if isinstance(uids, str) else tasks, state, timeout)
         return tasks.state if isinstance(uids, str) else [task.state for task in tasks]
 
     def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
-        """Ask for tasks (None: all) to be cancelled; returns at once. Final tasks stay as they are."""
+        """Ask for tasks (None: all) to be cancelled; returns at once. Final tasks stay as they are.
+
+        Raises `ValueError` for an unknown uid; no task is cancelled then.
+        """
         tasks = [self._get(uids)] if isinstance(uids, str) else self.get_tasks(uids)
         self._engine.call(self._flow.cancel, tasks)
 
@@ -203,7 +209,8 @@ class TaskManager:
         """Have `cb(task, state)` called for each state of each task (or of the one with that uid).
 
         With `cb_data` as third argument if given. Metric `WAIT_QUEUE_SIZE` calls `cb(task_manager, size)` whenever the
-        number of tasks that wait for a pilot changes.
+        number of tasks that wait for a pilot changes. Raises `ValueError` for an unknown uid or metric, and for what
+        cannot be called.
         """
         if uid is not None:
             self._get(uid)
@@ -218,7 +225,7 @@ class TaskManager:
         self._callbacks.remove(cb, _metrics(metrics), uid)
 
     def as_dict(self) -> dict[str, Any]:
-        """The manager and its tasks as plain data."""
+        """The manager and its tasks as plain data; `tasks` has each by its uid."""
         return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
                 'tasks': {uid: task.as_dict() for uid, task in list(self._tasks.items())}}
 
@@ -306,7 +313,7 @@ class TaskManager:
     def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6,
               master: str = '') -> list[Task]:
         """Submit tasks, for that master if one is given; `kind` and `digits` are for the uids of tasks without."""
-        wanted = self._session.task_uids([
+        wanted = self._session.uids.of_tasks([
             dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid')
             for description in descriptions], kind, digits)
         packing = Packing(master)
@@ -317,7 +324,7 @@ class TaskManager:
         return self._accept(tasks)
 
     def _accept(self, tasks: list[Task]) -> list[Task]:
-        self._session.claim_tasks(tasks)
+        self._session.uids.claim_tasks([task.uid for task in tasks])
         self._tasks.update((task.uid, task) for task in tasks)
         if tasks:
             self._submit(tasks)

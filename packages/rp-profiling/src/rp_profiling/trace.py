@@ -217,17 +217,19 @@ def read_trace(directory: str | Path, also: Iterable[str | Path] = ()) -> Trace:
     for root in roots:
         if not root.is_dir():
             raise NotADirectoryError(f'no profiles can be read from {root}: it is not a directory')
-    files = [file for file in _files(roots[0], '') if file.place not in {root.name for root in roots[1:]}]
-    files += [file for root in roots[1:] for file in _files(root, root.name)]
+    files = _replaced(list(_files(roots[0], '')), roots[1:])
     if not files:
         raise FileNotFoundError(f'there are no profiles in {" or ".join(map(str, roots))}')
     trace = _read(files)
     reached = [path for path in _sandboxes(trace) if path.resolve() not in {root.resolve() for root in roots}]
-    if reached:
-        names = {path.name for path in reached}
-        files = [file for file in files if file.place not in names]
-        trace = _read(files + [file for path in reached for file in _files(path, path.name)])
-    return trace
+    return _read(_replaced(files, reached)) if reached else trace
+
+
+def _replaced(files: list[ProfileFile], sandboxes: Sequence[Path]) -> list[ProfileFile]:
+    """The profiles, with what sandboxes have of pilots, and of their partitions, in place of what was fetched."""
+    found = [file for sandbox in sandboxes for file in _files(sandbox, sandbox.name)]
+    places = {file.place for file in found}
+    return [file for file in files if file.place not in places] + found
 
 
 def _files(root: Path, place: str) -> Iterator[ProfileFile]:

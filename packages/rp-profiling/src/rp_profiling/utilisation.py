@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rp_profiling.columns import TICKS
 from rp_profiling.description import Description
+from rp_profiling.intervals import union
 from rp_profiling.occupation import Occupation
 from rp_profiling.slots import CORE, GPU
 from rp_profiling.trace import NEVER, Times, Trace
@@ -104,9 +105,9 @@ class Analysis:
     @property
     def overhead(self) -> float:
         """Seconds during which a pilot had its resources and no task ran."""
-        there = _union([(pilot.start, pilot.stop) for pilot in self._pilots])
+        there = union([(pilot.start, pilot.stop) for pilot in self._pilots])
         ran = (self._begins != NEVER) & (self._ends != NEVER)
-        runs = _union(list(zip(self._begins[ran].tolist(), self._ends[ran].tolist(), strict=True)))
+        runs: list[tuple[int, int]] = union(zip(self._begins[ran].tolist(), self._ends[ran].tolist(), strict=True))
         length = sum(stop - start for start, stop in there)
         running = sum(max(0, min(stop, last) - max(start, first)) for start, stop in there for first, last in runs)
         return (length - running) / TICKS
@@ -268,14 +269,3 @@ def _split(times: Times, levels: dict[str, Array], waiting: tuple[Times, NDArray
     levels['draining'] = np.where(drains, free, 0.0)
     levels['idle'] = np.where(waits | drains, 0.0, free)
     return grid, levels
-
-
-def _union(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same stretches of time, without overlap and in order."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop)
-        else:
-            found.append((start, stop))
-    return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
-from rp_api.coordination.embedded import HubAddress
+from rp_api.coordination.hub_connection import HubAddress
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.mesh import keys

@@ -11,8 +11,9 @@ import zmq
 from rp_api.coordination import hub_access
 from rp_api.coordination.contract import PROTOCOL, ClientConnection
 from rp_api.coordination.coordinator import Coordinator
-from rp_api.coordination.embedded import HubAddress, HubClientConnection
+from rp_api.coordination.embedded import HubClientConnection
 from rp_api.coordination.hub_access import Access, split_url
+from rp_api.coordination.hub_connection import HubAddress
 from rp_api.coordination.hub_request import ask
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec

@@ -22,6 +22,7 @@ from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.coordination.store import claim
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
+from rp_api.partitions import WHOLE
 
 DATABASE = 'hub.db'
 
@@ -97,18 +98,29 @@ def summary(directory: str | Path) -> Summary:
     """What is to be said about a session in one line."""
     with closing(database(directory)) as db:
         meta = dict(db.execute('SELECT key, value FROM meta'))
-        pilots = dict(db.execute('SELECT state, count(*) FROM pilots GROUP BY state'))
+        pilots = Counter(state for state, record in db.execute('SELECT state, description FROM pilots')
+                         if WHOLE not in codec.unpack(record))
         tasks = _count_tasks(db)
     hub, client = read_note(meta.get(HUB)), read_note(meta.get(CLIENT))
     path = Path(directory)
     created = float(meta.get('created') or (path / DATABASE).stat().st_mtime)
     closed = float(meta.get('closed') or 0)
     return Summary(meta.get('session', path.name), str(path), created, closed, _state(bool(closed), hub, client), hub,
-                   client, pilots, dict(tasks), _size(path))
+                   client, dict(pilots), dict(tasks), _size(path))
 
 
 def pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """The pilots of a session: `uid`, `state`, `description`, and what is known about each."""
+    """The pilots of a session: `uid`, `state`, `record`, and what is known about each."""
+    return (each for each in _pilots(directory) if WHOLE not in each['record'])
+
+
+def partitions(directory: str | Path) -> Iterator[dict[str, Any]]:
+    """The partitions of all its pilots, which have the same; the pilot is named by the `record`."""
+    return (each for each in _pilots(directory) if WHOLE in each['record'])
+
+
+def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
+    """Pilots and partitions, which are pilots to the hub."""
     with closing(database(directory)) as db:
         rows = db.execute('SELECT uid, state, info, description FROM pilots ORDER BY rev').fetchall()
     for uid, state, info, record in rows:
@@ -131,10 +143,15 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def export(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Everything that a session holds, without its keys: one `session`, then its pilots, then its tasks (`type`)."""
+    """Everything that a session holds, without its keys, each with a `type`.
+
+    One `session`, then each `pilot` and `partition`, then each `task`.
+    """
     yield {'type': 'session', **summary(directory).as_dict()}
     for pilot in pilots(directory):
         yield {'type': 'pilot', **pilot}
+    for partition in partitions(directory):
+        yield {'type': 'partition', **partition}
     for task in tasks(directory):
         yield {'type': 'task', **task}
 

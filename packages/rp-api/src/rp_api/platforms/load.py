@@ -57,12 +57,12 @@ def get_resource_config(resource: str) -> ResourceConfig | None:
 
 
 def get_resource_fs_url(resource: str, schema: str | None = None) -> str:
-    """The URL of the platform's file system in that access schema."""
+    """The URL of the platform's file system in that access schema (None: the default one); PlatformError if unknown."""
     return get_platform(resource, schema).filesystem_endpoint
 
 
 def get_resource_job_url(resource: str, schema: str | None = None) -> str:
-    """The URL of the platform's job manager in that access schema."""
+    """The URL of the platform's job manager in that access schema (None: the default one); PlatformError if unknown."""
     return get_platform(resource, schema).job_manager_endpoint
 
 

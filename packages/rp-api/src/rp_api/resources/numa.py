@@ -98,6 +98,7 @@ class NumaNode(Node):
 
     @property
     def numa_domains(self) -> dict[int, Node]:
+        """The domains as nodes of their own, by domain id; what is taken of them is taken of this node."""
         if self._domains is None:
             self._amounts[1:] = []
             self._domains = {int(domain): DomainNode(self, domain, region) for domain, region

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rp_api.errors import PilotError
+from rp_api.partitions import WHOLE
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
 
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = add('list', 'List sessions.')
     command.add_argument('--json', action='store_true', help='as JSON')
-    command = add('show', 'Show one session, with its pilots.')
+    command = add('show', 'Show one session, with its pilots and their partitions.')
     command.add_argument('uid', metavar='UID')
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
     command.add_argument('--json', action='store_true', help='as JSON')
@@ -87,17 +88,22 @@ def _show(options: argparse.Namespace) -> int:
     store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
     records = list(_plain_records(store, found))
     pilots = [record for record in records if record['type'] == 'pilot']
+    partitions = [record for record in records if record['type'] == 'partition']
     tasks = [record for record in records if record['type'] == 'task']
     found['tasks'] = _count(tasks)
     if options.json:
-        print(json.dumps(found | {'pilots': pilots} | ({'task_list': tasks} if options.tasks else {}), indent=2))
+        found |= {'pilots': pilots, 'partitions': partitions} | ({'task_list': tasks} if options.tasks else {})
+        print(json.dumps(found, indent=2))
         return 0
     print(f'{found["uid"]}\nstate    {_state(found)}\ncreated  {_time(found["created"])}\nwhere    {found["where"]}')
     if found['closed']:
         print(f'closed   {_time(found["closed"])}')
     print(f'size     {_size(found["size"])}\ntasks    {_counts(found["tasks"])}\npilots   {_counts(_count(pilots))}')
     for pilot in pilots:
-        print(f'  {pilot["uid"]}  {pilot["state"]}{_reason(pilot)}')
+        print(f'  {_end(pilot)}')
+        for partition in partitions:
+            if partition['record'][WHOLE] == pilot['uid']:
+                print(f'    {_end(partition)}')
     if options.tasks:
         print()
         _print_table(('TASK', 'PILOT', 'STATE', 'EXIT', 'REASON'), (
@@ -107,7 +113,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _plain_records(store: Store, found: Description) -> Iterable[dict[str, Any]]:
-    return (record for record in store.export(found) if record.get('type') in ('pilot', 'task'))
+    return (record for record in store.export(found) if record.get('type') in ('pilot', 'partition', 'task'))
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -206,6 +212,11 @@ def _count(records: Iterable[dict[str, Any]]) -> dict[str, int]:
 def _counts(counts: dict[str, int]) -> str:
     order = sorted(counts, key=lambda state: (state not in _FINAL, state))
     return ', '.join(f'{counts[state]} {state}' for state in order) or 'none'
+
+
+def _end(pilot: dict[str, Any]) -> str:
+    """How a pilot or partition is, or has ended, in one line."""
+    return f'{pilot["uid"]}  {pilot["state"]}{_reason(pilot)}'
 
 
 def _reason(record: dict[str, Any]) -> str:

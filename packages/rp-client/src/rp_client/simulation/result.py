@@ -10,6 +10,7 @@ from typing import Protocol
 
 from rp_api import states
 from rp_api.simulation.contract import Usage
+from rp_profiling.intervals import union
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Result:
     @property
     def overhead(self) -> float:
         """How long there were nodes, and no program ran."""
-        there = _union((pilot.started, pilot.stopped) for pilot in self.pilots)
-        ran = _union(run for pilot in self.pilots for run in pilot.runs.values())
+        there = union((pilot.started, pilot.stopped) for pilot in self.pilots)
+        ran = union(run for pilot in self.pilots for run in pilot.runs.values())
         return sum(stop - start for start, stop in there) - sum(stop - start for start, stop in ran)
 
     @property
@@ -120,14 +121,3 @@ def _time(seconds: float) -> str:
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same stretches of time, without overlap and in order."""
-    found: list[tuple[float, float]] = []
-    for start, stop in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], stop)
-        else:
-            found.append((start, stop))
-    return found

@@ -16,6 +16,7 @@ from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
+from rp_api.partitions import WHOLE
 
 PACKED = ('record', 'description', 'content', 'command', 'info')
 """Fields that hold packed data."""
@@ -74,12 +75,18 @@ def _summary(collection: Collection, session: Document) -> dict[str, Any]:
     client = session['client']
     return {'uid': session['_id'], 'collection': collection.name, 'state': state, 'created': session['created'],
             'host': client['name'], 'pid': client['pid'],
-            'pilots': dict(_count(collection, {'type': 'pilot'})), 'tasks': _count_tasks(collection)}
+            'pilots': _count_pilots(collection), 'tasks': _count_tasks(collection)}
 
 
 def _count(collection: Collection, which: Document) -> Counter[str]:
     groups = collection.aggregate([{'$match': which}, {'$group': {'_id': '$state', 'count': {'$sum': 1}}}])
     return Counter({group['_id']: group['count'] for group in groups})
+
+
+def _count_pilots(collection: Collection) -> dict[str, int]:
+    """How many pilots are in which state, without their partitions, which are pilots to the database."""
+    found = collection.find({'type': 'pilot'}, {'state': 1, 'record': 1})
+    return dict(Counter(pilot['state'] for pilot in found if WHOLE not in codec.unpack(pilot['record'])))
 
 
 def _count_tasks(collection: Collection) -> dict[str, int]:
@@ -95,4 +102,6 @@ def _plain(document: Document) -> dict[str, Any]:
              for key, value in document.items()}
     if document['type'] == 'news':
         plain['updates'] = [update._asdict() for update in documents.unpacked_updates(document['updates'])]
+    elif document['type'] == 'pilot' and WHOLE in plain['record']:
+        plain['type'] = 'partition'
     return plain

@@ -1,0 +1,19 @@
+"""Stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+Number = TypeVar('Number', int, float)
+
+
+def union(intervals: Iterable[tuple[Number, Number]]) -> list[tuple[Number, Number]]:
+    """The same stretches of time, each from a beginning to an end, without overlap and in order."""
+    found: list[tuple[Number, Number]] = []
+    for start, stop in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return found
