@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,8 @@ class Harness:
                  **context: Any) -> None:
         self.path = tmp_path
         self.loop = Loop()
-        self.context = replace(a_context(tmp_path, **context), launchers=launchers(self.loop) if launchers else None,
-                               **(changes or {}))
+        self.context = a_context(tmp_path, **context)._replace(
+            launchers=launchers(self.loop) if launchers else None, **(changes or {}))
         self.tracer = Tracer(profile, 'agent_executing.0000')
         self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, grace)
         self.executor.output = self._take

@@ -87,7 +87,7 @@ class SpawnerHarness:
             self.loop.stop()
 
     def _too_late(self) -> None:
-        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within 30 s')
+        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within {self.patience:g} s')
 
 
 def text(task: AgentTask, name: str) -> str:

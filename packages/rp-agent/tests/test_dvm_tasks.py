@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ class Bench(Harness):
         platform = {'launch_methods': {'order': [method], method: {'dvm_count': nodes, **options}}}
         setting = {'nodes': ['localhost'] * nodes, 'cores_per_node': 4}
         launchers = Launchers(platform, setting, {'PATH': str(self.bin)}, str(path), self._helpers.run)
-        self.context = replace(self.context, launchers=launchers)
+        self.context = self.context._replace(launchers=launchers)
         self.tracer = Tracer(path / 'dvm.prof', 'agent_executing.0000')
         self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, 0.5)
         self.executor.output = self._take

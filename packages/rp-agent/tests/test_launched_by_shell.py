@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def harness(tmp_path: Path) -> Iterator[SpawnerHarness]:
     with launchers(tmp_path) as make:
 
         def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, *_: Any) -> ShellExecutor:
-            return ShellExecutor(uid, tracer, loop, replace(context, launchers=make(loop)), 1.0)
+            return ShellExecutor(uid, tracer, loop, context._replace(launchers=make(loop)), 1.0)
 
         made = SpawnerHarness(tmp_path, executor)
         yield made

@@ -153,6 +153,15 @@ def test_ranks_do_not_wait_for_one_that_has_failed(harness: Harness) -> None:
     assert lines(task, 'task.000000.err') == ['pre_exec failed with exit code 1: false']
 
 
+@pytest.mark.parametrize('rank', [0, 1])
+@pytest.mark.parametrize('last', ['kill -KILL $$', '(kill -KILL $$; sleep 1000)'], ids=['shell', 'and its child lives'])
+def test_ranks_do_not_wait_for_one_that_was_killed(harness: Harness, rank: int, last: str) -> None:
+    task = harness.run_one(pre_exec=[{str(rank): last}, 'sleep 1 & wait'], **sh('echo run >>log'), ranks=3,
+                           pre_exec_sync=True)
+    assert (task.target_state, task.exit_code) == (states.FAILED, 137)
+    assert lines(task, 'log') == ['run', 'run']
+
+
 def test_a_task_that_runs_again_in_its_sandbox(harness: Harness) -> None:
     first = harness.task(**sh('exit 4'), ranks=2, pre_exec_sync=True)
     again = harness.task(**sh('echo ran'), ranks=2, pre_exec_sync=True)
@@ -334,6 +343,15 @@ def test_a_cancelled_task_leaves_nothing(make: Make, text: str, launch: list[str
     harness.loop.call_soon(cancel_when_up)
     harness.run(task)
     assert (task.target_state, task.exception) == (states.CANCELED, None)
+
+
+def test_a_program_that_is_just_starting_gets_the_signal(harness: Harness) -> None:
+    """Its script is signalled at once, perhaps before it knows which process to pass that on to."""
+    command = 'kill -TERM $PPID; exec sleep 1000'
+    task = harness.run_one(executable='sh', arguments=['-c', command.replace('$', r'\$')], pre_exec=['true'], ranks=4)
+    assert (task.target_state, task.exit_code) == (states.FAILED, 143), task.exception_detail
+    text = (harness.path / 'task.000000/task.000000.exec.sh').read_text()
+    assert text.index('trap \'rp_told') < text.index('sleep 1000')
 
 
 def test_ranks_get_the_signal_that_the_launcher_forwards(make: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ def test_gpus_are_called_as_the_batch_system_calls_them() -> None:
     """A job that has got the last two GPUs of a node, others have the first ones."""
     task = a_task(ranks=2, use_mpi=False, gpus_per_rank=1.0, gpu_type='CUDA')
     task.slots = [a_slot(0), a_slot(1)]
-    environment = TaskEnvironment(replace(a_context(), gpu_ids=('2', 'GPU-8f2e')), find)
+    environment = TaskEnvironment(a_context()._replace(gpu_ids=('2', 'GPU-8f2e')), find)
     launch_plan = plan(task, environment)
     assert [env_of(launch_plan, rank)['CUDA_VISIBLE_DEVICES'] for rank in (0, 1)] == ['2', 'GPU-8f2e']
 

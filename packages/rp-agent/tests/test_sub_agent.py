@@ -243,5 +243,31 @@ def test_signals_are_for_the_agent(make: Callable[..., Agent]) -> None:
 def test_files_of_a_sub_agent(make: Callable[..., Agent]) -> None:
     agent = make(ALONE)
     agent.run(agent.task())
-    for name in ('agent_executing.0000.err', 'agent_executing.0000.log'):
-        assert stat.S_ISREG((agent.base / name).stat().st_mode)
+    assert stat.S_ISREG((agent.base / 'agent_executing.0000.err').stat().st_mode)
+    assert not (agent.base / 'agent_executing.0000.log').exists(), 'it had something to log'
+
+
+def test_the_log_of_a_sub_agent(tmp_path: Path) -> None:
+    program = '''from rp_agent import logs
+from rp_api.mesh.keys import Tally
+logs.start_with_first_message('a.log')
+Tally('some mishap').add('of this kind')'''
+    subprocess.run([sys.executable, '-c', program], check=True, cwd=tmp_path)
+    assert (tmp_path / 'a.log').read_text().endswith(' WARNING rp_api.mesh.keys some mishap: of this kind (1 so far)\n')
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a new process has loaded when it has run this program."""
+    ran = subprocess.run([sys.executable, '-c', f'import sys\n{program}\nprint(*sys.modules)'], capture_output=True,
+                         text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_what_a_sub_agent_does_not_load() -> None:
+    """All of this took half of the time in which it starts; see decision 0039."""
+    own = loaded('import rp_agent.sub_agent, rp_agent.node_agent, rp_agent.executor.component')
+    dear = {'asyncio', 'dataclasses', 'importlib.metadata', 'inspect', 'logging', 'pathlib', 'shutil', 'socket',
+            'subprocess'}
+    assert not (own - loaded('import json, msgpack, zmq')) & dear
+    unused = 'rp_agent.stager.', 'rp_agent.launch_method.', 'rp_api.staging'
+    assert not [name for name in own if name.startswith(unused)]

@@ -96,6 +96,18 @@ def test_described_tasks_of_several_ranks(job: Manager) -> None:
                                        [0, 1]))['return_value'] == [[0, 1]] * 2
 
 
+@pytest.mark.parametrize('what', [{'mode': 'task.shell', 'command': 'echo $RP_RANK; echo no $RP_RANK >&2'},
+                                  {'mode': 'task.proc', 'executable': '/bin/sh',
+                                   'arguments': ['-c', r'echo \$RP_RANK; echo no \$RP_RANK >&2']}])
+def test_programs_of_several_ranks_share_files(job: Manager, what: dict[str, Any]) -> None:
+    """Nothing that one of them has put out is lost, and each result has what its own rank has put out."""
+    task = job.described(**what, ranks=3, stdout='all.out', stderr='all.err')
+    result = payload.as_result(_together(job, task, [0, 1, 2]))
+    assert sorted(result['stdout']) == ['0\n', '1\n', '2\n']
+    found = {path.name: sorted(path.read_text().splitlines()) for path in Path(job.directory).glob('task.*/all.*')}
+    assert found == {'all.out': ['0', '1', '2'], 'all.err': ['no 0', 'no 1', 'no 2']}
+
+
 def test_ranks_have_their_own_class(job: Manager) -> None:
     """That of `get_rank_worker`, and its modes; ordinary calls have one rank, and no communicator."""
     results = [job.give([job.described(mode='foo'), job.described(mode='task.eval', code='"comm" in globals()')], rank)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent import layout, sandbox
 from rp_agent.executor import spawners
 from rp_agent.executor.environment import PilotContext
 from rp_agent.executor.launchers import Launchers
-from rp_agent.stager.input import StagerInput
-from rp_agent.stager.output import StagerOutput
 from rp_agent.task import AgentTask
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
-from rp_api.staging.location import Sandboxes
 from rp_profiling.host_clock import HostClock
 from rp_profiling.tracer import Tracer, component_kind
 
-Worker = StagerInput | spawners.AnyExecutor | StagerOutput
-"""A component of which there may be several instances, in any process."""
+if TYPE_CHECKING:   # sub-agents on nodes have no stagers
+    from rp_agent.stager.input import StagerInput
+    from rp_agent.stager.output import StagerOutput
+    from rp_api.staging.location import Sandboxes
+
+    Worker = StagerInput | spawners.AnyExecutor | StagerOutput
+    """A component of which there may be several instances, in any process."""
 
 
 HOST_CLOCK = HostClock()
@@ -43,19 +43,25 @@ class Builder:
         """A component that is not wired yet; `failed` is where tasks go that must not go on to the next one."""
         tracer = make_tracer(self._config, uid)
         if component == layout.STAGING_INPUT:
+            from rp_agent.stager.input import StagerInput
+
             return StagerInput(uid, tracer, self._sandboxes, self._offload, failed)
         if component == layout.EXECUTING:
             return self._executor(uid, tracer)
         assert component == layout.STAGING_OUTPUT, component
+        from rp_agent.stager.output import StagerOutput
+
         return StagerOutput(uid, tracer, self._sandboxes, self._offload)
 
     def _executor(self, uid: str, tracer: Tracer) -> spawners.AnyExecutor:
         """The executor that the platform asks for, with the options that the agent's configuration has for it."""
         make = spawners.spawner(self._config['platform']['agent_spawner'])
-        context = replace(pilot_context(self._config), launchers=self._launchers)
+        context = pilot_context(self._config)._replace(launchers=self._launchers)
         return make(uid, tracer, self._loop, context, self._config['agent'].get('spawner', {}))
 
     def _sandboxes(self, task: AgentTask) -> Sandboxes:
+        from rp_api.staging.location import Sandboxes
+
         config = self._config
         return Sandboxes(client=config['client_sandbox'], endpoint='/', resource=config['resource_sandbox'],
                          session=config['session_sandbox'], pilot=sandbox.of_pilot(config), task=task.sandbox)
@@ -64,7 +70,7 @@ class Builder:
 def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
     """The trace of that name in the pilot's sandbox."""
     wanted = config['profile'] and config.get('profiles', {}).get(component_kind(name), True)
-    return Tracer(Path(config['pilot_sandbox']) / f'{name}.prof' if wanted else None, name, clock=HOST_CLOCK)
+    return Tracer(f'{config["pilot_sandbox"]}/{name}.prof' if wanted else None, name, clock=HOST_CLOCK)
 
 
 def belongs(config: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rp_agent import clones, layout, sandbox
-from rp_agent.build import Builder, Worker, make_tracer
+from rp_agent.build import Builder, make_tracer
 from rp_agent.clones import Clones
 from rp_agent.crew import Crew, Member, NodeCrew, all_of
 from rp_agent.executor import spawners
@@ -33,6 +33,7 @@ from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
 
 if TYPE_CHECKING:
+    from rp_agent.build import Worker
     from rp_agent.raptor.component import Raptor
     from rp_agent.raptor.surroundings import Surroundings
 
@@ -41,7 +42,7 @@ STOP_PATIENCE = 12.0
 
 Left = Callable[[Sequence[AgentTask]], None]
 
-AnyComponent = TypeVar('AnyComponent', bound=Scheduler | Worker)
+AnyComponent = TypeVar('AnyComponent', bound='Scheduler | Worker')
 
 
 class Pipeline:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rp_api.staging.files import replacing
+from rp_agent.logs import LOG
+from rp_api.logger import logger
 from rp_profiling.shell import gtod_script, task_event_script
 
-_log = logging.getLogger('radical.pilot.agent')
+if TYPE_CHECKING:   # most processes of an agent never need it
+    from pathlib import Path
+
 
 
 def of_pilot(config: Mapping[str, Any]) -> str:
@@ -53,13 +54,15 @@ def wrap_up(config: Mapping[str, Any]) -> None:
 
     The configuration holds keys and goes in any case. Results that could not be delivered stay in any case.
     """
+    from pathlib import Path
+
     pilot_sandbox = Path(config['pilot_sandbox'])
     try:
         (pilot_sandbox / f'{config["agent_uid"]}.cfg').unlink(missing_ok=True)
         if config['output_staging']:
             _pack(pilot_sandbox, config['output_staging'])
     except OSError as error:
-        _log.error('the sandbox cannot be wrapped up: %s', error)
+        logger(LOG).error('the sandbox cannot be wrapped up: %s', error)
     if config['cleanup']:
         _clear(pilot_sandbox, keep=Path(updates(config)))
 
@@ -88,10 +91,12 @@ def _clear(directory: Path, keep: Path) -> None:
 def _pack(pilot_sandbox: Path, names: list[str]) -> None:
     import tarfile
 
+    from rp_api.staging.files import replacing
+
     with (replacing(str(pilot_sandbox / 'staging_output.tgz')) as temporary,
           tarfile.open(temporary, 'w:gz') as archive):
         for name in names:
             try:
                 archive.add(pilot_sandbox / name, arcname=name)
             except OSError as error:   # the others are wanted all the same
-                _log.error('output staging of %s failed: %s', name, error)
+                logger(LOG).error('output staging of %s failed: %s', name, error)

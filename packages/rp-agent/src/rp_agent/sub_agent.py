@@ -13,17 +13,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
 from rp_agent import layout, logs
-from rp_agent.build import HOST_CLOCK, Builder, Worker, belongs
+from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.crew import all_of
 from rp_agent.executor.spawners import AnyExecutor
 from rp_agent.guard import guarded
 from rp_agent.remote import Item, with_tasks
-from rp_agent.stager.input import StagerInput
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
 from rp_api import processes, states
@@ -34,6 +33,10 @@ from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
 from rp_profiling.host_clock import Reading
+
+if TYPE_CHECKING:
+    from rp_agent.build import Worker
+    from rp_agent.stager.input import StagerInput
 
 FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
@@ -66,7 +69,7 @@ class Host:
             if component == layout.EXECUTING:
                 self._executors[uid] = cast(AnyExecutor, made)
             elif component == layout.STAGING_INPUT:
-                self._stagers[uid] = cast(StagerInput, made)
+                self._stagers[uid] = cast('StagerInput', made)
         beat = layout.Heartbeat(*own['heartbeat'])
         self._leaf = Leaf(loop, own['name'], own['address'], keys, own['server'].encode(), self._receive,
                           self.agent_gone, context=self._context, relay=own['relay'], interval=beat.interval,
@@ -188,10 +191,10 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
         signal.signal(number, signal.SIG_IGN)
     os.chdir(config['pilot_sandbox'])
-    logs.start(f'{config["sub_agent"]["name"]}.log')
     processes.become_subreaper()
     loop = Loop()
     host = Host(config, loop)
+    logs.start_with_first_message(f'{config["sub_agent"]["name"]}.log')
     if not on_node:
         loop.add_fd(sys.stdin.fileno(), partial(_agent_gone, loop, host))
     try:

@@ -7,7 +7,6 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
-from rp_api.coordination.contract import PackedInfo
 from rp_api.description.task import TaskDescription
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -110,6 +109,8 @@ class AgentTask:
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if self.packed is not None:
+            from rp_api.coordination.contract import PackedInfo  # only agents with RAPTOR masters need it here
+
             result |= PackedInfo(self.packed)
         if self.return_value is not None:
             result['return_value'] = self.return_value

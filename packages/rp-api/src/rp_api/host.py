@@ -20,16 +20,17 @@ def host_id() -> str:
         return os.uname().nodename
 
 
-_RUN = 'import os, sys; sys.path[:] = [os.path.abspath(path) for path in sys.path if path]; '
+_RUN = ('import gc, os, sys; gc.disable(); sys.path[:] = [os.path.abspath(path) for path in sys.path if path]; '
+        'from {} import main; gc.freeze(); gc.enable(); sys.exit(main())')
 
 
 def python_program(module: str) -> list[str]:
     """The command that runs `main()` of a module with this interpreter.
 
     Other than with `python -m`, files in the working directory, which are the user's, are not taken for modules, and
-    the program can change that directory.
+    the program can change that directory. What it loads before it begins is no garbage, and is not searched for any.
     """
-    return [sys.executable, '-c', f'{_RUN}from {module} import main; sys.exit(main())']
+    return [sys.executable, '-c', _RUN.format(module)]
 
 
 def pidfd_open(pid: int) -> int | None:

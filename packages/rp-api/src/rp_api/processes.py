@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import subprocess
 
 # a process may start another one just before it is signalled; more rounds than that mean a fork bomb
 _ROUNDS = 20

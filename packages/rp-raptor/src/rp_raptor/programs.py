@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,27 +20,32 @@ from rp_raptor.mpi_launch import without_job
 _OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11) else {}
 
 
-def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str) -> Outcome:
+def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str, *,
+                shared: bool = False) -> Outcome:
     """What becomes of a program in the working directory; `$` in its arguments is expanded by a shell.
 
-    What it puts out goes to the files that are named, too.
+    What it puts out goes to the files that are named, too; to their ends, when it has ended, if they are `shared` with
+    other ranks.
     """
     words = [executable, *map(str, arguments)]
     if any('$' in word or '`' in word for word in words):
-        return run_command(' '.join(map(_quoted, words)), stdout, stderr)
-    return _run(words, stdout, stderr)
+        return run_command(' '.join(map(_quoted, words)), stdout, stderr, shared=shared)
+    return _run(words, stdout, stderr, shared)
 
 
-def run_command(command: str, stdout: str, stderr: str) -> Outcome:
-    """What becomes of a shell command in the working directory."""
-    return _run(['/bin/sh', '-c', command], stdout, stderr)
+def run_command(command: str, stdout: str, stderr: str, *, shared: bool = False) -> Outcome:
+    """What becomes of a shell command in the working directory; the files are as with `run_program`."""
+    return _run(['/bin/sh', '-c', command], stdout, stderr, shared)
 
 
-def _run(argv: list[str], stdout: str, stderr: str) -> Outcome:
+def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:
     try:
-        with _opened(stdout) as out, _opened(stderr) as err:
+        with _opened('' if shared else stdout) as out, _opened('' if shared else stderr) as err:
             code = _code(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                           env=without_job(os.environ), **_OWN_GROUP))
+            if shared:
+                _append(out, stdout)
+                _append(err, stderr)
             return Outcome(_end(out), _end(err), code, None, (None, None))
     except OSError as error:   # there is no such program, or no room
         return failure(RuntimeError(f'cannot run {argv[0]}: {error.strerror}'))
@@ -58,6 +64,13 @@ def _code(process: subprocess.Popen[bytes]) -> int:
 def _opened(name: str) -> IO[bytes]:
     """The file of that name, or one without a name."""
     return open(name, 'w+b') if name else tempfile.TemporaryFile(dir='.')
+
+
+def _append(file: IO[bytes], name: str) -> None:
+    if name:
+        file.seek(0)
+        with open(name, 'ab') as whole:
+            shutil.copyfileobj(file, whole)
 
 
 def _end(file: IO[Any]) -> str:

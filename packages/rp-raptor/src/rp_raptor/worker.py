@@ -150,14 +150,15 @@ class Worker:
 
         description = task['description']
         return run_program(description['executable'], description['arguments'],
-                           description['stdout'], description['stderr'])
+                           description['stdout'], description['stderr'], shared=description['ranks'] > 1)
 
     def _dispatch_shell(self, task: Task) -> Any:
         """Run a shell command."""
         from rp_raptor.programs import run_command
 
         description = task['description']
-        return run_command(description['command'], description['stdout'], description['stderr'])
+        return run_command(description['command'], description['stdout'], description['stderr'],
+                           shared=description['ranks'] > 1)
 
     def _rp_handler(self) -> Worker:
         """The object that runs the calls of this rank."""

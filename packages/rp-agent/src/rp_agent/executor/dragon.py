@@ -25,7 +25,7 @@ class DragonKind:
     """What is particular to Dragon; `single` if there is just this host."""
 
     NAME: str = 'DRAGON'
-    RANK_VARIABLES: tuple[str, ...] = ('DRAGON_INDEX',)
+    RANK_VARIABLES: tuple[str, ...] = ('RP_RANK',)
     BINDS: bool = False
 
     def __init__(self, loop: Loop, address: str, *, single: bool, by_ssh: bool = False) -> None:

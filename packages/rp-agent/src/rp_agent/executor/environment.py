@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rp_agent.executor.launch import Block, Variables, cpu_mask
 from rp_agent.executor.launchers import VISIBLE_GPUS, Launchers
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
-from rp_api.raptor_link import SLOTS
 
 
-@dataclass(frozen=True)
-class PilotContext:
+class PilotContext(NamedTuple):
     """What all tasks of a pilot have in common.
 
     `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
@@ -111,6 +109,8 @@ class TaskEnvironment:
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)
         if 'mode' in description and description['mode'] == RAPTOR_WORKER:
+            from rp_api.raptor_link import SLOTS  # few agents have workers
+
             variables[SLOTS] = _places(task)
         return variables
 

@@ -5,30 +5,29 @@ To look for them takes seconds, as launchers are asked for their versions; most 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent.bootstrap.environment import block, exports
 from rp_agent.executor.launch import Variables
 from rp_agent.executor.lookup import LaunchRefused
+from rp_agent.logs import LOG
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.logger import logger
 from rp_api.mesh.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.launch_method.base import Job, LaunchMethod
     from rp_agent.launch_method.find import Methods
 
-_log = logging.getLogger('radical.pilot.agent')
-
 VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
 """Variables that tell a rank which GPUs are its own, by `gpu_type`."""
 
-_OF_A_RANK = re.compile(
+_OF_A_RANK = (
     r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
     r'MPI_(RANK|LOCAL.*)|HYDI_.*|HYDRA_(HOST|LAUNCH|PROXY).*|PALS_RANKID|ALPS_APP_PE|MPT_MPI_RANK')
 """Variables of a rank of an MPI program; a launcher that finds them takes itself for one."""
@@ -71,7 +70,7 @@ class Launchers:
         self.platform = platform
         self.setting = setting
         self._order = platform.get('launch_methods') or {'order': []}
-        self._environ = {name: value for name, value in environ.items() if not _OF_A_RANK.fullmatch(name)}
+        self._user = environ
         self._sandbox = sandbox
         self._offload = offload
         self._methods: Methods | None = None
@@ -83,6 +82,10 @@ class Launchers:
         """Whether the pilot has nodes on other hosts."""
         self.rank_program = ''
         """The path of what starts a rank without a shell, as all nodes see it; empty if there is none."""
+
+    @cached_property
+    def _environ(self) -> dict[str, str]:
+        return {name: value for name, value in self._user.items() if not re.fullmatch(_OF_A_RANK, name)}
 
     @property
     def known(self) -> bool:
@@ -112,7 +115,7 @@ class Launchers:
         from rp_agent.launch_method.find import Methods
 
         assert self._methods is not None
-        _log.error('launch method %s cannot be used: %s', name, reason)
+        logger(LOG).error('launch method %s cannot be used: %s', name, reason)
         self._methods = Methods(tuple(method for method in self._methods.found if name != method.NAME),
                                 {**self._methods.missing, name: reason})
 
@@ -130,7 +133,7 @@ class Launchers:
         if found is None:
             gone = {*method.rank_variables, *method.size_variables}
             kept = {name: value for name, value in shared.items()
-                    if name not in gone and not _OF_A_RANK.fullmatch(name)}
+                    if name not in gone and not re.fullmatch(_OF_A_RANK, name)}
             found = self._variables[method.NAME] = Variables({**kept, **method.environment})
         return found
 
@@ -138,6 +141,8 @@ class Launchers:
         """The environment of ranks that are started by this method, whose own variables it leaves alone."""
         found = self._files.get(method.NAME)
         if found is None:
+            from fnmatch import fnmatchcase
+
             stem = os.path.join(self._sandbox, 'env', f'lm_{method.NAME.lower()}')
             found = RankEnvironment(f'{stem}.sh', f'{stem}.env')
             shared = {name: value for name, value in {**self._environ, **method.environment}.items()
@@ -161,18 +166,18 @@ class Launchers:
         try:
             return detect({'launch_methods': self._order}, setting, System(self._environ))
         except Exception as error:   # whatever a method of others does, only tasks that need one suffer from it
-            _log.exception('the launch methods cannot be looked for')
+            logger(LOG).exception('the launch methods cannot be looked for')
             return Methods((), {'all': repr(error)})
 
     def _detected(self, found: tuple[Methods, str]) -> None:
         methods, self.rank_program = found
         self._methods = methods
         for method in methods.found:
-            _log.info('launch method %s', method)
+            logger(LOG).info('launch method %s', method)
         for name, reason in methods.missing.items():
-            _log.info('launch method %s cannot be used: %s', name, reason)
+            logger(LOG).info('launch method %s cannot be used: %s', name, reason)
         if not self.rank_program:
-            _log.info('ranks are started by shell scripts, as no program can be executed in %s', self._sandbox)
+            logger(LOG).info('ranks are started by shell scripts, as no program can be executed in %s', self._sandbox)
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rp_agent.executor import script
@@ -37,7 +36,6 @@ SHELL = '/bin/sh'
 MB = 2**20
 
 
-@dataclass(slots=True)
 class Process:
     """One process to start: the program's path, its arguments with its name, its environment.
 
@@ -45,16 +43,19 @@ class Process:
     limit. If the program was searched for, `name` is what was searched for in the directories `search_path`.
     """
 
-    path: str
-    argv: list[bytes]
-    env: Block
-    cpus: bytes | None = None
-    memory: int = 0
-    name: str = ''
-    search_path: str = ''
+    __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')
+
+    def __init__(self, path: str, argv: list[bytes], env: Block, cpus: bytes | None = None, memory: int = 0,
+                 name: str = '', search_path: str = '') -> None:
+        self.path = path
+        self.argv = argv
+        self.env = env
+        self.cpus = cpus
+        self.memory = memory
+        self.name = name
+        self.search_path = search_path
 
 
-@dataclass(slots=True)
 class LaunchPlan:
     """The processes of a task, in the order of the ranks, and what they need.
 
@@ -63,13 +64,18 @@ class LaunchPlan:
     run. `launch` is how a launcher starts the ranks, None if there is none.
     """
 
-    kind: str
-    processes: list[Process]
-    output: tuple[str, str]
-    scripts: dict[str, bytes] = field(default_factory=dict)
-    sync: bool = False
-    signals_start: bool = False
-    launch: Launch | None = None
+    __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
+
+    def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
+                 scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
+                 launch: Launch | None = None) -> None:
+        self.kind = kind
+        self.processes = processes
+        self.output = output
+        self.scripts = scripts or {}
+        self.sync = sync
+        self.signals_start = signals_start
+        self.launch = launch
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:

@@ -7,8 +7,8 @@ Launchers differ in what they make of ranks that fail, and some end with 0 whate
 sandbox, in `<uid>.ranks`: `0 started` says that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
 
 Where ranks are to wait for each other, they share nothing but the file system. Each makes a file of its number in the
-directory `<uid>.sync` when it is ready, or ends before that; rank 0 counts them and makes the file `go`. They look for
-it seldom in the end, once a second.
+directory `<uid>.sync` when it is ready, or ends before that, and a guard does so for one that is killed; rank 0 counts
+them and makes the file `go`. They look for it seldom in the end, once a second.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rp_agent.executor.expand import literal
 from rp_agent.executor.script import Surroundings, exports
-from rp_agent.launch_method.nodes import ranges
 
 NOTES, SYNC = '.ranks', '.sync'
 """How the names of the notes and of the directory end."""
 
 _STARTED = '0 started'
 
-# A launcher that signals only the script means its program, whose end the script then waits for. Launchers that see an
-# MPI program go wrong end all scripts at once: how this one has ended is noted before that can be its own end.
+# A launcher that signals only the script means its program, which may be about to start, and whose end the script then
+# waits for. Launchers that see an MPI program go wrong end all scripts at once: how this one has ended is noted before
+# that can be its own end.
+_HEEDS = '''\
+unset RP_RANK_PID
+trap 'rp_told=yes; kill -TERM "${RP_RANK_PID:-}" 2>/dev/null' HUP INT TERM'''
+
 _RUNS = '''\
-trap 'kill -TERM "$RP_RANK_PID" 2>/dev/null' HUP INT TERM
+test -z "${rp_told:-}" || kill -TERM "$RP_RANK_PID" 2>/dev/null
 while :; do
     wait "$RP_RANK_PID"
     export RP_RET=$?
@@ -50,8 +54,7 @@ rp_until() {
 }'''
 
 
-@dataclass(frozen=True, slots=True)
-class RankShare:
+class RankShare(NamedTuple):
     """What one rank gets: the numbers of the CPUs that it is bound to (none: wherever it is), and its own variables."""
 
     cpus: tuple[int, ...] = ()
@@ -61,6 +64,8 @@ class RankShare:
         """Shell code that gives it to the shell that runs it."""
         lines = exports(dict(self.variables))
         if self.cpus:
+            from rp_agent.launch_method.nodes import ranges  # with all that launch methods have in common
+
             cpus = ranges(sorted(self.cpus))
             lines.append(f'rp_said=$(taskset -pc {cpus} $$ 2>&1 >/dev/null) || '
                          f'echo "rank $RP_RANK is not bound to the CPUs {cpus}: $rp_said" >&2')
@@ -79,10 +84,11 @@ def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], ran
     stem = f'{sandbox}/{uid}'
     barrier = stem + SYNC if sync else ''
     begins = [f'. {literal(base)}'] if base else []
-    begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends), *_table(shares)]
+    begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends),
+               *(_guard(barrier) if sync else []), *_table(shares)]
     if memory:
         begins.append(f'ulimit -d {max(1, memory // 1024)}')
-    return Surroundings(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], runs=[_RUNS])
+    return Surroundings(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], heeds=[_HEEDS], runs=[_RUNS])
 
 
 def prepare(sandbox: str, uid: str, sync: bool) -> None:
@@ -130,14 +136,24 @@ def _number(ranks: int, variables: Sequence[str], launcher: str) -> list[str]:
 
 def _notes(path: str, barrier: str, ends: bool) -> list[str]:
     """Lines that note the start of rank 0, and the failure of this one or its end, however the script ends."""
-    ready = [f'    : > {literal(barrier)}/"$RP_RANK"',
-             f'    test "$RP_RANK" != 0 || : > {literal(barrier)}/go'] if barrier else []
+    ready = ['    kill -KILL "$rp_guard" 2>/dev/null', *_left(barrier)] if barrier else []
     well = [f'    test -n "${{rp_noted:-}}" || echo "$RP_RANK 0" >> {literal(path)}'] if ends else []
     return ['rp_note() {', '    test "$1" -ne 0 && test -z "${rp_noted:-}" || return 0', '    rp_noted=yes',
             f'    echo "$RP_RANK $1" >> {literal(path)}', '}',
             'rp_ended() {', '    rp_note "$1"', *well, *ready, '}',
             "trap 'rp_ended $?' EXIT",
             f'test "$RP_RANK" != 0 || echo {literal(_STARTED)} >> {literal(path)}']
+
+
+def _left(barrier: str) -> list[str]:
+    """Lines by which a rank that ends lets the others go on."""
+    return [f'    : > {literal(barrier)}/"$RP_RANK"', f'    test "$RP_RANK" != 0 || : > {literal(barrier)}/go']
+
+
+def _guard(barrier: str) -> list[str]:
+    """Lines that start what does so for a rank that is killed; it is no child of the shell, which may wait for all."""
+    return ['rp_guard=$( { while test -e /proc/$$/exe; do sleep 1; done', *_left(barrier),
+            '} </dev/null >/dev/null 2>&1 & echo $!)']
 
 
 def _waits(barrier: str, ranks: int) -> list[str]:
@@ -149,7 +165,8 @@ def _waits(barrier: str, ranks: int) -> list[str]:
             '    rp_until rp_ready',
             f'    : > {where}/go',
             'fi',
-            f'rp_until test -e {where}/go']
+            f'rp_until test -e {where}/go',
+            'kill -KILL "$rp_guard" 2>/dev/null']
 
 
 def _table(shares: Sequence[RankShare]) -> list[str]:

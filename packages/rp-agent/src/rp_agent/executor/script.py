@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rp_agent.executor.expand import literal, shell_quote
 from rp_agent.executor.lookup import LaunchRefused
@@ -51,18 +50,18 @@ rp_event() {
 _NO_RECORD = 'rp_event() { :; }'
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """How the script of a rank gets on with whoever started it, as lines of shell code.
 
     `begins` finds out the rank's number and what is its own, `starts` tells that the rank runs, `waits` returns when
-    all ranks are ready, `runs` follows the program, whose process is `$RP_RANK_PID`, and sets RP_RET to its exit code.
-    `hidden` closes what commands of the user must not see.
+    all ranks are ready, `heeds` keeps signals for the program that is started next, `runs` follows it, whose process is
+    `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes what commands of the user must not see.
     """
 
     begins: Sequence[str]
     starts: Sequence[str] = ()
     waits: Sequence[str] = ()
+    heeds: Sequence[str] = ()
     runs: Sequence[str] = ('wait "$RP_RANK_PID"', 'export RP_RET=$?')
     hidden: str = ''
 
@@ -97,7 +96,8 @@ def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surround
         lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *surroundings.waits]
     record.note('rank_start')
     program = ' '.join(shell_quote(text) for text in (description['executable'], *description['arguments']))
-    lines += [*record.lines(), f'{program} {hidden} &', 'export RP_RANK_PID=$!', *surroundings.runs]
+    lines += [*record.lines(), *surroundings.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
+              *surroundings.runs]
     record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')
     record.note('exec_post')
     if description['post_exec']:

@@ -20,6 +20,9 @@ from rp_api.mesh.loop import Loop
 
 _SAID = 'rp dragon runner '
 
+_BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
+"""Dragon makes itself the leader of a process group, and hangs if it leads a session and so cannot."""
+
 
 class Link:
     """A socket that the runners of all instances connect to, each with keys of its own."""
@@ -100,7 +103,8 @@ class Dragon(InstanceLauncher):
             where = ('--wlm', 'ssh', '--hostlist', ','.join(nodes))
         else:
             where = ('--nodes', str(len(nodes)))
-        return Startup(('dragon', *where, str(Path(dragon_runner.__file__)), name), {name: self._invitation(number)})
+        command = 'dragon', *where, str(Path(dragon_runner.__file__)), name
+        return Startup((*_BELOW_A_SHELL, *command), {name: self._invitation(number)})
 
     def address(self, line: str) -> str:
         """The number of the runner, which says it when it has connected."""

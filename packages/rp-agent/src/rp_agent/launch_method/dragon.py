@@ -16,7 +16,7 @@ class Dragon(LaunchMethod):
     RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'DRAGON_*', 'PMI_*')
     SPAWNER: ClassVar[str] = 'DRAGON'
 
-    rank_variables = ('DRAGON_INDEX',)
+    rank_variables = ('RP_RANK',)
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         return Command(tuple(executable))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -214,6 +213,8 @@ class Listener:
                 os.unlink(self.address.removeprefix('ipc://'))
         with suppress(FileNotFoundError):
             if self._fresh:
+                import shutil  # few processes need it, and it takes long to load
+
                 shutil.rmtree(self._fresh)
 
     def _bind(self, address: str | None, base: str | None) -> str:

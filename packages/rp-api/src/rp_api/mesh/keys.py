@@ -17,6 +17,7 @@ import zmq
 from zmq.utils import z85
 
 from rp_api.errors import CoordinationError
+from rp_api.logger import logger
 from rp_api.mesh.codec import MAX_BYTES
 from rp_api.mesh.loop import Loop
 
@@ -44,8 +45,7 @@ class Tally:
         """Count one more."""
         self.count += 1
         if self.count & (self.count - 1) == 0:
-            import logging  # only a process that something goes wrong in pays for it
-            logging.getLogger(__name__).warning('%s: %s (%d so far)', self._what, why, self.count)
+            logger(__name__).warning('%s: %s (%d so far)', self._what, why, self.count)
 
 
 class KeyPair:

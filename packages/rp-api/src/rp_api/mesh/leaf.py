@@ -19,7 +19,6 @@ from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.message import encode
 from rp_api.mesh.stream import ALIVE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
 from rp_api.mesh.tree import INTERVAL, PATIENCE
-from rp_api.network import address_towards
 from rp_profiling.host_clock import Moment, Reading
 
 FORSAKEN = 20.0
@@ -61,7 +60,7 @@ class Leaf:
         self._heard = 0.0
         self._malformed = Tally(f'malformed message from {address}')
         self._clock = ClockReader(self._ask_time, on_clock) if on_clock else None
-        self._relay = Relay(loop, keys, context, address_towards(address), self._pass_on) if relay else None
+        self._relay = self._open_relay() if relay else None
         self._connect(address, root)
         self._timer = loop.call_later(interval, self._tick)
 
@@ -93,6 +92,11 @@ class Leaf:
             self._relay.close(linger)
 
     # the connection
+
+    def _open_relay(self) -> Relay:
+        from rp_api.network import address_towards  # few leaves are relays
+
+        return Relay(self._loop, self._keys, self._context, address_towards(self._door), self._pass_on)
 
     def _connect(self, address: str, server: bytes) -> None:
         self._address = address

@@ -4,7 +4,7 @@
 
 It uses the standard library, pyzmq and Dragon, nothing of ours. FILE says where to connect, and as whom; it is removed.
 Requests and news are those of `flux_runner`, but what is to be run is told by `argv`, `environment`, `directory`,
-`output` (two paths), and `hosts`: one for each rank, empty for any. A rank finds its number in DRAGON_INDEX.
+`output` (two paths), and `hosts`: one for each rank, empty for any. A rank finds its number in RP_RANK.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Runner:
                                              host_name=host) if host else None
                 process = self._dragon.Process(
                     target=request['argv'][0], args=request['argv'][1:], cwd=request['directory'],
-                    env={**request['environment'], 'DRAGON_INDEX': str(rank)}, stdout=stdout, stderr=stderr,
+                    env={**request['environment'], 'RP_RANK': str(rank)}, stdout=stdout, stderr=stderr,
                     stdin=self._dragon.Process.DEVNULL, policy=policy)
                 process.start()
                 started.append(process)

@@ -13,7 +13,8 @@ class Process:
             raise AttributeError(f'Cannot find executable {target}')
         if policy is not None and policy.host_name != os.uname().nodename:
             raise RuntimeError(f'no node {policy.host_name}')
-        self._command, self._cwd, self._env, self._output = [target, *args], cwd, env, (stdout, stderr)
+        own = {**(env or {}), 'DRAGON_INDEX': '0'}   # which the real one sets, too
+        self._command, self._cwd, self._env, self._output = [target, *args], cwd, own, (stdout, stderr)
 
     def start(self):
         with open(self._output[0], 'ab') as out, open(self._output[1], 'ab') as err:

@@ -1,0 +1,91 @@
+"""MPI jobs of ranks whose launchers do not do as they should; the launchers are shell scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from leftovers import open_descriptors
+
+from rp_api.mesh.loop import Loop
+from rp_raptor import ranks
+from rp_raptor.ranks import Job
+
+DEADLINE = 60.0
+
+
+class Script:
+    """A launcher that is a shell script, which is given the path of the file for the ends of ranks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def command(self, ranks: int, command: Sequence[str], ends: str) -> list[str]:
+        return ['/bin/sh', '-c', self._text, 'launcher', ends]
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        return dict(environ)
+
+
+class Jobs:
+    """A job of two ranks, and what its owner is told."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.loop = Loop()
+        self.told: list[tuple[list[int], list[int], str]] = []
+        self.failed: list[str] = []
+        self.job = Job(self.loop, 2, [], os.environ, Script(text), str(path / 'ends'),  # type: ignore[arg-type]
+                       self._gone, self._failed)
+
+    def run(self) -> None:
+        """Until the job was given up."""
+        deadline = self.loop.call_later(DEADLINE, self.loop.stop)
+        self.job.start()
+        self.loop.run()
+        deadline.cancel()
+        assert self.failed, self.told
+
+    def _gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
+        self.told.append((list(guilty), list(others), reason))
+        return False
+
+    def _failed(self, reason: str) -> None:
+        self.failed.append(reason)
+        self.loop.stop()
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Jobs]]:
+    before = open_descriptors()
+    monkeypatch.setattr(ranks, '_LOOK', 0.01)
+    monkeypatch.setattr(ranks, '_EXIT', 0.5)
+    made: list[Jobs] = []
+
+    def jobs(text: str) -> Jobs:
+        made.append(Jobs(tmp_path, text))
+        return made[-1]
+
+    yield jobs
+    for each in made:
+        each.job.close()
+        each.loop.close()
+    assert open_descriptors() <= before
+
+
+@pytest.mark.parametrize('deaf', ['', "trap '' TERM; "], ids=['ends when it is told to', 'has to be killed'])
+def test_a_launcher_that_goes_on_without_a_dead_rank(make: Callable[[str], Jobs], tmp_path: Path, deaf: str) -> None:
+    jobs = make(f'{deaf}echo $$ >>"$1".pids; echo 1 137 >"$1"; while :; do sleep 1000; done')
+    jobs.run()
+    assert jobs.told == [([1], [0], 'rank 1 was killed by SIGKILL')] * ranks.STARTS
+    assert jobs.failed == ['rank 1 was killed by SIGKILL, 3 times before it has taken a call']
+    pids = (tmp_path / 'ends.pids').read_text().split()
+    assert len(pids) == ranks.STARTS
+    assert not [pid for pid in pids if os.path.exists(f'/proc/{pid}')]
+
+
+def test_a_launcher_that_starts_nothing(make: Callable[[str], Jobs]) -> None:
+    jobs = make('exit 3')
+    jobs.run()
+    assert jobs.told == [([0, 1], [], 'the MPI job ended with exit code 3')] * ranks.STARTS
