@@ -22,7 +22,7 @@ def test_rows_have_the_times_of_the_clock(tmp_path: Path) -> None:
     tracer = VirtualTracer(tmp_path / 'a' / 'comp.prof', 'comp', clock)
     tracer.record('hello', 'task.0', 'NEW', 'one, two')
     clock.now = 1.5
-    tracer.record_many('task.1', ('first', 'second'))
+    tracer.record_many('task.1', ('first', 'second'), 'a, b')
     tracer.record_bulk('advance', ['task.2', 'task.3'], 'DONE')
     clock.now = 2000.25
     tracer.record_each('schedule_ok', [('task.2', '0:1:'), ('task.3', '0:2:')])
@@ -35,7 +35,7 @@ def test_rows_have_the_times_of_the_clock(tmp_path: Path) -> None:
     assert read_profile(tmp_path / 'a' / 'comp.prof') == [
         row(0, 'sync_abs', msg=f'simulated:127.0.0.1:{stamp}:{stamp}:sys'),
         row(0, 'hello', 'task.0', 'NEW', 'one; two'),
-        row(1.5, 'first', 'task.1'), row(1.5, 'second', 'task.1'),
+        row(1.5, 'first', 'task.1', msg='a; b'), row(1.5, 'second', 'task.1'),
         row(1.5, 'advance', 'task.2', 'DONE'), row(1.5, 'advance', 'task.3', 'DONE'),
         row(2000.25, 'schedule_ok', 'task.2', '', '0:1:'), row(2000.25, 'schedule_ok', 'task.3', '', '0:2:'),
         row(2000.25, 'END')]

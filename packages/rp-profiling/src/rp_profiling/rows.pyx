@@ -1,12 +1,21 @@
-"""Formats events as rows of a profile, at once and into one block of memory.
+# cython: binding=False
+"""Keeps what was recorded as a few numbers and references, and makes the rows of a profile of it when they are wanted.
 
 Rules of this file:
 
-- A row is written as a whole, once all its fields are clean UTF-8, in a stretch of C that neither runs Python code nor
-  lets go of the interpreter's lock. So several threads may record, and nobody takes a part of a row away.
-- Fields of plain ASCII are copied as they are; Python code looks only at the others.
+- Recording neither formats nor copies anything: between two events the processor does other work, and what it would
+  need for a row has left its caches by then. Many rows at once take a tenth of the time.
+- What is kept is kept as a whole, in a stretch of C that neither runs Python code nor lets go of the interpreter's
+  lock. So several threads may record, and nobody takes a part of a call away.
+- Only text that cannot change is kept; whatever else stands for a field is turned into such text at once.
+- What all rows of an event have in common is made once (`Form`). Fields of plain ASCII are copied as they are; Python
+  code looks only at the others.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -17,17 +26,45 @@ cimport cython
 
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object value)
+    bint PyUnicode_CHECK_INTERNED(object text)
     bint PyUnicode_IS_COMPACT_ASCII(object text)
     void *PyUnicode_DATA(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    void Py_DECREF(PyObject *value)
+    ctypedef struct PyByteArrayObject:
+        Py_ssize_t ob_exports  # how many look at the memory
+
+
+cdef extern from *:
+    "#define RP_ONES 0x0101010101010101ULL"
+    const uint64_t ONES "RP_ONES"  # a one in each byte
 
 
 cdef enum:
-    FULL_AT = 256 * 1024  # bytes: some thousand rows, which one write takes to the file
+    FULL_AT = 256 * 1024  # bytes of rows, about, which one write takes to the file
+    ROW_SIZE = 80  # bytes, about, without the message
+    LARGE_BULK = 1024  # rows of one bulk that are kept before it is looked whether there are enough
+    FIRST_RECORDS = 32
     FIRST_SIZE = 4 * 1024
+    TICKS = 10_000_000  # in a second: what the decimals of a time can tell
     DECIMALS = 7
-    STAMP_SIZE = 24  # bytes: enough for all times that a clock can tell
-    SEPARATORS = 6  # five commas, without the one in the source, and the end of the line
+    STAMP_SIZE = 32  # bytes, whole blocks: enough for all times that a clock can tell
+    SECONDS_SIZE = 20
+    BLOCK = 16  # bytes that the processor copies at once
+    FORMS = 16  # more than the kinds of events that a component records for each task
+
+
+cdef struct Record:
+    uint64_t ticks
+    PyObject *form  # borrowed from the list of forms
+    PyObject *entities  # a uid, or a tuple of uids
+    PyObject *msg
+
+
+cdef struct Kind:
+    PyObject *events
+    PyObject *state
+    PyObject *form
 
 
 cdef struct Text:
@@ -36,14 +73,18 @@ cdef struct Text:
 
 
 cdef struct Stamp:
-    char[STAMP_SIZE] digits  # right-aligned
-    int size
+    char[STAMP_SIZE] text
+    Py_ssize_t size
+    uint64_t second
 
 
 # for each byte: whether it can stand in a field as it is
 cdef char[256] _PLAIN
 for _byte in range(256):
     _PLAIN[_byte] = 32 <= _byte < 127 and _byte not in b',"'
+
+# the memory in which rows were made last; whoever makes some takes it away meanwhile
+cdef bytearray _MEMORY = None
 
 
 def clean(field):
@@ -55,51 +96,82 @@ def clean(field):
 def timestamp(uint64_t nanoseconds):
     """A time since the epoch as it stands in a profile: seconds with seven decimals; what is finer is cut off."""
     cdef Stamp stamp
-    _set_stamp(&stamp, nanoseconds // 100)
-    return stamp.digits[STAMP_SIZE - stamp.size:STAMP_SIZE].decode('ascii')
+    stamp.size = 0
+    _set_time(&stamp, nanoseconds // 100)
+    return stamp.text[:stamp.size].decode('ascii')
 
 
-cdef void _set_stamp(Stamp *stamp, uint64_t ticks) noexcept nogil:
-    """Write the time `ticks`, counted in the last decimal."""
-    cdef int place = STAMP_SIZE
-    for _ in range(DECIMALS):
-        place -= 1
-        stamp.digits[place] = <char>(c'0' + ticks % 10)
-        ticks //= 10
-    place -= 1
-    stamp.digits[place] = c'.'
-    while True:
-        place -= 1
-        stamp.digits[place] = <char>(c'0' + ticks % 10)
-        ticks //= 10
-        if ticks == 0:
-            break
-    stamp.size = STAMP_SIZE - place
-
-
-cdef void _set_now(Stamp *stamp) noexcept nogil:
+cdef uint64_t _now() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
-    _set_stamp(stamp, <uint64_t>now.tv_sec * 10_000_000 + <uint64_t>now.tv_nsec // 100)
+    return <uint64_t>now.tv_sec * TICKS + <uint64_t>now.tv_nsec // 100
+
+
+cdef void _set_time(Stamp *stamp, uint64_t ticks) noexcept nogil:
+    cdef uint64_t second = ticks // TICKS
+    cdef unsigned int decimals = <unsigned int>(ticks - second * TICKS)
+    cdef char *digit
+    if stamp.size == 0 or second != stamp.second:
+        _set_seconds(stamp, second)
+    digit = stamp.text + stamp.size
+    for _ in range(DECIMALS):
+        digit -= 1
+        digit[0] = <char>(c'0' + decimals % 10)
+        decimals //= 10
+
+
+cdef void _set_seconds(Stamp *stamp, uint64_t second) noexcept nogil:
+    """Begin a stamp, and leave room for its decimals."""
+    cdef char[SECONDS_SIZE] digits
+    cdef int place = SECONDS_SIZE
+    stamp.second = second
+    while True:
+        place -= 1
+        digits[place] = <char>(c'0' + second % 10)
+        second //= 10
+        if second == 0:
+            break
+    memcpy(stamp.text, digits + place, <size_t>(SECONDS_SIZE - place))
+    stamp.text[SECONDS_SIZE - place] = c'.'
+    stamp.size = SECONDS_SIZE - place + 1 + DECIMALS
 
 
 cdef bint _is_plain(const char *start, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t index
-    for index in range(size):
-        if not _PLAIN[<unsigned char>start[index]]:
+    """Whether this ASCII text can stand in a field as it is."""
+    cdef uint64_t word
+    while size >= 8:
+        memcpy(&word, start, 8)
+        if _is_odd(word):
+            return False
+        start += 8
+        size -= 8
+    while size > 0:
+        size -= 1
+        if not _PLAIN[<unsigned char>start[size]]:
             return False
     return True
 
 
-cdef object _set_text(Text *text, object field):
-    """Point `text` to `field` as clean UTF-8; gives the object that holds those bytes as long as it is kept."""
-    cdef bytes encoded
-    if PyUnicode_CheckExact(field) and PyUnicode_IS_COMPACT_ASCII(field):
-        text.start = <const char *>PyUnicode_DATA(field)
-        text.size = PyUnicode_GET_LENGTH(field)
-        if _is_plain(text.start, text.size):
-            return field
-    encoded = clean(field).encode()
+cdef inline bint _is_odd(uint64_t word) noexcept nogil:
+    """Whether one of eight ASCII characters is a control character, a comma or a quote.
+
+    Only such a one gets its highest bit set by these sums, and only from there on do they carry over.
+    """
+    return ((word - 0x20 * ONES) | ((word ^ c',' * ONES) - ONES) | ((word ^ c'"' * ONES) - ONES) | (word + ONES)
+            ) & (0x80 * ONES) != 0
+
+
+cdef inline object _set_text(Text *text, object field):
+    """Point `text` to `field` as clean UTF-8; gives what has to be kept as long as that is needed, besides `field`."""
+    text.start = <const char *>PyUnicode_DATA(field) if PyUnicode_IS_COMPACT_ASCII(field) else NULL
+    text.size = PyUnicode_GET_LENGTH(field)
+    if text.start != NULL and _is_plain(text.start, text.size):
+        return None
+    return _set_cleaned(text, field)
+
+
+cdef object _set_cleaned(Text *text, object field):
+    cdef bytes encoded = clean(field).encode()
     text.start = encoded
     text.size = len(encoded)
     return encoded
@@ -111,131 +183,280 @@ cdef inline char *_put(char *end, const char *start, Py_ssize_t size) noexcept n
     return end + size
 
 
-cdef inline char *_put_field(char *end, Text *field) noexcept nogil:
-    end = _put(end, field.start, field.size)
-    end[0] = c','
-    return end + 1
+cdef inline char *_put_blocks(char *end, const char *start, Py_ssize_t size) noexcept nogil:
+    """The same, in whole blocks, which both sides must have room for: several times as fast."""
+    cdef Py_ssize_t place = 0
+    while place < size:
+        memcpy(end + place, start + place, BLOCK)
+        place += BLOCK
+    return end + size
+
+
+cdef inline object _fixed(object field):
+    """A field as text that stays as it is."""
+    return field if PyUnicode_CheckExact(field) else clean(field)
+
+
+cdef bint _is_name(object name) noexcept:
+    """Whether this text stands in the program, which has no end of other texts."""
+    return PyUnicode_CheckExact(name) and PyUnicode_CHECK_INTERNED(name)
+
+
+@cython.final
+cdef class Form:
+    """What all rows of some events have in common: all but times, uids and messages."""
+
+    cdef object events  # a name or a tuple of names
+    cdef object state
+    cdef bytes text  # of `heads` and `tail`, and as much behind as copying them in blocks may take along
+    cdef Py_ssize_t count
+    cdef Text *heads  # `,event,component,thread,` of each event
+    cdef Text tail  # `,state,` and the end of the line
+
+    def __init__(self, str source not None, object events, object state):
+        cdef Py_ssize_t index
+        cdef const char *place
+        names = events if type(events) is tuple else (events,)
+        parts = [f',{clean(name)},{source},'.encode() for name in names]
+        tail = f',{clean(state)},\n'.encode()
+        self.events = events
+        self.state = state
+        self.text = b''.join([*parts, tail, bytes(BLOCK)])
+        self.heads = <Text *>PyMem_Malloc((len(parts) + 1) * sizeof(Text))
+        if self.heads == NULL:
+            raise MemoryError('no memory for a kind of events of a profile')
+        self.count = len(parts)
+        place = self.text
+        for index in range(self.count):
+            self.heads[index] = Text(place, len(parts[index]))
+            place += self.heads[index].size
+        self.tail = Text(place, len(tail))
+
+    def __dealloc__(self):
+        PyMem_Free(self.heads)
+
+
+@cython.final
+cdef class Rows:
+    """Rows that are being made."""
+
+    cdef bytearray memory
+    cdef char *end
+    cdef char *limit  # of what may be written
+    cdef Stamp stamp
+
+    def __init__(self):
+        global _MEMORY
+        self.memory, _MEMORY = _MEMORY, None
+        # not one that a large bulk, or a slow disk, has made large, nor one whose rows somebody still looks at
+        if self.memory is None or PyByteArray_GET_SIZE(self.memory) > 2 * FULL_AT or _is_looked_at(self.memory):
+            self.memory = bytearray(FIRST_SIZE)
+        self.end = PyByteArray_AS_STRING(self.memory)
+        self.limit = self.end + PyByteArray_GET_SIZE(self.memory)
+
+    cdef object done(self):
+        """The rows; they stay as they are as long as somebody looks at them."""
+        global _MEMORY
+        _MEMORY = self.memory
+        return memoryview(self.memory)[:self.end - PyByteArray_AS_STRING(self.memory)]
+
+    cdef int add(self, Record *record) except -1:
+        """Make the rows of a record."""
+        cdef Form form = <Form>record.form
+        cdef Text msg
+        _held = _set_text(&msg, <object>record.msg)
+        _set_time(&self.stamp, record.ticks)
+        if type(<object>record.entities) is tuple:
+            for uid in <tuple>record.entities:
+                self.add_entity(form, uid, &msg)
+        else:
+            self.add_entity(form, <object>record.entities, &msg)
+        return 0
+
+    cdef int add_entity(self, Form form, object entity, Text *msg) except -1:
+        """Make the rows of all events of a form for one entity; the first one has the message."""
+        cdef Py_ssize_t index
+        cdef Text uid
+        _held = _set_text(&uid, entity)
+        for index in range(form.count):
+            self.add_row(&form.heads[index], &uid, &form.tail, msg if index == 0 else NULL)
+        return 0
+
+    cdef inline int add_row(self, const Text *head, const Text *uid, const Text *tail, const Text *msg) except -1:
+        cdef Py_ssize_t size = self.stamp.size + head.size + uid.size + tail.size + BLOCK
+        cdef char *end
+        if msg != NULL:
+            size += msg.size
+        if self.limit - self.end < size:
+            self.grow(size)
+        end = _put_blocks(self.end, self.stamp.text, self.stamp.size)
+        end = _put_blocks(end, head.start, head.size)
+        end = _put(end, uid.start, uid.size)
+        end = _put_blocks(end, tail.start, tail.size)
+        if msg != NULL and msg.size:
+            end = _put(end - 1, msg.start, msg.size)
+            end[0] = c'\n'
+            end += 1
+        self.end = end
+        return 0
+
+    cdef int grow(self, Py_ssize_t size) except -1:
+        """Make room for `size` bytes."""
+        cdef Py_ssize_t used = self.end - PyByteArray_AS_STRING(self.memory)
+        cdef Py_ssize_t capacity = PyByteArray_GET_SIZE(self.memory)
+        while capacity < used + size:
+            capacity *= 2
+        PyByteArray_Resize(self.memory, capacity)
+        self.end = PyByteArray_AS_STRING(self.memory) + used
+        self.limit = self.end - used + capacity
+        return 0
+
+
+cdef bint _is_looked_at(bytearray data) noexcept:
+    """Whether there is a memoryview of it."""
+    return (<PyByteArrayObject *>data).ob_exports > 0
+
+
+cdef void _forget(Record *records, Py_ssize_t count) noexcept:
+    cdef Py_ssize_t index
+    for index in range(count):
+        Py_DECREF(records[index].entities)
+        Py_DECREF(records[index].msg)
+    free(records)
 
 
 @cython.auto_pickle(False)
 cdef class RowBuffer:
     """Rows of one component that wait to be written; keeps nothing unless `enabled`.
 
-    The memory grows as needed. Once it is full, and again after each further row, `_full` is called: subclasses take
-    the rows there.
+    The memory grows as needed. Once there are enough, and again after each further call, `_full` is called: subclasses
+    take the rows there.
     """
 
     cdef public bint enabled
     cdef readonly str comp
-    cdef bytes _source_bytes
-    cdef Text _source  # component and thread
-    cdef char *_rows
-    cdef Py_ssize_t _size
+    cdef Record *_records
+    cdef Py_ssize_t _count
     cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _size  # of the rows, about
+    cdef Py_ssize_t _known
+    cdef Kind[FORMS] _kinds  # so many of which are known
+    cdef list _forms  # all that are needed for what is kept
+    cdef str _source  # component and thread
 
     def __init__(self, str comp not None, str thread not None, bint enabled):
         self.comp = comp
         self.enabled = enabled
-        self._source_bytes = f'{clean(comp)},{clean(thread)}'.encode()
-        self._source = Text(self._source_bytes, len(self._source_bytes))
+        self._source = f'{clean(comp)},{clean(thread)}'
+        self._forms = []
 
     def __dealloc__(self):
-        free(self._rows)
+        _forget(self._records, self._count)
 
     def record(self, event, uid='', state='', msg=''):
         """Keep one event, at the present time."""
-        cdef Text event_text, uid_text, state_text, msg_text
-        cdef Stamp stamp
-        if not self.enabled:
-            return
-        event = _set_text(&event_text, event)
-        uid = _set_text(&uid_text, uid)
-        state = _set_text(&state_text, state)
-        msg = _set_text(&msg_text, msg)
-        _set_now(&stamp)
-        self._append(&stamp, &event_text, &uid_text, &state_text, &msg_text)
+        if self.enabled:
+            self._keep(_now(), event, state, 1, _fixed(uid), _fixed(msg))
 
-    def record_many(self, uid, tuple events not None):
-        """Keep the `events` of one entity in their order, all at the present time."""
-        cdef Text uid_text, event_text, empty = Text('', 0)
-        cdef Stamp stamp
-        if not self.enabled:
-            return
-        uid = _set_text(&uid_text, uid)
-        _set_now(&stamp)
-        for event in events:
-            event = _set_text(&event_text, event)
-            self._append(&stamp, &event_text, &uid_text, &empty, &empty)
+    def record_many(self, uid, tuple events not None, msg=''):
+        """Keep the `events` of one entity in their order, all at the present time; `msg` is that of the first one."""
+        if self.enabled:
+            self._keep(_now(), events, '', len(events), _fixed(uid), _fixed(msg))
 
     def record_bulk(self, event, uids, state='', msg=''):
         """Keep one event for each of `uids`, all at the present time."""
-        cdef Text event_text, uid_text, state_text, msg_text
-        cdef Stamp stamp
+        cdef uint64_t ticks
+        cdef Py_ssize_t first, count
+        cdef tuple fixed
         if not self.enabled:
             return
-        event = _set_text(&event_text, event)
-        state = _set_text(&state_text, state)
-        msg = _set_text(&msg_text, msg)
-        _set_now(&stamp)
-        for uid in tuple(uids):
-            uid = _set_text(&uid_text, uid)
-            self._append(&stamp, &event_text, &uid_text, &state_text, &msg_text)
+        ticks = _now()
+        msg = _fixed(msg)
+        fixed = tuple(uids)
+        for uid in fixed:
+            if not PyUnicode_CheckExact(uid):
+                fixed = tuple([_fixed(each) for each in fixed])
+                break
+        count = len(fixed)
+        if count == 1:  # the garbage collector would look at each tuple
+            self._keep(ticks, event, state, 1, fixed[0], msg)
+        elif count <= LARGE_BULK:
+            self._keep(ticks, event, state, count, fixed, msg)
+        else:
+            for first in range(0, count, LARGE_BULK):
+                self._keep(ticks, event, state, min(LARGE_BULK, count - first), fixed[first:first + LARGE_BULK], msg)
 
     def record_each(self, event, entities):
         """Keep one event for each of `entities`, pairs of a uid and a message, all at the present time."""
-        cdef Text event_text, uid_text, msg_text, empty = Text('', 0)
-        cdef Stamp stamp
+        cdef uint64_t ticks
         if not self.enabled:
             return
-        event = _set_text(&event_text, event)
-        _set_now(&stamp)
+        ticks = _now()
         for uid, msg in tuple(entities):
-            uid = _set_text(&uid_text, uid)
-            msg = _set_text(&msg_text, msg)
-            self._append(&stamp, &event_text, &uid_text, &empty, &msg_text)
+            self._keep(ticks, event, '', 1, _fixed(uid), _fixed(msg))
 
     def _take(self):
         """The rows that wait, as they are to stand in the file; none of them waits any longer."""
-        cdef bytes rows = self._rows[:self._size]
-        self._size = 0
-        if self._capacity > 2 * FULL_AT:  # a large bulk, or a slow disk
-            free(self._rows)
-            self._rows = NULL
-            self._capacity = 0
-        return rows
+        cdef Record *records = self._records
+        cdef Py_ssize_t index, count = self._count
+        cdef list forms = self._forms
+        cdef Rows rows
+        if count == 0:
+            return b''
+        self._records = NULL
+        self._count = self._capacity = self._size = 0
+        if len(forms) > FORMS:
+            self._forms, self._known = [], 0
+        try:
+            rows = Rows()
+            for index in range(count):
+                rows.add(&records[index])
+            return rows.done()
+        finally:
+            _forget(records, count)
 
     def _full(self):
         """Called when there are enough rows to be written."""
 
-    cdef int _append(self, Stamp *stamp, Text *event, Text *uid, Text *state, Text *msg) except -1:
-        """Keep a row, and see that the rows are written when they are enough."""
-        if not self.enabled:  # since the call began: the file failed, or another thread has closed it
+    cdef int _keep(self, uint64_t ticks, object events, object state, Py_ssize_t rows, object entities,
+                   object msg) except -1:
+        """Keep what belongs to some rows, and see that they are written when they are enough."""
+        cdef PyObject *form
+        if not self.enabled or rows == 0:  # since the call began, the file has failed, or another thread has closed it
             return 0
-        cdef char *end = self._room(
-            stamp.size + event.size + self._source.size + uid.size + state.size + msg.size + SEPARATORS)
-        end = _put(end, stamp.digits + STAMP_SIZE - stamp.size, stamp.size)
-        end[0] = c','
-        end = _put_field(end + 1, event)
-        end = _put_field(end, &self._source)
-        end = _put_field(end, uid)
-        end = _put_field(end, state)
-        end = _put(end, msg.start, msg.size)
-        end[0] = c'\n'
-        self._size = end + 1 - self._rows
+        form = self._form(events, state)
+        if self._count == self._capacity:
+            self._grow()
+        Py_INCREF(entities)
+        Py_INCREF(msg)
+        self._records[self._count] = Record(ticks, form, <PyObject *>entities, <PyObject *>msg)
+        self._count += 1
+        self._size += rows * ROW_SIZE + PyUnicode_GET_LENGTH(msg)
         if self._size >= FULL_AT:
             self._full()
         return 0
 
-    cdef char *_room(self, Py_ssize_t size) except NULL:
-        """Where the next row begins, with room for `size` bytes."""
-        cdef Py_ssize_t capacity = self._capacity or FIRST_SIZE
-        cdef char *rows
-        if self._size + size > self._capacity:
-            while capacity < self._size + size:
-                capacity *= 2
-            rows = <char *>realloc(self._rows, <size_t>capacity)
-            if rows == NULL:
-                raise MemoryError('no memory for the rows of a profile')
-            self._rows = rows
-            self._capacity = capacity
-        return self._rows + self._size
+    cdef inline PyObject *_form(self, object events, object state) except NULL:
+        """The form of these events, a name or a tuple of names, in this state; it stays until rows are taken."""
+        cdef Py_ssize_t index
+        for index in range(self._known):
+            if self._kinds[index].events == <PyObject *>events and self._kinds[index].state == <PyObject *>state:
+                return self._kinds[index].form
+        return self._new_form(events, state)
+
+    cdef PyObject *_new_form(self, object events, object state) except NULL:
+        cdef Form form = Form(self._source, events, state)
+        self._forms.append(form)
+        if self._known < FORMS and _is_name(state) and (type(events) is tuple or _is_name(events)):
+            self._kinds[self._known] = Kind(<PyObject *>events, <PyObject *>state, <PyObject *>form)
+            self._known += 1
+        return <PyObject *>form
+
+    cdef int _grow(self) except -1:
+        cdef Py_ssize_t capacity = 2 * self._capacity or FIRST_RECORDS
+        cdef Record *records = <Record *>realloc(self._records, <size_t>capacity * sizeof(Record))
+        if records == NULL:
+            raise MemoryError('no memory for the events of a profile')
+        self._records = records
+        self._capacity = capacity
+        return 0

@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-- Recording an event formats its row in memory (`rows`) and touches no file; one write takes some thousand rows to
-  the file.
+- Recording an event keeps it in memory (`rows`) and touches no file; some thousand rows are made at a time, and one
+  write takes them to the file.
 - Rows leave the memory only under the lock that is held until they are written, so the file has them in the order in
   which they were recorded.
 - Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
@@ -114,14 +114,14 @@ class Tracer(RowBuffer):
         """Record a moment that a profile of another host has by the same name; `when` it was by the clock here."""
         with self._lock:
             if self.enabled:
-                self._write(self._take() + self._own_row('sync_rel', when, moment, uid))
+                self._write(b''.join((self._take(), self._own_row('sync_rel', when, moment, uid))))
 
     def close(self) -> None:
         """Write what is left and the event `END`, then keep nothing more; a second call does nothing."""
         with self._lock:
             if self.enabled:
                 self.enabled = False
-                self._write(self._take() + self._own_row('END', self._time()), last=True)
+                self._write(b''.join((self._take(), self._own_row('END', self._time()))), last=True)
                 self._close_file()
 
     def break_off(self) -> None:
@@ -152,19 +152,17 @@ class Tracer(RowBuffer):
         source = f'{clean(self.comp)},{clean(self._thread)}'
         return f'{timestamp(when)},{event},{source},{clean(uid)},,{clean(msg)}\n'.encode()
 
-    def _write(self, rows: bytes, last: bool = False) -> None:
+    def _write(self, rows: bytes | memoryview, last: bool = False) -> None:
         """Append `rows` to the file, which is opened if need be; give tracing up if that fails."""
-        rows, self._waiting = self._waiting + rows, b''
         try:
             if self._file is None:
+                self._waiting = b''.join((self._waiting, rows))
                 self._file = _open(self._path)
-                rows = self._preamble(self._file) + rows
+                rows, self._waiting = self._preamble(self._file) + self._waiting, b''
             _write_all(self._file, rows)
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have
             short = self._file is None and isinstance(error, OSError) and error.errno in _SHORT
-            if short and len(rows) < WAITING and not last:
-                self._waiting = rows
-            else:
+            if last or not short or len(self._waiting) >= WAITING:
                 self._give_up(error)
 
     def _preamble(self, file: FileIO) -> bytes:
@@ -191,6 +189,7 @@ class Tracer(RowBuffer):
         import logging
 
         self.enabled = False
+        self._waiting = b''
         self._take()
         file, self._file = self._file, None
         if file is not None:
@@ -212,7 +211,7 @@ def _ends_line(file: FileIO, size: int) -> bool:
     return file.read(1) == b'\n'
 
 
-def _write_all(file: FileIO, data: bytes) -> None:
+def _write_all(file: FileIO, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

@@ -44,11 +44,14 @@ class VirtualTracer(Tracer):
         if self.enabled:
             self._add(f'{self._when()},{event},{self._source},{clean(uid)},{state},{clean(msg)}\n')
 
-    def record_many(self, uid: str, events: tuple[str, ...]) -> None:
-        """Keep the `events` of one entity in their order."""
+    def record_many(self, uid: str, events: tuple[str, ...], msg: str = '') -> None:
+        """Keep the `events` of one entity in their order; `msg` is that of the first one."""
         if self.enabled:
-            when, end = self._when(), f',{self._source},{clean(uid)},,\n'
-            self._add(''.join([f'{when},{event}{end}' for event in events]))
+            when, end = self._when(), f',{self._source},{clean(uid)},,'
+            rows = [f'{when},{event}{end}\n' for event in events]
+            if msg and rows:
+                rows[0] = f'{when},{events[0]}{end}{clean(msg)}\n'
+            self._add(''.join(rows))
 
     def record_bulk(self, event: str, uids: Iterable[str], state: str = '', msg: str = '') -> None:
         """Keep one event for each of `uids`."""

@@ -57,6 +57,10 @@ _RETRY_AFTER = 1.0
 _STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start')
 
+# of a task without a script for its launch, when its processes have ended
+_COLLECTED = ('launch_collect', 'launch_post', 'launch_stop')
+_STOPPED = (*_COLLECTED, 'task_run_stop')
+
 
 class Executor(Component):
     """Runs tasks as processes of this node; `grace` is the time in seconds between SIGTERM and SIGKILL."""
@@ -295,12 +299,12 @@ class Executor(Component):
         self._forget_start(run)
         if self._aside.takes_back(run):
             return
-        if run.plan.kind != LAUNCH:
-            self.tracer.record_many(uid, ('launch_collect', 'launch_post', 'launch_stop'))
         if run.failure is not None and run.ending is None:
+            if run.plan.kind != LAUNCH:
+                self.tracer.record_many(uid, _COLLECTED)
             self._not_executed(run, *run.failure)
             return
-        self.tracer.record('task_run_stop', uid)
+        self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
         task.exit_code = exit_code_of_task(run.codes)
         if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)

@@ -143,8 +143,7 @@ class Reaper:
 
     def _record_end(self, uid: str, process: Process) -> None:
         pid = process.pid
-        self._tracer.record('rank_stop', uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
-        self._tracer.record_many(uid, ('exec_post', 'exec_stop'))
+        self._tracer.record_many(uid, ('rank_stop', 'exec_post', 'exec_stop'), f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
 
     def _adopt(self) -> None:
         """Note the processes that have lost their parents, and which tasks they belong to."""
