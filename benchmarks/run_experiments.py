@@ -86,8 +86,11 @@ def page(results: Results, paper: Paper) -> str:
     worst = max(abs(outcome.reproduced.ttx / row.value - 1) for outcome in outcomes
                  if (row := paper.find(outcome.run.name, 'ttx')))
     found = results['here']
+    worst_ru, worst_ovh = (max(abs(getattr(outcome.reproduced, figure) - row.value) for outcome in outcomes
+                               if (row := paper.find(outcome.run.name, figure))) for figure in ('ru_running', 'ovh'))
     return Template(PAGE.read_text()).substitute(
         table=table(outcomes, paper), small_mean=f'{sum(small) / len(small):.0f} s', worst_ttx=f'{100 * worst:.1f} %',
+        worst_ru=f'{worst_ru:.1f}', worst_ovh=f'{worst_ovh:.0f}',
         within='{} of {}'.format(*within(outcomes, paper, 'ttx')),
         functions=functions_table(results['functions'], paper), machine=found['machine'],
         others=f'{found["others"]:.0f}',

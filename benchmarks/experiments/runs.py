@@ -46,7 +46,7 @@ class Run:
     def ours(self) -> Model:
         """The same launcher and machine, and the scheduler of this system, as fast as it was measured."""
         measured = load_model('ours')
-        return self.model.changed(name='ours', placement=measured.placement, search=measured.search)
+        return self.model.changed(name='ours', placement=measured.placement, search=measured.search, lookahead=0)
 
 
 def all_runs() -> list[Run]:
@@ -84,9 +84,9 @@ def _titan(name: str, tasks: int, cores: int) -> Run:
 def _summit(name: str, tasks: int, generations: int, nodes: int, lost_dvms: int = 0, failures: float = 0.0) -> Run:
     """A run on Summit; nodes of lost virtual machines are paid for and not used, and some launches fail."""
     usable = nodes - AGENT_NODES
-    machines = -(-usable // DVM_NODES)
-    left = usable - lost_dvms * DVM_NODES
-    model = load_model('paper-summit-prrte').changed(launchers=machines - lost_dvms, failures=failures)
-    platform = Platform.of(left, SUMMIT_CORES, SUMMIT_GPUS)
+    count = -(-usable // DVM_NODES)
+    machines = [usable // count + (number < usable % count) for number in range(count)]
+    model = load_model('paper-summit-prrte').changed(launchers=count - lost_dvms, failures=failures)
+    platform = Platform.of(sum(machines[:count - lost_dvms]), SUMMIT_CORES, SUMMIT_GPUS)
     return Run(name, f'{tasks:,} tasks, {nodes:,} nodes', tasks, platform, nodes,
-               workloads.heterogeneous(tasks, usable, generations), model, generations)
+               workloads.heterogeneous(tasks, machines, generations, lost_dvms), model, generations)

@@ -24,6 +24,8 @@ class Figures:
     """How long there were nodes and no task ran."""
     ru: float
     """Of the cores."""
+    ru_running: float
+    """Of the cores, in the time in which any task ran: what is in `ovh` does not count."""
     gpu_ru: float
     scheduling: float
     """From when the first task is at the scheduler until the last one is placed."""
@@ -44,12 +46,15 @@ def figures(directory: Path, part: float = 1.0, failed: int = 0) -> Figures:
     """The figures of a session on that part of the allocated nodes."""
     trace = read_trace(directory)
     analysis = Analysis(trace)
-    shares = {name: share * part for name, share in analysis.utilisation('core').shares.items()}
+    cores = analysis.utilisation('core')
+    shares = {name: share * part for name, share in cores.shares.items()}
+    ru, life = shares['exec cmd'], float(cores.times[-1] - cores.times[0])
     waits = durations(trace, 'last rank_stop', 'task_run_stop')
     return Figures(
         ttx=_between(moments(trace, 'AGENT_EXECUTING'), moments(trace, 'AGENT_STAGING_OUTPUT_PENDING')),
         ovh=analysis.overhead,
-        ru=shares['exec cmd'],
+        ru=ru,
+        ru_running=ru * life / (life - analysis.overhead) if life > analysis.overhead else 0.0,
         gpu_ru=analysis.utilisation('GPU').shares['exec cmd'] * part,
         scheduling=_between(moments(trace, 'AGENT_SCHEDULING'), moments(trace, 'schedule_ok')),
         acknowledge=(float(waits.mean()), float(waits.std())) if len(waits) else (0.0, 0.0),

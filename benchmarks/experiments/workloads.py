@@ -3,44 +3,50 @@
 Experiments 1 and 2 run copies of one task: 32 cores on two nodes of Titan, 828 s +- 14 s (Fig. 5).
 
 Of experiments 3 and 4 the paper says that tasks differ in size, duration, and kind of parallelism and of compute
-support, that cores and GPUs of the nodes are fully used, that tasks of several nodes use MPI, and that they last 500 to
-900 s. It does not say which tasks there are. Here they are chosen such that
+support, that they share the cores and GPUs of the nodes among them and leave none idle, that tasks of several nodes use
+MPI, and that they last 500 to 900 s. It does not say which tasks there are. A program that was published with earlier
+runs of the authors (github.com/radical-experiments/summit_prrte) divides each node among tasks of many sizes, and
+submits the same tasks again for each generation, node by node. So it is done here, with as many tasks as in the paper,
+three for each node:
 
-- three tasks come to each node, as in the paper (3,098 on 1,023 nodes, 12,276 on 4,096): twelve fill four nodes
-- large tasks last 600 to 900 s, small ones of less than a socket 500 to 900 s. With 500 to 900 s for all, no run could
-  reach the 77 % that the paper reports of its first run: 700 s in the mean, of 900 s for the longest and 61 s of
-  overhead, are 73 %
+- one node in six has a half of an MPI task of two nodes
+- each other node is divided among one task or more, at random, its cores and its GPUs
+- tasks name the virtual machine that their node belongs to, which the paper calls tagging; those of machines that were
+  lost name none
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from random import Random
+from typing import NamedTuple
 
 from rp_client.simulation import Workload
+from rp_client.simulation.workload import Entry, make_entry
 
 MEAN, DEVIATION = 828.0, 14.0
 """Seconds of the emulated simulation of BPTI, Fig. 5."""
 
-LARGE, SMALL = {'from': 600.0, 'to': 900.0}, {'from': 500.0, 'to': 900.0}
+DURATION = {'from': 500.0, 'to': 900.0}
+NODE_CORES, NODE_GPUS = 42, 6
 
 
-class Kind(NamedTuple):
-    """Tasks of one shape; `count` of them are in each block of four nodes."""
+class Shape(NamedTuple):
+    """What a task needs."""
 
-    count: int
-    description: dict[str, Any]
-    duration: dict[str, float]
+    cores_per_rank: int
+    gpus_per_rank: int
+    ranks: int = 1
 
 
-BLOCK_NODES = 4
-BLOCK = (
-    Kind(1, {'ranks': 12, 'cores_per_rank': 7, 'gpus_per_rank': 1}, LARGE),   # MPI on two whole nodes
-    Kind(2, {'ranks': 4, 'cores_per_rank': 7, 'gpus_per_rank': 1}, LARGE),    # MPI in a node
-    Kind(4, {'cores_per_rank': 5, 'gpus_per_rank': 1}, SMALL),                # threads and a GPU
-    Kind(1, {'cores_per_rank': 4}, SMALL),                                    # threads
-    Kind(4, {}, SMALL),                                                       # one core
-)
-BLOCK_TASKS = sum(kind.count for kind in BLOCK)
+MPI = Shape(7, 1, ranks=12)
+"""A task that fills two nodes, one for each `MPI_SHARE` nodes."""
+MPI_NODES, MPI_SHARE = 2, 12
+SEED = 1
+"""Of what is divided at random: the tasks are the same in all runs."""
 
 
 def bpti(count: int) -> Workload:
@@ -48,19 +54,47 @@ def bpti(count: int) -> Workload:
     return Workload.of({'ranks': 32, 'duration': {'mean': MEAN, 'spread': DEVIATION / MEAN, 'shape': 'normal'}}, count)
 
 
-def heterogeneous(tasks: int, nodes: int, generations: int = 1) -> Workload:
-    """So many tasks, in generations that fill so many nodes; in each, the large ones are submitted first.
-
-    What the blocks of four nodes leave over are tasks of one core.
-    """
+def heterogeneous(tasks: int, machines: Sequence[int], generations: int = 1, lost: int = 0) -> Workload:
+    """So many tasks, in generations that fill virtual machines of so many nodes, of which the last ones are lost."""
     if generations < 1 or tasks % generations:
         raise ValueError(f'{tasks} tasks cannot be {generations} equal generations')
-    each = tasks // generations
-    blocks = min(each // BLOCK_TASKS, nodes // BLOCK_NODES)
-    if not blocks:
-        raise ValueError(f'a generation has {each} tasks on {nodes} nodes, at least {BLOCK_TASKS} on {BLOCK_NODES} '
-                         'are needed')
-    kinds = [*BLOCK, Kind(0, {}, SMALL)]
-    counts = [kind.count * blocks for kind in BLOCK] + [each - BLOCK_TASKS * blocks]
-    return Workload([{**kind.description, 'duration': kind.duration, 'count': count}
-                     for _ in range(generations) for kind, count in zip(kinds, counts, strict=True) if count])
+    if tasks // generations < sum(machines):
+        raise ValueError(f'a generation has {tasks // generations} tasks on {sum(machines)} nodes, at least one for '
+                         'each is needed')
+    random = Random(SEED)
+    entries: list[Entry] = []
+    for number, nodes in enumerate(machines):
+        count = _share(tasks // generations, number, len(machines))
+        named = {'partition': number} if number < len(machines) - lost else {}
+        found = map(_entry, _machine(count, nodes, random))
+        entries += [replace(entry, description={**entry.description, **named}) for entry in found]
+    return Workload(entries * generations)
+
+
+def _share(tasks: int, number: int, parts: int) -> int:
+    """Of so many tasks, those of one of so many equal parts."""
+    return tasks * (number + 1) // parts - tasks * number // parts
+
+
+@cache
+def _entry(shape: Shape) -> Entry:
+    """A task of a shape."""
+    return make_entry({**shape._asdict(), 'duration': DURATION}, 'a task')
+
+
+def _machine(count: int, nodes: int, random: Random) -> list[Shape]:
+    """So many tasks that fill the nodes of a virtual machine, in the order of the nodes."""
+    large = nodes // MPI_SHARE
+    tasks = [1] * (nodes - MPI_NODES * large)
+    for _ in range(count - large - len(tasks)):
+        tasks[random.randrange(len(tasks))] += 1
+    return [MPI] * large + [task for each in tasks for task in _node(each, random)]
+
+
+def _node(count: int, random: Random) -> list[Shape]:
+    """So many tasks that share a node: its cores are cut at random, and each GPU is some task's."""
+    cuts = [0, *sorted(random.sample(range(1, NODE_CORES), count - 1)), NODE_CORES]
+    gpus = [0] * count
+    for _ in range(NODE_GPUS):
+        gpus[random.randrange(count)] += 1
+    return [Shape(end - start, its) for (start, end), its in zip(pairwise(cuts), gpus, strict=True)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import benchmarks_on_path  # noqa: F401
 import pytest
 from experiments import workloads
 from experiments.paper import ORIGINS, Paper, Reported, read_paper
 from experiments.runs import SUMMIT_CORES, SUMMIT_GPUS, all_runs, heterogeneous, strong, weak
+
+from rp_api.simulation.contract import SimulatedTask
 
 
 def test_every_value_is_cited() -> None:
@@ -68,37 +71,42 @@ def test_emulated_simulations_last_as_those_of_the_paper() -> None:
     assert {task.description['ranks'] for task in tasks} == {32}
 
 
-def used(kind: workloads.Kind) -> tuple[int, int]:
-    """Cores and GPUs of all tasks of a kind in a block."""
-    ranks = kind.description.get('ranks', 1)
-    return (kind.count * ranks * kind.description.get('cores_per_rank', 1),
-            kind.count * ranks * kind.description.get('gpus_per_rank', 0))
+def used(tasks: Sequence[SimulatedTask]) -> tuple[int, int]:
+    """Cores and GPUs of all tasks together."""
+    descriptions = [task.description for task in tasks]
+    ranks = [each.get('ranks', 1) for each in descriptions]
+    return tuple(sum(count * each.get(name, default) for count, each in zip(ranks, descriptions, strict=True))
+                 for name, default in (('cores_per_rank', 1), ('gpus_per_rank', 0)))   # type: ignore[return-value]
 
 
-def test_blocks_use_their_nodes_fully() -> None:
-    cores, gpus = (sum(each) for each in zip(*map(used, workloads.BLOCK), strict=True))
-    assert cores == workloads.BLOCK_NODES * SUMMIT_CORES
-    assert gpus == workloads.BLOCK_NODES * SUMMIT_GPUS
-
-
-def test_heterogeneous_tasks() -> None:
-    tasks = workloads.heterogeneous(2 * 25, nodes=8, generations=2).tasks(seed=1)
-    assert len(tasks) == 50
+def test_each_generation_uses_the_nodes_fully() -> None:
+    tasks = workloads.heterogeneous(2 * 100, [16, 15], generations=2).tasks(seed=1)
+    first, second = tasks[:100], tasks[100:]
+    assert used(first) == (31 * SUMMIT_CORES, 31 * SUMMIT_GPUS)
+    assert [task.description for task in first] == [task.description for task in second]
     assert all(500 <= task.duration <= 900 for task in tasks)
-    # two blocks and a task that is left over, in each generation
-    assert [task.description.get('ranks', 1) for task in tasks].count(12) == 4
-    assert len({(task.description.get('ranks', 1), task.description.get('cores_per_rank', 1)) for task in tasks}) == 5
+    # one task on two nodes in each machine, and others of many sizes that share the nodes of their machine
+    assert [task.description.get('ranks', 1) for task in first].count(12) == 2
+    assert len({(task.description.get('cores_per_rank', 1), task.description.get('gpus_per_rank', 0))
+                for task in first}) > 30
+    for number, nodes in enumerate((16, 15)):
+        its = [task for task in first if task.description['partition'] == number]
+        assert used(its) == (nodes * SUMMIT_CORES, nodes * SUMMIT_GPUS)
 
 
-@pytest.mark.parametrize(('tasks', 'nodes', 'generations', 'sentence'), [
-    (25, 8, 2, '25 tasks cannot be 2 equal generations'),
-    (24, 8, 0, '24 tasks cannot be 0 equal generations'),
-    (11, 8, 1, 'a generation has 11 tasks on 8 nodes'),
-    (12, 3, 1, 'a generation has 12 tasks on 3 nodes'),
+def test_tasks_of_lost_machines_run_anywhere() -> None:
+    tasks = workloads.heterogeneous(60, [5, 5, 5], lost=1).tasks(seed=1)
+    assert [task.description.get('partition') for task in tasks] == [0] * 20 + [1] * 20 + [None] * 20
+
+
+@pytest.mark.parametrize(('tasks', 'machines', 'generations', 'sentence'), [
+    (25, [8], 2, '25 tasks cannot be 2 equal generations'),
+    (24, [8], 0, '24 tasks cannot be 0 equal generations'),
+    (11, [6, 6], 1, 'a generation has 11 tasks on 12 nodes'),
 ])
-def test_workloads_that_cannot_be(tasks: int, nodes: int, generations: int, sentence: str) -> None:
+def test_workloads_that_cannot_be(tasks: int, machines: list[int], generations: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        workloads.heterogeneous(tasks, nodes, generations)
+        workloads.heterogeneous(tasks, machines, generations)
 
 
 def test_page_is_that_of_the_results() -> None:

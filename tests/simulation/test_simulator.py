@@ -79,6 +79,49 @@ def test_launchers_take_tasks_at_their_rate_and_no_more_than_they_can_have() -> 
     assert both.ttx == 4 * 2 + 100   # two DVMs
 
 
+def test_launchers_wait_for_the_file_system_that_they_share() -> None:
+    model = Model(storage=Cost(1.0, per_task=2.0), launch=Cost(5.0), launchers=2, launch_method='PRTE')
+    result = simulate(Platform.of(nodes=2, cores=2), Workload.of({'duration': 100}, 4), model)
+    begun = sorted(start for start, _ in result.pilots[0].runs.values())
+    assert begun == [1 + 5, 4 + 5, 9 + 5, 16 + 5]   # 1, 3, 5 and 7 s, one after the other
+    assert result.ttx == 16 + 5 + 100
+
+
+def test_what_waits_for_the_file_system_does_not_run(tmp_path: Path) -> None:
+    model = Model(storage=Cost(10.0), failures=1.0)
+    simulate(Platform.of(nodes=1, cores=4), Workload.of({'duration': 100}, 4), model, directory=tmp_path / 'session')
+    shares = Analysis(read_trace(tmp_path / 'session')).utilisation('core').shares
+    assert shares['exec cmd'] == pytest.approx(0, abs=0.01)
+    # four cores of which one fails after the other: 10, 20, 30 and 40 s of 40 s
+    assert shares['prepare exec'] == pytest.approx(100 * (10 + 20 + 30 + 40) / (4 * 40), abs=0.1)
+
+
+def test_a_pass_of_the_scheduler_tries_all_that_comes_and_then_hands_on_what_it_placed() -> None:
+    model = Model(placement=Cost(1.0), search=Cost(2.0), lookahead=5)
+    result = simulate(Platform.of(nodes=1, cores=2), Workload.of({'duration': 100}, 4), model)
+    # two tasks placed and two tried in vain; then one placed as soon as a core was free, and one in the pass after that
+    begun = sorted(start for start, _ in result.pilots[0].runs.values())
+    assert begun == [6, 6, 106 + 1 + 2, 109 + 1]
+    assert result.overhead == 6 + 3
+
+
+@pytest.mark.parametrize(('lookahead', 'ttx'), [(1, 120), (2, 110), (0, 110)])
+def test_a_scheduler_that_looks_no_further_overlooks_tasks_that_fit(lookahead: int, ttx: float) -> None:
+    workload = Workload([{'cores_per_rank': 2, 'duration': 100}, {'cores_per_rank': 2, 'duration': 50},
+                         {'cores_per_rank': 4, 'duration': 10}, {'cores_per_rank': 2, 'duration': 10}])
+    assert simulate(Platform.of(nodes=1, cores=4), workload, Model(lookahead=lookahead)).ttx == ttx
+
+
+@pytest.mark.parametrize('costs', [{}, {'placement': Cost(0.5), 'search': Cost(0.5)}])
+def test_passes_refuse_what_can_never_run(costs: dict[str, Cost], tmp_path: Path) -> None:
+    workload = Workload([{'cores_per_rank': 5, 'duration': 1}, {'duration': 7}, {'cores_per_rank': 5, 'duration': 1}])
+    result = simulate(Platform.of(nodes=1, cores=4), workload, Model(lookahead=1, **costs),
+                      directory=tmp_path / 'session')
+    assert result.ends == {'FAILED': 2, 'DONE': 1}
+    findings = check_session(tmp_path / 'session')
+    assert not findings, str(findings)
+
+
 def test_tasks_stay_on_the_nodes_of_one_virtual_machine(tmp_path: Path) -> None:
     workload = Workload.of({'ranks': 8, 'duration': 10}, 12)
     simulate(Platform.of(nodes=8, cores=4), workload, Model(launch_method='PRTE', launchers=2),

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from rp_agent.task import AgentTask
 from rp_api.simulation.clock import VirtualClock
-from rp_api.simulation.model import Model
+from rp_api.simulation.model import Cost, Model
 
 
 class LaunchEvents(Protocol):
     """What a launcher tells."""
 
     def took(self, task: AgentTask) -> None:
-        """The launcher has taken a task."""
+        """The launcher has taken a task, and begins to launch it."""
 
     def runs(self, task: AgentTask) -> None:
         """The program of a task runs."""
@@ -28,18 +28,39 @@ class LaunchEvents(Protocol):
         """The agent knows that a task has ended, or that it could not be launched."""
 
 
+class Storage:
+    """The file system that all launchers of a pilot share: it serves one launch after the other."""
+
+    def __init__(self, clock: VirtualClock, cost: Cost, nodes: int, random: Random) -> None:
+        self._clock = clock
+        self._cost = cost
+        self._nodes = nodes
+        self._random = random
+        self._free_at = 0.0
+        self._served = 0
+
+    def serve(self) -> float:
+        """Seconds until it has served a launch that begins now, after all that began before."""
+        took = self._cost.draw(self._random, self._nodes, self._served)
+        self._served += 1
+        self._free_at = max(self._free_at, self._clock.now) + took
+        return self._free_at - self._clock.now
+
+
 class Launcher:
     """Takes tasks one after the other, at most so many in a second and at a time as the model allows.
 
-    `nodes` is the number of nodes of the pilot, `duration` tells how long the program of a task runs, by its uid.
+    `nodes` is the number of nodes of the pilot, `storage` what it shares with other launchers, `duration` tells how
+    long the program of a task runs, by its uid.
     """
 
-    def __init__(self, clock: VirtualClock, model: Model, nodes: int, random: Random, duration: Callable[[str], float],
-                 events: LaunchEvents) -> None:
+    def __init__(self, clock: VirtualClock, model: Model, nodes: int, random: Random, storage: Storage,
+                 duration: Callable[[str], float], events: LaunchEvents) -> None:
         self._clock = clock
         self._model = model
         self._nodes = nodes
         self._random = random
+        self._storage = storage
         self._duration = duration
         self._events = events
         self._interval = 1 / model.launch_rate if model.launch_rate else 0.0
@@ -70,6 +91,13 @@ class Launcher:
 
     def _take(self, task: AgentTask) -> None:
         self._tasks += 1
+        wait = self._storage.serve()
+        if wait:
+            self._clock.call_later(wait, self._launch, task)
+        else:
+            self._launch(task)
+
+    def _launch(self, task: AgentTask) -> None:
         self._events.took(task)
         model, random = self._model, self._random
         fails = bool(model.failures) and random.random() < model.failures

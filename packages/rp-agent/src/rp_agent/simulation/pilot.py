@@ -13,7 +13,8 @@ from rp_agent.instances.division import divide
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node
 from rp_agent.resource_manager.shape import Shape
-from rp_agent.simulation.launching import Launcher
+from rp_agent.simulation.launching import Launcher, Storage
+from rp_agent.simulation.passes import PassScheduler
 from rp_agent.simulation.scheduling import PacedScheduler
 from rp_agent.simulation.traces import Traces
 from rp_agent.task import AgentTask
@@ -36,7 +37,7 @@ class Pilot:
         self._tasks: dict[str, SimulatedTask] = {}
         self._begun: dict[str, float] = {}
         self._traces = Traces(plan.uid, plan.directory, clock)
-        self._scheduler: PacedScheduler | None = None
+        self._scheduler: PacedScheduler | PassScheduler | None = None
         self._launchers: list[Launcher] = []
         self._started = self._stopped = False
         self.usage = Usage(self._allocation.cores, self._allocation.gpus)
@@ -81,14 +82,16 @@ class Pilot:
         platform = launching_platform(self._plan.platform, self._plan.model)
         self._traces.active(self._allocation)
         uid = f'{AGENT_SCHEDULING_COMPONENT}.0000'
-        self._scheduler = PacedScheduler(uid, self._traces.tracer(uid), self._allocation, {'platform': platform},
-                                         self._refused, self._clock, self._plan.model)
+        kind = PassScheduler if self._plan.model.lookahead else PacedScheduler
+        self._scheduler = kind(uid, self._traces.tracer(uid), self._allocation, {'platform': platform}, self._refused,
+                               self._clock, self._plan.model)
         self._scheduler.advanced = _ignore
         self._scheduler.output = self._placed
         machines = divided(platform, self._plan.model, self._plan.nodes)
         self._firsts = [machine.start for machine in machines]
-        self._launchers = [Launcher(self._clock, self._plan.model, self._plan.nodes, self._random, self._duration, self)
-                           for _ in machines]
+        storage = Storage(self._clock, self._plan.model.storage, self._plan.nodes, self._random)
+        self._launchers = [Launcher(self._clock, self._plan.model, self._plan.nodes, self._random, storage,
+                                    self._duration, self) for _ in machines]
         self._events.active(self._plan.uid)
 
     def _ended(self) -> None:

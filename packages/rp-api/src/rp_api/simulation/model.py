@@ -51,7 +51,7 @@ class Cost:
     per_node: float = 0.0
     """For each node of the pilot."""
     per_task: float = 0.0
-    """For each task that the launcher has at that time."""
+    """For each task that the launcher has at that time, if nothing else is said."""
     spread: float = 0.0
     shape: str = 'lognormal'
 
@@ -86,8 +86,14 @@ class Model:
     """What the scheduler needs for a task that it places; tasks are placed one after the other."""
     search: Cost = field(default_factory=Cost)
     """What the scheduler needs for a search that finds no room."""
+    lookahead: int = 0
+    """How many waiting tasks are tried in vain before a pass ends, of a scheduler that goes through them in passes and
+    hands on what it has placed at the end of each; 0 for the scheduler of this system."""
     launch: Cost = field(default_factory=Cost)
     """From when a launcher takes a task until its program runs."""
+    storage: Cost = field(default_factory=Cost)
+    """What the file system needs for a launch before that; launches of all launchers wait for each other. `per_task`
+    counts the tasks that were launched before."""
     acknowledge: Cost = field(default_factory=Cost)
     """From the end of the program until the agent knows of it, and frees what the task had."""
     teardown: Cost = field(default_factory=Cost)
@@ -106,7 +112,7 @@ class Model:
     def __post_init__(self) -> None:
         for name in ('launch_rate', 'failures'):
             _not_negative(f'model.{name}', getattr(self, name))
-        for name in ('concurrent', 'launchers'):
+        for name in ('concurrent', 'launchers', 'lookahead'):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise DescriptionError(f'model.{name} is {value!r}, allowed are whole numbers from 0 on')

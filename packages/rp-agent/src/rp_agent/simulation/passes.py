@@ -1,0 +1,92 @@
+"""A scheduler that goes through a list, as that of the paper: what this costs, and what it overlooks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.scheduler.component import Scheduler
+from rp_agent.scheduler.given import GivenRequest
+from rp_agent.scheduler.policy import Item
+from rp_agent.task import AgentTask
+from rp_api.errors import DescriptionError, ResourceError
+from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.model import Model
+from rp_profiling.tracer import Tracer
+
+
+class PassScheduler(Scheduler):
+    """Tries each task that comes, and some of those that wait when something was freed; in passes that take their time.
+
+    In a pass, tasks are tried in the order in which they came, those that wait until the model's `lookahead` of them
+    found no room. What was placed is handed on when the pass is over, and what is freed meanwhile counts in the next.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
+                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
+        nodes = len(allocation.names)
+        self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
+        self._lookahead = model.lookahead
+        self._later = clock.call_later
+        self._come_new: list[Item] = []
+        self._tried: deque[Item] = deque()
+        self._placed_items: list[Item] = []
+        self._freed = False
+        self._busy = False
+
+    def release(self, tasks: Iterable[AgentTask]) -> None:
+        """Take back what finished tasks occupied, for the next pass."""
+        self._freed = True
+        super().release(tasks)
+
+    def _enter(self, items: Iterable[Item], now: float) -> None:
+        for item in items:
+            try:
+                if type(item.request) is not GivenRequest:
+                    item.request = self._policy.request(item)
+            except (ResourceError, DescriptionError) as error:
+                self._refuse(item, error)
+            else:
+                self._come_new.append(item)
+
+    def _place(self) -> None:
+        if self._busy:
+            return   # goes on when the pass is over
+        spent = self._pass()
+        if spent:
+            self._busy = True
+            self._later(spent, self._pass_is_over)
+        else:
+            super()._place()
+
+    def _pass_is_over(self) -> None:
+        self._busy = False
+        if not self._closed:
+            super()._place()
+            self._place()
+
+    def _from_pool(self, now: float) -> list[Item]:
+        placed, self._placed_items = self._placed_items, []
+        return placed
+
+    def _pass(self) -> float:
+        """Go through those that wait, if something was freed, and all that are new; gives the seconds that it takes."""
+        placed = self._placed_items
+        waits: list[Item] = []
+        if self._freed:
+            while self._tried and len(waits) < self._lookahead:
+                item = self._tried.popleft()
+                (placed if self._fits(item) else waits).append(item)
+            self._tried.extendleft(reversed(waits))
+        self._freed = False
+        came, self._come_new = self._come_new, []
+        for item in came:
+            if self._fits(item):
+                placed.append(item)
+            else:
+                waits.append(item)
+                self._tried.append(item)
+        return self._placement * len(placed) + self._search * len(waits)
