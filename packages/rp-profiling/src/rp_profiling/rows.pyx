@@ -8,7 +8,7 @@ Rules of this file:
 - What is kept is kept as a whole, in a stretch of C that neither runs Python code nor lets go of the interpreter's
   lock. So several threads may record, and nobody takes a part of a call away.
 - Only text that cannot change is kept; whatever else stands for a field is turned into such text at once.
-- What all rows of an event have in common is made once (`Form`). Fields of plain ASCII are copied as they are; Python
+- What all rows of an event have in common is made once (`_Form`). Fields of plain ASCII are copied as they are; Python
   code looks only at the others.
 """
 
@@ -203,7 +203,7 @@ cdef bint _is_name(object name) noexcept:
 
 
 @cython.final
-cdef class Form:
+cdef class _Form:
     """What all rows of some events have in common: all but times, uids and messages."""
 
     cdef object events  # a name or a tuple of names
@@ -237,7 +237,7 @@ cdef class Form:
 
 
 @cython.final
-cdef class Rows:
+cdef class _Rows:
     """Rows that are being made."""
 
     cdef bytearray memory
@@ -262,7 +262,7 @@ cdef class Rows:
 
     cdef int add(self, Record *record) except -1:
         """Make the rows of a record."""
-        cdef Form form = <Form>record.form
+        cdef _Form form = <_Form>record.form
         cdef Text msg
         _held = _set_text(&msg, <object>record.msg)
         _set_time(&self.stamp, record.ticks)
@@ -273,7 +273,7 @@ cdef class Rows:
             self.add_entity(form, <object>record.entities, &msg)
         return 0
 
-    cdef int add_entity(self, Form form, object entity, Text *msg) except -1:
+    cdef int add_entity(self, _Form form, object entity, Text *msg) except -1:
         """Make the rows of all events of a form for one entity; the first one has the message."""
         cdef Py_ssize_t index
         cdef Text uid
@@ -400,7 +400,7 @@ cdef class RowBuffer:
         cdef Record *records = self._records
         cdef Py_ssize_t index, count = self._count
         cdef list forms = self._forms
-        cdef Rows rows
+        cdef _Rows rows
         if count == 0:
             return b''
         self._records = NULL
@@ -408,7 +408,7 @@ cdef class RowBuffer:
         if len(forms) > FORMS:
             self._forms, self._known = [], 0
         try:
-            rows = Rows()
+            rows = _Rows()
             for index in range(count):
                 rows.add(&records[index])
             return rows.done()
@@ -445,7 +445,7 @@ cdef class RowBuffer:
         return self._new_form(events, state)
 
     cdef PyObject *_new_form(self, object events, object state) except NULL:
-        cdef Form form = Form(self._source, events, state)
+        cdef _Form form = _Form(self._source, events, state)
         self._forms.append(form)
         if self._known < FORMS and _is_name(state) and (type(events) is tuple or _is_name(events)):
             self._kinds[self._known] = Kind(<PyObject *>events, <PyObject *>state, <PyObject *>form)
