@@ -80,6 +80,7 @@ class Agent:
                 self.loop.call_soon(self.loop.stop)
 
         root.greeted = greeted
+        self.pipeline._sub_agents._on_stop = _lost
         self.loop.run()
         self.loop._stopping = False
         return time.monotonic() - begin
@@ -106,6 +107,10 @@ class Agent:
         self.left += len(tasks)
         if self.left == self.wanted:
             self.loop.stop()
+
+
+def _lost(name: str) -> None:
+    sys.exit(f'{name} has ended')
 
 
 def start(work: Path, scale: float) -> Figures:

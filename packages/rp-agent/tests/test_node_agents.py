@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -17,7 +18,6 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, processes_of
 
-from rp_agent import sub_agents
 from rp_agent.build import belongs
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -186,20 +186,34 @@ def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
     assert {task.target_state for task in tasks} == {states.FAILED}
 
 
-def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(('instead', 'why'), [
+    ('exec sleep 100', r'agent_n\.0001 has not started within 180 s'),
+    ('echo no luck today; exit 0', r'agent_n\.0001 \(process \d+\) ended with exit code 0; (.|\n)*no luck today')])
+def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_path: Path, instead: str, why: str,
+                                               caplog: pytest.LogCaptureFixture) -> None:
     """What was meant for it was not started, so that it runs elsewhere whether it is restartable or not."""
-    monkeypatch.setattr(sub_agents, 'START_PATIENCE', 3.0)
     script = tmp_path / 'bootstrap_2.sh'   # as if a bootstrap had written it
     agent_0 = Agent(tmp_path, ON_NODES, nodes=1)
     agent_0.close()
     text = script.read_text()
-    script.write_text(text.replace('sandbox=', 'if test "$3" = 1; then exec sleep 100; fi\nsandbox=', 1))
+    script.write_text(text.replace('sandbox=', f'if test "$3" = 1; then {instead}; fi\nsandbox=', 1))
     agent = make(2)
+    group = agent.pipeline._sub_agents
+    assert group is not None
+    come = group._root.greeted
+
+    def it_is_time(name: str) -> None:
+        """The first has come: who has not, has taken too long."""
+        come(name)
+        group._check_start()
+
+    if 'sleep' in instead:
+        group._root.greeted = it_is_time
     tasks = [agent.task(f'task.{number}') for number in range(4)]
     agent.run(*tasks)
     assert {task.target_state for task in tasks} == {states.DONE}
     assert {where(task) for task in tasks} == {0}
+    assert re.search(why, caplog.text)
 
 
 def test_stop_ends_everything_on_all_nodes(make: Callable[..., Agent]) -> None:

@@ -99,7 +99,7 @@ def own(monkeypatch: pytest.MonkeyPatch, names: list[str], *arguments: str, mana
         'sub_agent': {'positions': positions, 'names': names,
                       'uids': [f'agent_executing.{each:04d}' for each in positions], 'relays': 1,
                       'host': host_id(), 'rank_variables': ['SLURM_PROCID'],
-                      'node': {'cores': 10**6, 'gpus': 0, 'blocked_cores': [], 'threads': 1}} | (shared or {})},
+                      'threads': 1, 'devices': [10**6, [], 0], 'smaller': []} | (shared or {})},
         arguments)
 
 
@@ -142,5 +142,8 @@ def test_devices_are_those_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the agent has found out holds on its own host."""
     here = own(monkeypatch, ['b', 'c'], '1')
     assert (here['cpus'], here['gpu_ids']) == ([7], ['7'])
+    smaller = own(monkeypatch, ['b', 'c'], '2', CUDA_VISIBLE_DEVICES='2,3', shared={
+        'host': 'another', 'devices': [10**6, [], 4], 'smaller': [[2, [10**6, [], 2]]]})
+    assert smaller['gpu_ids'] == ('2', '3')
     there = own(monkeypatch, ['b', 'c'], '1', shared={'host': 'another'})
     assert (there['cpus'], there['gpu_ids']) == ((), ())   # it has fewer cores than the pilot counts: nothing is bound

@@ -9,6 +9,7 @@ import pytest
 from executor_support import BASE_ENV, a_context, a_slot, a_task
 
 from rp_agent.executor.environment import TaskEnvironment
+from rp_agent.executor.launchers import Launchers
 from rp_agent.executor.lookup import LaunchRefused, find_program
 from rp_agent.executor.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
 from rp_agent.task import AgentTask
@@ -82,6 +83,16 @@ def test_gpus_are_called_as_the_batch_system_calls_them() -> None:
     environment = TaskEnvironment(a_context()._replace(gpu_ids=('2', 'GPU-8f2e')), find)
     launch_plan = plan(task, environment)
     assert [env_of(launch_plan, rank)['CUDA_VISIBLE_DEVICES'] for rank in (0, 1)] == ['2', 'GPU-8f2e']
+
+
+@pytest.mark.parametrize(('names', 'node', 'seen'), [
+    (('2', '3'), 0, '2,3'), (('2', '3'), 1, '2,3'), (('2', '3'), 2, '0,1'),
+    (('GPU-8f2e', 'GPU-a1'), 0, 'GPU-8f2e,GPU-a1'), (('GPU-8f2e', 'GPU-a1'), 1, '0,1'), ((), 2, '0,1')])
+def test_gpus_on_other_hosts(names: tuple[str, ...], node: int, seen: str) -> None:
+    """Node 0 is here, node 1 has as many cores and GPUs, node 2 has not."""
+    launchers = Launchers({}, {'unlike': [2]}, {}, '/base', lambda *_: None, [0])
+    environment = TaskEnvironment(a_context()._replace(gpu_ids=names, launchers=launchers), find)
+    assert environment.visible_gpus('CUDA', [0, 1], node) == {'CUDA_VISIBLE_DEVICES': seen}
 
 
 def test_threads() -> None:

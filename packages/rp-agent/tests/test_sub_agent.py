@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, sub_agent_pid
 
-from rp_agent import child, pipeline
+from rp_agent import child, pipeline, sub_agents
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_profiling.profile import read_profile
@@ -96,6 +96,16 @@ def test_last_words_of_a_sub_agent(make: Callable[..., Agent], monkeypatch: pyte
     assert task.target_state == states.FAILED
     assert 'ended with exit code 1' in str(task.exception)
     assert 'no luck today' in str(task.exception_detail)
+
+
+def test_a_sub_agent_that_is_not_let_in_says_so(make: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sub_agents, 'START_PATIENCE', 0.0)
+    agent = make(ALONE)
+    task = agent.task()
+    agent.run(task)
+    assert task.target_state == states.FAILED
+    assert 'ended with exit code 0' in str(task.exception)
+    assert 'agent_executing.0000 ends: it was not let in at ipc://' in str(task.exception_detail)
 
 
 @pytest.mark.parametrize('component', ['agent_staging_input', 'agent_executing', 'agent_staging_output'])

@@ -31,7 +31,7 @@ class Mesh:
         self.here: dict[str, list[Any]] = {}
         self.there: dict[str, list[Any]] = {}
         self.lost: dict[str, str] = {}
-        self.forsaken: list[str] = []
+        self.forsaken: dict[str, str] = {}
         self.times = times
         self.root = Root(self.loop, self.keys, self.gate, 'tcp://127.0.0.1', self._here, self._lost, leaves=leaves,
                          relays=relays, **times)
@@ -40,14 +40,14 @@ class Mesh:
         for number in range(leaves):
             self.add(f'n{number}', relay=number < relays)
 
-    def add(self, name: str, relay: bool = False, **options: Any) -> Leaf:
+    def add(self, name: str, relay: bool = False, let_in: float = PATIENCE, **options: Any) -> Leaf:
         self.root.expect(name)
         context: zmq.Context[Any] = zmq.Context()   # one gate for each
         self.contexts.append(context)
         self.there[name] = []
         self.leaves[name] = Leaf(self.loop, name, self.root.address, self.own, self.keys.public,
-                                 self.there[name].extend, lambda: self._forsaken(name), context=context,
-                                 relay=relay, **options, **self.times)
+                                 self.there[name].extend, lambda why: self._forsaken(name, why), context=context,
+                                 let_in=let_in, relay=relay, **options, **self.times)
         return self.leaves[name]
 
     def run_until(self, *holds: Callable[[], object]) -> None:
@@ -82,8 +82,8 @@ class Mesh:
             context.term()
         self.loop.close()
 
-    def _forsaken(self, name: str) -> None:
-        self.forsaken.append(name)
+    def _forsaken(self, name: str, why: str) -> None:
+        self.forsaken[name] = why
         self.leaves[name].close(0)
 
     def _here(self, name: str, items: list[Any]) -> None:
@@ -277,6 +277,17 @@ def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatc
         return True
 
     mesh.run_until(mesh.settled, end, lambda: len(mesh.forsaken) == 3)
+    assert set(mesh.forsaken.values()) == {f'there is no connection to {mesh.root.address} any more'}
+
+
+def test_a_leaf_that_comes_has_more_time(make: Callable[..., Mesh], monkeypatch: Any) -> None:
+    """The root starts many at once, and lets nobody in meanwhile."""
+    monkeypatch.setattr(leaf, 'FORSAKEN', 0.0)
+    mesh = make(1)
+    mesh.add('late', let_in=0.0)
+    mesh.root.put('n0', numbered(1))
+    mesh.run_until(lambda: mesh.there['n0'])
+    assert mesh.forsaken == {'late': f'it was not let in at {mesh.root.address} within 0 s'}
 
 
 def test_others_are_not_let_in(make: Callable[..., Mesh]) -> None:

@@ -32,10 +32,10 @@ def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
         return found | {'environment': _environment(config['environment'], os.environ)}
     from rp_agent.resource_manager import binding
 
-    node = shared['node']
-    cpus, _ = binding.of_this_host(node['cores'], node['gpus'], tuple(node['blocked_cores']), node['threads'])
+    cores, blocked, gpus = dict(shared['smaller']).get(position, shared['devices'])
+    cpus, _ = binding.of_this_host(cores, gpus, tuple(blocked), shared['threads'])
     mine = config.get('gpus_of_node')   # a partition may have only some of them
-    gpu_ids = binding.gpu_ids(os.environ, node['gpus']) if mine is None else binding.some_gpu_ids(os.environ, mine)
+    gpu_ids = binding.gpu_ids(os.environ, gpus) if mine is None else binding.some_gpu_ids(os.environ, mine)
     return found | {'cpus': cpus, 'gpu_ids': gpu_ids,
                     'environment': _environment(config['environment'], os.environ)}
 

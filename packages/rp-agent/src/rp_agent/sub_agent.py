@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,6 +55,7 @@ class Host:
 
     def __init__(self, config: dict[str, Any], loop: Loop) -> None:
         own = config['sub_agent']
+        self._name: str = own['name']
         self._loop = loop
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
@@ -71,9 +73,9 @@ class Host:
             elif component == layout.STAGING_INPUT:
                 self._stagers[uid] = cast('StagerInput', made)
         beat = layout.Heartbeat(*own['heartbeat'])
-        self._leaf = Leaf(loop, own['name'], own['address'], keys, own['server'].encode(), self._receive,
-                          self.agent_gone, context=self._context, relay=own['relay'], interval=beat.interval,
-                          patience=beat.timeout,
+        self._leaf = Leaf(loop, self._name, own['address'], keys, own['server'].encode(), self._receive,
+                          self._forsaken, context=self._context, let_in=own['let_in'], relay=own['relay'],
+                          interval=beat.interval, patience=beat.timeout,
                           on_clock=None if own['host'] == host_id() else self._read_clock)
         loop.call_later(FLUSH, self._flush_traces)
 
@@ -159,6 +161,11 @@ class Host:
             executor.stop(stopped, 'the agent is gone')
         if not self._executors:
             stopped()
+
+    def _forsaken(self, why: str) -> None:
+        with suppress(OSError):   # who would read it may be gone, too
+            print(f'sub-agent {self._name} ends: {why}', file=sys.stderr, flush=True)
+        self.agent_gone()
 
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)

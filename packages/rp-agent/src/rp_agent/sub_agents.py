@@ -38,7 +38,7 @@ DRAIN = 0.25
 """Seconds that what a sub-agent has said before its death has to arrive."""
 
 START_PATIENCE = 180.0
-"""Seconds that sub-agents on nodes have to start."""
+"""Seconds that sub-agents have to start, of which none of them gives up before."""
 
 END_PATIENCE = 3.0
 """Seconds that sub-agents have to end in order."""
@@ -120,7 +120,7 @@ class SubAgents:
         node_launch.write_config(node_agent.shared_config(self._config, self._access(keys) | {
             'positions': list(instances), 'names': [self._allocation.names[position] for position in instances],
             'uids': [each.uid for each in self._on_nodes], 'relays': self._relays,
-            'rank_variables': launches[0].rank_variables, 'node': _node(self._allocation)}), self._sandbox)
+            'rank_variables': launches[0].rank_variables, **_devices(self._allocation)}), self._sandbox)
         remotes: list[Remote] = []
         for launch in launches:
             child = node_launch.start(launch, self._sandbox)
@@ -173,7 +173,8 @@ class SubAgents:
         """What a sub-agent has to know to reach us."""
         return {'host': host_id(), 'parent': os.getpid(), 'address': self._root.address,
                 'server': self._keys.public.decode(),
-                'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat}
+                'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
+                'let_in': START_PATIENCE}
 
     def _add(self, name: str, instances: Sequence[Instance], child: Child) -> list[Remote]:
         remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._failed, each.node)
@@ -302,8 +303,9 @@ class SubAgents:
                                                    if each is not sub_agent)
 
 
-def _node(allocation: Allocation) -> dict[str, Any]:
-    """What a node has, blocked devices counted."""
-    return {'cores': allocation.cores_per_node + len(allocation.blocked_cores),
-            'gpus': allocation.gpus_per_node + len(allocation.blocked_gpus),
-            'blocked_cores': allocation.blocked_cores, 'threads': allocation.threads_per_core}
+def _devices(allocation: Allocation) -> dict[str, Any]:
+    """What nodes have, blocked devices counted: as a rule, and at the positions of smaller ones."""
+    return {'threads': allocation.threads_per_core,
+            'devices': (allocation.cores_per_node + len(allocation.blocked_cores), allocation.blocked_cores,
+                        allocation.gpus_per_node + len(allocation.blocked_gpus)),
+            'smaller': [(index, allocation.all_devices(index)) for index in allocation.smaller]}

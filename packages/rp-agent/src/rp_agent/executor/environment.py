@@ -122,14 +122,23 @@ class TaskEnvironment:
             variables |= self.visible_gpus(task.description['gpu_type'], gpus)
         return variables
 
-    def visible_gpus(self, gpu_type: str, gpus: Sequence[int]) -> dict[str, str]:
-        """The variable by which programs for this type of GPU see those with these indices, and no others."""
-        name = VISIBLE_GPUS.get(gpu_type)
-        return {name: ','.join(map(self._gpu_id, gpus))} if name and gpus else {}
+    def visible_gpus(self, gpu_type: str, gpus: Sequence[int], node: int | None = None) -> dict[str, str]:
+        """The variable by which programs for this type of GPU see those with these indices, and no others.
 
-    def _gpu_id(self, index: int) -> str:
-        known = self.context.gpu_ids
-        return known[index] if index < len(known) else str(index)
+        `node` is the position of the node that has them, None for this host.
+        """
+        name = VISIBLE_GPUS.get(gpu_type)
+        if not name or not gpus:
+            return {}
+        known = self.context.gpu_ids if node is None else self._gpu_ids(node)
+        return {name: ','.join([known[gpu] if gpu < len(known) else str(gpu) for gpu in gpus])}
+
+    def _gpu_ids(self, node: int) -> tuple[str, ...]:
+        """What GPUs are called there: on other hosts that are alike as here, if these are numbers and not UUIDs."""
+        launchers, known = self.context.launchers, self.context.gpu_ids
+        if launchers is None or launchers.is_here(node):
+            return known
+        return known if launchers.is_alike(node) and all(map(str.isdecimal, known)) else ()
 
     def block(self, own: dict[str, str]) -> Block:
         """The whole environment: what all tasks share, and `own`, which takes precedence."""

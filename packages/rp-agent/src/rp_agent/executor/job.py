@@ -57,10 +57,17 @@ def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment
 
 def share_of(place: Place, gpu_type: str, environment: TaskEnvironment) -> RankShare:
     """What the rank that belongs there gets."""
-    return RankShare(cpus_of(place, environment), tuple(environment.visible_gpus(gpu_type, place.gpus).items()))
+    visible = environment.visible_gpus(gpu_type, place.gpus, place.index)
+    return RankShare(cpus_of(place, environment), tuple(visible.items()))
 
 
 def cpus_of(place: Place, environment: TaskEnvironment) -> tuple[int, ...]:
-    """What the operating system calls the cores of a rank; empty if that is not known. Nodes are taken to be alike."""
+    """What the operating system calls the cores of a rank; empty if that is not known.
+
+    Nodes that have as many cores and GPUs are taken to be alike.
+    """
+    launchers = environment.context.launchers
+    if launchers is not None and not launchers.is_alike(place.index):
+        return ()
     cpus = environment.context.cpus
     return tuple(cpus[core] for core in place.cores) if place.cores and max(place.cores) < len(cpus) else ()

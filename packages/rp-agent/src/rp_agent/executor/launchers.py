@@ -78,6 +78,7 @@ class Launchers:
         self._variables: dict[str, Variables] = {}
         self._files: dict[str, RankEnvironment] = {}
         self._here = None if here is None else frozenset(here)
+        self._unlike = frozenset(setting.get('unlike', ()))
         self.spans_hosts = here is not None
         """Whether the pilot has nodes on other hosts."""
         self.rank_program = ''
@@ -126,6 +127,10 @@ class Launchers:
     def is_here(self, position: int) -> bool:
         """Whether the node at this position is the host that this process runs on."""
         return self._here is None or position in self._here
+
+    def is_alike(self, position: int) -> bool:
+        """Whether the node at this position has as many cores and GPUs as this host."""
+        return position not in self._unlike
 
     def variables(self, method: LaunchMethod, shared: Mapping[str, str]) -> Variables:
         """The environment that a launcher is started in: what all tasks share, and what the method asks for."""

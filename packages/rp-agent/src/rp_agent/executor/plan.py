@@ -184,9 +184,10 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
     events = _events(environment)
-    surroundings = script.started_by_agent(sync=sync, signals_start=starts)
+    surroundings = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
     texts = {execute: script.exec_script(task, told, surroundings, events=events),
-             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task)), events=events)}
+             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task), sync=sync),
+                                          events=events)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     cores = _all_cores(task)
     return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], _launch_output(task), scripts, sync,

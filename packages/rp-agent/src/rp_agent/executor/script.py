@@ -7,7 +7,9 @@ agent (`Surroundings` as `started_by_agent` makes them) or a launcher (`rank_scr
 Descriptors that a script may be given by the agent: START tells that the task runs, by a byte that is written to it.
 SYNC is the write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends,
 which it does when all others have closed it too, be it because they ended. Commands of the user never see these
-descriptors.
+descriptors. But a subshell among them keeps what the rank holds, even if that is killed; the agent then ends it. Of
+ranks that the launch script starts, it cannot; so a process of that script holds SYNC for each, until the rank sends it
+SIGUSR1 or has ended, and the rank has only the read end, as ALL_READY.
 """
 
 from __future__ import annotations
@@ -22,10 +24,21 @@ from rp_agent.task import AgentTask
 
 START = 3
 SYNC = 4
+ALL_READY = 5
 
 _IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
 _UNFIT_FOR_A_ROW = re.compile(r'[\x00-\x1f\x7f,"]')
 _HIDDEN = f'{START}>&- {SYNC}>&-'
+
+_KEEPS_SYNC = f'''\
+rp_keep() {{
+    exec {START}>&-
+    while :; do
+        wait "$1"
+        rp_code=$?
+        test "$rp_code" -gt 128 && kill -0 "$1" 2>/dev/null || exit "$rp_code"
+    done
+}}'''
 
 _FAILED = '''\
 rp_failed() {
@@ -66,13 +79,14 @@ class Surroundings(NamedTuple):
     hidden: str = ''
 
 
-def started_by_agent(*, sync: bool = False, signals_start: bool = False) -> Surroundings:
-    """Surroundings of ranks that are told their number by RP_RANK."""
+def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> Surroundings:
+    """Surroundings of ranks that are told their number by RP_RANK; `launched` are those that a launch script starts."""
+    ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
     return Surroundings(
         begins=['export RP_RANK="${RP_RANK:-0}"'],
         starts=[f'echo 1 >&{START}', f'exec {START}>&-'] if signals_start else [],
-        waits=[f'exec 5</proc/self/fd/{SYNC} {SYNC}>&-', 'read -r rp_all <&5', 'exec 5<&-'] if sync else [],
-        hidden=_HIDDEN)
+        waits=[ready, f'read -r rp_all <&{ALL_READY}', f'exec {ALL_READY}<&-'] if sync else [],
+        hidden=f'{_HIDDEN} {ALL_READY}<&-' if sync and launched else _HIDDEN)
 
 
 def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, events: bool) -> str:
@@ -124,17 +138,20 @@ def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str]
     return _text([*lines, *record.lines('launch_stop'), 'exit "$RP_RET"'])
 
 
-def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str]) -> list[str]:
+def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str], *,
+                sync: bool = False) -> list[str]:
     """Lines of a launch script that run the exec script `execute` once per rank, each with the variables in `ranks`.
 
     The output of the ranks goes to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
     """
     stdout, stderr = literal(stdio[0]), literal(stdio[1])
-    lines = [f': >{stdout}', f': >{stderr}', 'rp_ranks=']
+    lines = [f': >{stdout}', f': >{stderr}', *([_KEEPS_SYNC] if sync else []), 'rp_ranks=']
     for variables in ranks:
         settings = ' '.join(f'{name}={literal(value)}' for name, value in variables.items())
-        lines += [f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr} &',
-                  'rp_ranks="$rp_ranks $!"']
+        rank = f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr}'
+        if sync:
+            rank = f"{{ trap 'exec {SYNC}>&-' USR1; {rank} {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&- & rp_keep $!; }}"
+        lines += [f'{rank} &', 'rp_ranks="$rp_ranks $!"']
     return [*lines, f'exec {_HIDDEN}', 'RP_RET=0', 'for rp_rank in $rp_ranks; do', '    wait "$rp_rank"',
             '    rp_code=$?', '    test "$RP_RET" -ne 0 || RP_RET=$rp_code', 'done']
 

@@ -81,13 +81,15 @@ class Setting:
     """Whether the batch system is to keep the tasks of a node apart (`system_architecture.exclusive`)."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What else the resource manager has found out."""
+    unlike: tuple[int, ...] = ()
+    """Positions of nodes of which the CPUs and GPUs of the agent's host tell nothing, as they have more, or fewer."""
 
     @classmethod
     def of(cls, allocation: Allocation, platform: Mapping[str, Any]) -> Setting:
         """The setting of a pilot that has this allocation."""
         architecture = platform.get('system_architecture') or {}
         return cls(allocation.names, allocation.cores_per_node, allocation.gpus_per_node, allocation.threads_per_core,
-                   bool(architecture.get('exclusive')), allocation.facts)
+                   bool(architecture.get('exclusive')), allocation.facts, allocation.unlike)
 
 
 @dataclass(frozen=True, slots=True)

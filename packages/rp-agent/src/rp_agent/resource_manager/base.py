@@ -45,9 +45,9 @@ class Allocation:
     """NUMA domains of each node."""
     threads_per_core: int = 1
     cpus: tuple[int, ...] = ()
-    """The numbers that the operating system gives to the cores of a node; empty if tasks must not be bound to them."""
+    """What the operating system calls the cores of the agent's host; empty if tasks must not be bound to them."""
     gpu_ids: tuple[str, ...] = ()
-    """What a visible-devices variable calls the GPUs of a node; empty if it calls them by their index."""
+    """What a visible-devices variable calls the GPUs of that host; empty if it calls them by their index."""
     smaller: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Positions of nodes that have less than the others, and how many cores and GPUs tasks may use on them."""
     elsewhere: tuple[int, ...] = ()
@@ -63,6 +63,22 @@ class Allocation:
     def devices(self, index: int) -> tuple[int, int]:
         """How many cores and GPUs of a node tasks may use."""
         return self.smaller.get(index, (self.cores_per_node, self.gpus_per_node))
+
+    @property
+    def unlike(self) -> tuple[int, ...]:
+        """Positions of nodes that have other numbers of cores or GPUs than the agent's own host."""
+        if not self.smaller or not self.here:
+            return ()
+        own = self.devices(self.here[0])
+        return tuple(index for index in self.elsewhere if self.devices(index) != own)
+
+    def all_devices(self, index: int) -> tuple[int, tuple[int, ...], int]:
+        """How many cores a node has, blocked ones counted, which of them are blocked, and how many GPUs it has."""
+        cores, gpus = self.devices(index)
+        blocked_cores, blocked_gpus = self.blocked_cores, self.blocked_gpus
+        if index in self.smaller:
+            blocked_cores, blocked_gpus = below(cores, blocked_cores), below(gpus, blocked_gpus)
+        return cores + len(blocked_cores), blocked_cores, gpus + len(blocked_gpus)
 
     @property
     def cores(self) -> int:

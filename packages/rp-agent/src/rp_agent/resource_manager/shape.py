@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rp_agent.resource_manager import architecture, binding, machine
@@ -47,17 +48,24 @@ class Shape:
         cores, blocked_cores = max(map(self._cores_of, nodes))
         gpus, blocked_gpus = max(map(self._gpus_of, nodes))
         all_cores, all_gpus = cores + len(blocked_cores), gpus + len(blocked_gpus)
-        here = any(node is own for node in nodes)
-        cpus, near = binding.of_this_host(all_cores, all_gpus, blocked_cores, self._threads) if here else ((), ())
-        return Allocation(
+        found = Allocation(
             names=tuple(node.name for node in nodes), cores_per_node=cores, gpus_per_node=gpus,
             mem_per_node=self._memory(nodes), lfs_per_node=self._platform.get('lfs_size_per_node') or 0,
             blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
-            domains=architecture.domains(self._platform, all_cores, all_gpus) or near,
-            threads_per_core=self._threads, cpus=cpus,
-            gpu_ids=binding.gpu_ids(self._environ, all_gpus) if here else (),
+            domains=architecture.domains(self._platform, all_cores, all_gpus), threads_per_core=self._threads,
             smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)},
             elsewhere=tuple(index for index, node in enumerate(nodes) if node is not own))
+        here = next((index for index, node in enumerate(nodes) if node is own), None)
+        return found if here is None else self._bound(found, here)
+
+    def _bound(self, nodes: Allocation, here: int) -> Allocation:
+        """The nodes with what is known of the one at this position, which is this host."""
+        all_cores, blocked, all_gpus = nodes.all_devices(here)
+        cpus, near = binding.of_this_host(all_cores, all_gpus, blocked, self._threads)
+        if here in nodes.smaller:
+            near = ()   # which are not those of other nodes
+        return replace(nodes, cpus=cpus, domains=nodes.domains or near,
+                       gpu_ids=binding.gpu_ids(self._environ, all_gpus))
 
     def _cores_of(self, node: Node) -> Part:
         if not node.cores:

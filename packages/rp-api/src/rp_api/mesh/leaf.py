@@ -22,8 +22,7 @@ from rp_api.mesh.tree import INTERVAL, PATIENCE
 from rp_profiling.host_clock import Moment, Reading
 
 FORSAKEN = 20.0
-"""Seconds without a connection to the root after which it is gone."""
-
+"""Seconds without a connection to the root after which it is gone, for a leaf that was let in before."""
 
 TRY = 2.5
 """Seconds that a relay may take to let a leaf in: less than the root waits for it to come back."""
@@ -32,15 +31,16 @@ TRY = 2.5
 class Leaf:
     """Exchanges items with the root of a tree.
 
-    `receiver(items)` gets what that puts, `forsaken()` is called if that is gone, or has no more to do with us. `keys`
-    are its own, with which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a
-    tree that has relays have the same keys. If the root is on another host, `on_clock(reading)` is told how far the
-    clock here is ahead of its own.
+    `receiver(items)` gets what that puts, `forsaken(why)` is called if that is gone, or has no more to do with us. The
+    root may be busy when we come, so that it has `let_in` seconds for the first connection. `keys` are its own, with
+    which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a tree that has relays
+    have the same keys. If the root is on another host, `on_clock(reading)` is told how far the clock here is ahead of
+    its own.
     """
 
     def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
-                 forsaken: Callable[[], object], *, context: zmq.Context[Any], relay: bool = False,
-                 interval: float = INTERVAL, patience: float = PATIENCE,
+                 forsaken: Callable[[str], object], *, context: zmq.Context[Any], let_in: float,
+                 relay: bool = False, interval: float = INTERVAL, patience: float = PATIENCE,
                  on_clock: Callable[[Reading], object] | None = None) -> None:
         self.name = name
         self._loop = loop
@@ -51,6 +51,8 @@ class Leaf:
         self._forsaken = forsaken
         self._context = context
         self._interval, self._patience = interval, patience
+        self._let_in = let_in
+        self._was_let_in = False
         self._stream = Stream()
         self._put: list[Mapping[str, Any]] = []
         self._outbox: list[Letter] = []
@@ -116,11 +118,17 @@ class Leaf:
         """There is no connection, for now."""
         if self._away is not None:
             self._away.cancel()
-        self._away = self._loop.call_later(FORSAKEN if self._address == self._door else TRY, self._give_up)
+        self._away = self._loop.call_later(self._limit(), self._give_up)
+
+    def _limit(self) -> float:
+        """Seconds that a connection may take."""
+        if self._address != self._door:
+            return TRY
+        return FORSAKEN if self._was_let_in else self._let_in
 
     def _greet(self) -> None:
         """There is a connection: what was sent over another one may have been lost."""
-        self._connected = True
+        self._connected = self._was_let_in = True
         self._heard = time.monotonic()
         if self._away is not None:
             self._away.cancel()
@@ -146,8 +154,10 @@ class Leaf:
         self._away = None
         if self._address != self._door:
             self._move(self._door, self._root)
+        elif self._was_let_in:
+            self._forsaken(f'there is no connection to {self._door} any more')
         else:
-            self._forsaken()
+            self._forsaken(f'it was not let in at {self._door} within {self._let_in:g} s')
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval, self._tick)
@@ -212,7 +222,7 @@ class Leaf:
         elif kind == 'again':
             self._greet()
         elif kind == 'forgotten':
-            self._forsaken()
+            self._forsaken(f'it is not expected at {self._door} any more')
         else:
             raise CoordinationError(f'malformed message: {kind!r} is not for a leaf')
 

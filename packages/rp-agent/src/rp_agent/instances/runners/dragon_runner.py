@@ -151,7 +151,9 @@ class Runner:
 
     def _end(self) -> None:
         """Nobody is there any more who could be told of an end."""
-        for uid in {uid for uid, _ in self._processes.values()}:
+        with self._lock:
+            left = {uid for uid, _ in self._processes.values()}
+        for uid in left:
             self._signal(uid, signal.SIGKILL)
         self._socket.close(0)
         self._context.term()
