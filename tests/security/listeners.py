@@ -208,8 +208,8 @@ class MeshListener(ServedListener):
                 peers.arrived(item['number'])
 
         self._leaves += 1   # the first one is for attacks
-        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', *self._link(self.addresses[0]), receive, lambda: None,
-                    context=zmq.Context.instance())
+        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', *self._link(self.addresses[0]), receive, lambda why: None,
+                    context=zmq.Context.instance(), let_in=PATIENCE)
         peers.ends.append(leaf)
         return lambda number: leaf.put([{'number': number}])
 
