@@ -19,6 +19,10 @@ WEAK = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 STRONG = (16_384, 32_768, 65_536)
 """Cores of the runs of experiment 2."""
 STRONG_TASKS = 16_384
+REPEATS = 3
+"""How often runs of experiments 1 and 2 are simulated: the paper gives means of runs, too, of two of each size."""
+AVERAGES = {'1.32-128': ('1.32', '1.64', '1.128')}
+"""Runs of which the paper reports one TTX, the average."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Run:
     model: Model
     """Of the paper's system."""
     generations: int = 1
+    repeats: int = 1
+    """How often it is simulated, each time with another seed; its figures are means."""
 
     @property
     def cores(self) -> int:
@@ -78,7 +84,7 @@ def _titan(name: str, tasks: int, cores: int) -> Run:
     nodes = cores // TITAN_CORES
     generations = tasks * 32 // cores
     return Run(name, f'{tasks:,} tasks, {cores:,} cores', tasks, Platform.of(nodes, TITAN_CORES), nodes,
-               workloads.bpti(tasks), load_model('paper-titan-orte'), generations)
+               workloads.bpti(tasks), load_model('paper-titan-orte'), generations, REPEATS)
 
 
 def _summit(name: str, tasks: int, generations: int, nodes: int, lost_dvms: int = 0, failures: float = 0.0) -> Run:

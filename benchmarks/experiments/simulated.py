@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, stdev
 
 from experiments.runs import Run
 from rp_client.simulation import Model, simulate
 from rp_profiling.columns import TICKS
 from rp_profiling.durations import durations, moments
-from rp_profiling.trace import NEVER, read_trace
+from rp_profiling.trace import NEVER, Trace, read_trace
 from rp_profiling.utilisation import Analysis
 
 
@@ -29,11 +31,33 @@ class Figures:
     gpu_ru: float
     scheduling: float
     """From when the first task is at the scheduler until the last one is placed."""
+    prepare: tuple[float, float]
+    """Mean and standard deviation, from when the launcher has a task until its program runs."""
     acknowledge: tuple[float, float]
     """Mean and standard deviation, from the end of a program until the executor knows it."""
     failed: int
     shares: dict[str, float]
     """Of the cores, by activity; what was allocated and never used is `lost`."""
+    ttx_spread: float = 0.0
+    """The standard deviation of `ttx`, if these are the means of several runs."""
+
+
+def simulate_runs(run: Run, model: Model, directory: Path) -> Figures:
+    """The means of the figures of a run with a model, repeated with other seeds; `directory` gets their traces."""
+    return means([simulate_run(run, model, directory / str(seed), seed) for seed in range(1, run.repeats + 1)])
+
+
+def means(found: Sequence[Figures]) -> Figures:
+    """The means of the figures of several runs."""
+    if len(found) == 1:
+        return found[0]
+    simple = {name: mean(getattr(each, name) for each in found)
+              for name in ('ttx', 'ovh', 'ru', 'ru_running', 'gpu_ru', 'scheduling')}
+    return replace(found[0], **simple, prepare=_mean_pair([each.prepare for each in found]),
+                   acknowledge=_mean_pair([each.acknowledge for each in found]),
+                   failed=round(mean(each.failed for each in found)),
+                   shares={name: mean(each.shares[name] for each in found) for name in found[0].shares},
+                   ttx_spread=stdev(each.ttx for each in found))
 
 
 def simulate_run(run: Run, model: Model, directory: Path, seed: int = 1) -> Figures:
@@ -49,7 +73,6 @@ def figures(directory: Path, part: float = 1.0, failed: int = 0) -> Figures:
     cores = analysis.utilisation('core')
     shares = {name: share * part for name, share in cores.shares.items()}
     ru, life = shares['exec cmd'], float(cores.times[-1] - cores.times[0])
-    waits = durations(trace, 'last rank_stop', 'task_run_stop')
     return Figures(
         ttx=_between(moments(trace, 'AGENT_EXECUTING'), moments(trace, 'AGENT_STAGING_OUTPUT_PENDING')),
         ovh=analysis.overhead,
@@ -57,10 +80,21 @@ def figures(directory: Path, part: float = 1.0, failed: int = 0) -> Figures:
         ru_running=ru * life / (life - analysis.overhead) if life > analysis.overhead else 0.0,
         gpu_ru=analysis.utilisation('GPU').shares['exec cmd'] * part,
         scheduling=_between(moments(trace, 'AGENT_SCHEDULING'), moments(trace, 'schedule_ok')),
-        acknowledge=(float(waits.mean()), float(waits.std())) if len(waits) else (0.0, 0.0),
+        prepare=_moments(trace, 'launch_start', 'rank_start'),
+        acknowledge=_moments(trace, 'last rank_stop', 'task_run_stop'),
         failed=failed,
         shares={**shares, 'lost': 100 * (1 - part)},
     )
+
+
+def _moments(trace: Trace, start: str, stop: str) -> tuple[float, float]:
+    """Mean and standard deviation of the time between two events of all tasks."""
+    times = durations(trace, start, stop)
+    return (float(times.mean()), float(times.std())) if len(times) else (0.0, 0.0)
+
+
+def _mean_pair(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return mean(first for first, _ in pairs), mean(second for _, second in pairs)
 
 
 def _between(starts: object, stops: object) -> float:

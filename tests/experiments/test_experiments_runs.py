@@ -10,8 +10,8 @@ import pytest
 from experiments import drawings, functions, here, runs, workloads
 from experiments.paper import Paper, Reported
 from experiments.runs import Run
-from experiments.simulated import Figures, figures, simulate_run
-from experiments.table import Outcome, table
+from experiments.simulated import Figures, figures, simulate_run, simulate_runs
+from experiments.table import Outcome, table, within
 
 from rp_client.simulation import Cost, Platform
 from rp_profiling.check import check_session
@@ -51,9 +51,27 @@ def test_launches_that_fail(tmp_path: Path) -> None:
 
 
 def test_acknowledgements_are_measured(tmp_path: Path) -> None:
-    run = replace(runs.weak()[0], model=runs.weak()[0].model.changed(acknowledge=Cost(20.0)))
+    run = replace(runs.weak()[0], model=runs.weak()[0].model.changed(acknowledge=Cost(20.0), acknowledge_rate=0.0))
     found = simulate_run(run, run.model, tmp_path / 'session')
     assert found.acknowledge == pytest.approx((20.0, 0.0), abs=1e-3)
+
+
+def test_launches_are_measured(tmp_path: Path) -> None:
+    run = replace(runs.weak()[0], model=runs.weak()[0].model.changed(launch=Cost(20.0), first_launch=Cost(5.0)))
+    found = simulate_run(run, run.model, tmp_path / 'session')
+    assert found.prepare == pytest.approx((25.0, 0.0), abs=1e-3)
+
+
+def test_figures_of_repeated_runs_are_means(tmp_path: Path) -> None:
+    run = replace(small_run(), repeats=2)
+    found = simulate_runs(run, run.model, tmp_path)
+    one, other = (simulate_run(run, run.model, tmp_path / f'again.{seed}', seed) for seed in (1, 2))
+    assert one.ttx != other.ttx
+    assert found.ttx == pytest.approx((one.ttx + other.ttx) / 2)
+    assert found.ttx_spread == pytest.approx(abs(one.ttx - other.ttx) / 2 ** 0.5)
+    assert found.prepare == pytest.approx([(first + second) / 2
+                                           for first, second in zip(one.prepare, other.prepare, strict=True)])
+    assert sum(found.shares.values()) == pytest.approx(100)
 
 
 def test_our_scheduler_on_the_same_launcher() -> None:
@@ -67,13 +85,28 @@ def test_our_scheduler_on_the_same_launcher() -> None:
 
 def test_table_says_what_is_within_the_spread() -> None:
     run = small_run()
-    found = Figures(900.0, 60.0, 72.0, 77.0, 0.0, 1.0, (0.0, 0.0), 0, {})
+    found = Figures(900.0, 60.0, 72.0, 77.0, 0.0, 1.0, (0.0, 0.0), (0.0, 0.0), 0, {})
     outcome = Outcome(run, found, replace(found, ru_running=80.0))
     paper = Paper([Reported(run.name, 'ru_running', 70.0, 5.0, 'data', 'x'),
                    Reported(run.name, 'ovh', 61.0, None, 'text', 'x')])
     lines = table([outcome], paper).splitlines()
     assert lines[2] == f'| {run.title} | RU | 70 ± 5 % * | 77 % | +7 points | **no** | 80 % |'
     assert lines[3] == '|  | OVH | 61 s | 60 s | -1.6 % | none reported | 60 s |'
+
+
+def test_average_of_sizes_is_held_against_that_of_the_paper() -> None:
+    found = Figures(900.0, 60.0, 72.0, 77.0, 0.0, 1.0, (0.0, 0.0), (0.0, 0.0), 0, {}, ttx_spread=20.0)
+    sizes = [replace(found, ttx=ttx) for ttx in (900.0, 910.0, 935.0)]
+    outcomes = [Outcome(run, each, each) for run, each in zip(runs.weak(), sizes, strict=False)]
+    paper = Paper([Reported('1.32', 'ttx', 902.6, 3.4, 'data', 'x'),
+                   Reported('1.32-128', 'ttx', 922.0, 14.0, 'text', 'x')])
+    lines = table(outcomes, paper).splitlines()
+    assert lines[2] == '| 32 tasks, 1,024 cores | TTX | 903 ± 3.4 s * | 900 ± 20 s | -0.3 % | see the average | 900 s |'
+    assert lines[3] == '| average of 32 to 128 tasks | TTX | 922 ± 14 s | 915 s | -0.8 % | yes | 915 s |'
+    assert len(lines) == 4
+    assert within(outcomes, paper) == (1, 1)
+    assert len(table(outcomes[:2], paper).splitlines()) == 3
+    assert within(outcomes[:2], paper) == (0, 0)
 
 
 def test_pictures(tmp_path: Path) -> None:

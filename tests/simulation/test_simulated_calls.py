@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rp_api.errors import DescriptionError
+from rp_api.simulation.model import SHAPES
 from rp_client.cli.program import main
 from rp_client.simulation import Cost, Model, Platform
 from rp_client.simulation.calls import Calls, draw, of_master, simulate_calls
@@ -30,7 +31,7 @@ def one_by_one(free: np.ndarray[Any, Any], lasts: np.ndarray[Any, Any]) -> tuple
     return begins, ends
 
 
-@pytest.mark.parametrize('shape', ['lognormal', 'normal', 'uniform'])
+@pytest.mark.parametrize('shape', SHAPES)
 def test_calls_take_as_long_as_one_by_one(shape: str) -> None:
     cost = Cost(10.0, spread=0.5, shape=shape)
     free = np.linspace(0, 30, 50)

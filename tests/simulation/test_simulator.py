@@ -79,6 +79,28 @@ def test_launchers_take_tasks_at_their_rate_and_no_more_than_they_can_have() -> 
     assert both.ttx == 4 * 2 + 100   # two DVMs
 
 
+def test_no_more_than_so_many_are_launched_at_a_time() -> None:
+    model = Model(launching=2, launch=Cost(5.0))
+    result = simulate(Platform.of(nodes=1, cores=5), Workload.of({'duration': 100}, 5), model)
+    assert sorted(start for start, _ in result.pilots[0].runs.values()) == [5, 5, 10, 10, 15]
+    failing = simulate(Platform.of(nodes=1, cores=5), Workload.of({'duration': 100}, 5), model.changed(failures=1.0))
+    assert failing.failed == 5
+
+
+def test_ends_are_acknowledged_one_after_the_other() -> None:
+    model = Model(acknowledge_rate=0.5, acknowledge=Cost(1.0))
+    result = simulate(Platform.of(nodes=1, cores=2), Workload.of({'duration': 100}, 4), model)
+    # known after 2 and 4 s, and told 1 s later
+    assert sorted(start for start, _ in result.pilots[0].runs.values()) == [0, 0, 103, 105]
+    assert result.walltime == 205 + 2 + 1
+
+
+def test_first_launches_on_a_node_take_longer() -> None:
+    model = Model(launch=Cost(5.0), first_launch=Cost(7.0))
+    result = simulate(Platform.of(nodes=2, cores=1), Workload.of({'duration': 100}, 4), model)
+    assert sorted(start for start, _ in result.pilots[0].runs.values()) == [12, 12, 117, 117]
+
+
 def test_launchers_wait_for_the_file_system_that_they_share() -> None:
     model = Model(storage=Cost(1.0, per_task=2.0), launch=Cost(5.0), launchers=2, launch_method='PRTE')
     result = simulate(Platform.of(nodes=2, cores=2), Workload.of({'duration': 100}, 4), model)

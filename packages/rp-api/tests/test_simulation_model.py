@@ -69,6 +69,8 @@ def test_a_model_is_what_its_file_says(tmp_path: Path) -> None:
     ({'queue': {'mean': 1}}, 'allowed in it are constant, per_node, per_task, spread, shape'),
     ({'queue': {'constant': 1, 'shape': 'flat'}}, "cost.shape is 'flat', allowed are lognormal, normal, uniform"),
     ({'launch_rate': True}, 'model.launch_rate is True, allowed are numbers from 0 on'),
+    ({'acknowledge_rate': -1}, 'model.acknowledge_rate is -1, allowed are numbers from 0 on'),
+    ({'launching': 1.5}, 'model.launching is 1.5, allowed are whole numbers from 0 on'),
     ({'failures': 1.5}, 'model.failures is 1.5, allowed are shares from 0 to 1'),
     ({'launchers': 2.5}, 'model.launchers is 2.5, allowed are whole numbers from 0 on'),
     ({'launch_method': 3}, 'model.launch_method is 3, allowed are names'),

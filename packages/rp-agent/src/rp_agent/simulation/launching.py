@@ -48,7 +48,7 @@ class Storage:
 
 
 class Launcher:
-    """Takes tasks one after the other, at most so many in a second and at a time as the model allows.
+    """Takes tasks and their ends one after the other, at most so many in a second and at a time as the model allows.
 
     `nodes` is the number of nodes of the pilot, `storage` what it shares with other launchers, `duration` tells how
     long the program of a task runs, by its uid.
@@ -65,8 +65,12 @@ class Launcher:
         self._events = events
         self._interval = 1 / model.launch_rate if model.launch_rate else 0.0
         self._free_at = 0.0
+        self._collect_interval = 1 / model.acknowledge_rate if model.acknowledge_rate else 0.0
+        self._collects_at = 0.0
         self._waiting: deque[AgentTask] = deque()
         self._tasks = 0
+        self._launching = 0
+        self._used: set[int] = set()
         self._due = False
 
     def put(self, task: AgentTask) -> None:
@@ -76,8 +80,8 @@ class Launcher:
 
     def _go_on(self) -> None:
         """Take the tasks that can be taken now, and come back for the others."""
-        clock, limit = self._clock, self._model.concurrent
-        while self._waiting and not self._due and not (limit and self._tasks >= limit):
+        clock = self._clock
+        while self._waiting and not self._due and not self._is_full():
             if self._free_at > clock.now:
                 self._due = True
                 clock.call_at(self._free_at, self._on_free)
@@ -85,12 +89,18 @@ class Launcher:
             self._free_at = clock.now + self._interval
             self._take(self._waiting.popleft())
 
+    def _is_full(self) -> bool:
+        """Whether it has, or launches, as many tasks as it can."""
+        model = self._model
+        return (0 < model.concurrent <= self._tasks) or (0 < model.launching <= self._launching)
+
     def _on_free(self) -> None:
         self._due = False
         self._go_on()
 
     def _take(self, task: AgentTask) -> None:
         self._tasks += 1
+        self._launching += 1
         wait = self._storage.serve()
         if wait:
             self._clock.call_later(wait, self._launch, task)
@@ -102,16 +112,30 @@ class Launcher:
         model, random = self._model, self._random
         fails = bool(model.failures) and random.random() < model.failures
         delay = model.launch.draw(random, self._nodes, self._tasks)
+        if model.first_launch.mean(self._nodes):
+            delay += self._first_launch(task)
         self._clock.call_later(delay, self._failed if fails else self._runs, task)
 
+    def _first_launch(self, task: AgentTask) -> float:
+        """What the launch of a task needs more, as there was none before on some of its nodes."""
+        nodes = task.placement.nodes() if task.placement else ()
+        if self._used.issuperset(nodes):
+            return 0.0
+        self._used.update(nodes)
+        return self._model.first_launch.draw(self._random, self._nodes)
+
     def _runs(self, task: AgentTask) -> None:
+        self._launching -= 1
         self._events.runs(task)
         self._clock.call_later(self._duration(task.uid), self._ran, task)
+        self._go_on()
 
     def _ran(self, task: AgentTask) -> None:
         self._events.ran(task)
+        now = self._clock.now
+        self._collects_at = max(self._collects_at, now) + self._collect_interval
         delay = self._model.acknowledge.draw(self._random, self._nodes, self._tasks)
-        self._clock.call_later(delay, self._done, task)
+        self._clock.call_later(self._collects_at - now + delay, self._done, task)
 
     def _done(self, task: AgentTask) -> None:
         self._tasks -= 1
@@ -119,5 +143,6 @@ class Launcher:
         self._go_on()
 
     def _failed(self, task: AgentTask) -> None:
+        self._launching -= 1
         task.fail('the launcher has failed', f'as a share of {self._model.failures:g} of all tasks does')
         self._done(task)

@@ -35,9 +35,18 @@ def _uniform(random: Random, mean: float, deviation: float) -> float:
     return max(0.0, random.uniform(mean - half, mean + half))
 
 
+EULER = 0.5772156649015329
+"""The mean of the standard Gumbel distribution."""
+
+
+def _gumbel(random: Random, mean: float, deviation: float) -> float:
+    scale = deviation * math.sqrt(6) / math.pi
+    return max(0.0, mean - scale * (EULER + math.log(random.expovariate(1.0))))
+
+
 SHAPES: dict[str, Callable[[Random, float, float], float]] = {
-    'lognormal': _lognormal, 'normal': _normal, 'uniform': _uniform}
-"""Distributions by name; what would be below 0 is 0."""
+    'lognormal': _lognormal, 'normal': _normal, 'uniform': _uniform, 'gumbel': _gumbel}
+"""Distributions by name; what would be below 0 is 0. `gumbel` is that of the slowest of many, as of a task's ranks."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,8 @@ class Model:
     hands on what it has placed at the end of each; 0 for the scheduler of this system."""
     launch: Cost = field(default_factory=Cost)
     """From when a launcher takes a task until its program runs."""
+    first_launch: Cost = field(default_factory=Cost)
+    """What a launch needs more on nodes where there was none before."""
     storage: Cost = field(default_factory=Cost)
     """What the file system needs for a launch before that; launches of all launchers wait for each other. `per_task`
     counts the tasks that were launched before."""
@@ -102,6 +113,11 @@ class Model:
     """Tasks that a launcher takes in a second, one after the other; 0 for no limit."""
     concurrent: int = 0
     """Tasks that a launcher can have at a time; 0 for no limit."""
+    launching: int = 0
+    """Tasks that a launcher can launch at a time; 0 for no limit."""
+    acknowledge_rate: float = 0.0
+    """Ends of programs that a launcher takes in a second, one after the other, before it acknowledges them; 0 for no
+    limit."""
     launch_method: str = ''
     """Of the platform definition, if this model is for another one than it has; that of DVMs divides the nodes."""
     launchers: int = 0
@@ -110,9 +126,9 @@ class Model:
     """The share of tasks that fail when they are launched."""
 
     def __post_init__(self) -> None:
-        for name in ('launch_rate', 'failures'):
+        for name in ('launch_rate', 'acknowledge_rate', 'failures'):
             _not_negative(f'model.{name}', getattr(self, name))
-        for name in ('concurrent', 'launchers', 'lookahead'):
+        for name in ('concurrent', 'launching', 'launchers', 'lookahead'):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise DescriptionError(f'model.{name} is {value!r}, allowed are whole numbers from 0 on')

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rp_api.errors import DescriptionError
-from rp_api.simulation.model import DEFAULT, Cost, Model, load_model
+from rp_api.simulation.model import DEFAULT, EULER, Cost, Model, load_model
 from rp_client.simulation.platform import Platform
 from rp_client.simulation.result import Result, needs
 from rp_client.simulation.simulate import simulate
@@ -204,6 +204,9 @@ def draw(random: np.random.Generator, cost: Cost, size: tuple[int, ...]) -> Time
     if cost.shape == 'lognormal':
         variance = math.log1p(cost.spread ** 2)
         return random.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), size)
+    if cost.shape == 'gumbel':
+        scale = deviation * math.sqrt(6) / math.pi
+        return np.maximum(random.gumbel(mean - scale * EULER, scale, size), 0.0)
     if cost.shape == 'uniform':
         half = deviation * math.sqrt(3)
         return np.maximum(random.uniform(mean - half, mean + half, size), 0.0)

@@ -3,8 +3,8 @@
 A file has a description in each line, as JSON: the attributes of a `TaskDescription`, and besides
 
 - `duration`: seconds that the program runs, or a distribution: `{"mean": 600, "spread": 0.1, "shape": "normal"}`
-  (`spread` is the standard deviation as a share of the mean; shapes are `lognormal`, `normal`, `uniform`), or
-  `{"from": 500, "to": 900}`
+  (`spread` is the standard deviation as a share of the mean; shapes are `lognormal`, `normal`, `uniform`,
+  `gumbel`), or `{"from": 500, "to": 900}`
 - `count`: how many such tasks there are, 1 if it is not given
 
 Empty lines, and lines that begin with `#`, do not count.
