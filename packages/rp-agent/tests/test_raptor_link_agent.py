@@ -182,10 +182,11 @@ def test_master_without_a_program(agent: Agent, monkeypatch: pytest.MonkeyPatch)
 
 def test_remains_of_a_killed_master(tmp_path: Path) -> None:
     Path(master_file(str(tmp_path), 'raptor.0')).touch()
-    own, others = tmp_path / 'rp.x', tmp_path / 'mine'
-    for directory in (own, others):
+    own, begun, others = tmp_path / 'rp.x', tmp_path / 'rp.y', tmp_path / 'mine'
+    for directory in (own, begun, others):
         directory.mkdir(mode=0o700)
-        (directory / 's').touch()
+        if directory != begun:   # one that was killed when it cleaned up
+            (directory / 's').touch()
         remains.remove(str(tmp_path), 'raptor.0', f'ipc://{directory}/s')
     remains.remove(str(tmp_path), 'raptor.0', 'tcp://10.0.0.1:7')
     assert sorted(path.name for path in tmp_path.iterdir()) == ['mine']

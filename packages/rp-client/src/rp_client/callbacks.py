@@ -52,7 +52,25 @@ class Dispatcher:
             try:
                 callback(*args)
             except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
-                _log.exception('callback %s failed', getattr(callback, '__qualname__', callback))
+                function = callback.function if isinstance(callback, Registered) else callback
+                _log.exception('callback %s failed', getattr(function, '__qualname__', function))
+
+
+class Registered:
+    """Calls a callback as long as that is registered, and nothing afterwards, even if that was asked for before."""
+
+    __slots__ = ('function', 'removed')
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.removed = False
+
+    def __call__(self, *args: Any) -> None:
+        if not self.removed:
+            self.function(*args)
+
+
+Entry = tuple[str, Registered, Any, str | None]
 
 
 class Registry:
@@ -62,7 +80,7 @@ class Registry:
 
     def __init__(self, metrics: Sequence[str]) -> None:
         self._metrics = tuple(metrics)
-        self._entries: list[tuple[str, Callable[..., Any], Any, str | None]] = []
+        self._entries: list[Entry] = []
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -78,22 +96,27 @@ class Registry:
             raise ValueError(f'callback {callback!r} cannot be called')
         self.check(metric)
         # replaced, not changed in place: the event loop may be reading the list
-        self._entries = [*self._entries, (metric, callback, data, uid)]
+        self._entries = [*self._entries, (metric, Registered(callback), data, uid)]
 
     def remove(self, callback: Callable[..., Any] | None, metrics: Sequence[str], uid: str | None = None) -> None:
-        """Forget a callback (None: all) for these metrics; `ValueError` if there was no such callback."""
+        """Forget a callback (None: all) for these metrics; `ValueError` if there was no such callback.
+
+        It is not called any more, also not for what has happened already.
+        """
         for metric in metrics:
             self.check(metric)
 
-        def matches(entry: tuple[str, Callable[..., Any], Any, str | None]) -> bool:
-            return (entry[0] in metrics and callback in (None, entry[1]) and uid in (None, entry[3]))
+        def matches(entry: Entry) -> bool:
+            return entry[0] in metrics and callback in (None, entry[1].function) and uid in (None, entry[3])
 
-        kept = [entry for entry in self._entries if not matches(entry)]
-        if callback is not None and len(kept) == len(self._entries):
+        gone = [entry for entry in self._entries if matches(entry)]
+        if callback is not None and not gone:
             raise ValueError(f'callback {callback!r} is not registered')
-        self._entries = kept
+        self._entries = [entry for entry in self._entries if not matches(entry)]
+        for _, registered, _, _ in gone:
+            registered.removed = True
 
-    def select(self, metric: str) -> list[tuple[Callable[..., Any], Any, str | None]]:
+    def select(self, metric: str) -> list[tuple[Registered, Any, str | None]]:
         """The callbacks for a metric: (callback, data, uid)."""
         return [entry[1:] for entry in self._entries if entry[0] == metric]
 

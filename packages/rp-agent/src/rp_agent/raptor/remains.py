@@ -22,5 +22,6 @@ def remove(pilot_sandbox: str, uid: str, address: str) -> None:
     with suppress(OSError):
         status = os.stat(directory)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-            os.unlink(path)
+            with suppress(FileNotFoundError):   # it was killed when it had begun to clean up
+                os.unlink(path)
             os.rmdir(directory)

@@ -213,9 +213,7 @@ class Listener:
                 os.unlink(self.address.removeprefix('ipc://'))
         with suppress(FileNotFoundError):
             if self._fresh:
-                import shutil  # few processes need it, and it takes long to load
-
-                shutil.rmtree(self._fresh)
+                os.rmdir(self._fresh)
 
     def _bind(self, address: str | None, base: str | None) -> str:
         if address is None:
