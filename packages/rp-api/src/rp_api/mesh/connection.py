@@ -209,11 +209,12 @@ class Listener:
             self._strangers.close()
         self.socket.close(linger=int(linger * 1000))
         with suppress(FileNotFoundError):   # what somebody has cleaned up already is no error
-            if self.address.startswith('ipc://'):
-                os.unlink(self.address.removeprefix('ipc://'))
-        with suppress(FileNotFoundError):
             if self._fresh:
-                os.rmdir(self._fresh)
+                import shutil  # few processes need it, and it takes long to load
+
+                shutil.rmtree(self._fresh)
+            elif self.address.startswith('ipc://'):
+                os.unlink(self.address.removeprefix('ipc://'))
 
     def _bind(self, address: str | None, base: str | None) -> str:
         if address is None:
