@@ -36,6 +36,7 @@ TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-rerunfailures', 'pytest-xdist'
 LINT_TOOLS = ['ruff', 'cython-lint']
 # three files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
 PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder',
+            '--max-worker-restart', '0',  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
             # up to three tests that fail run once more, and are shown in full: see docs/decisions/0042
             '--reruns', '1', '--max-suite-reruns', '3', '--rerun-show-tracebacks']
 # what is tested on each interpreter: extensions, functions by value, whole sessions
