@@ -1,13 +1,14 @@
 """Measure what an event in a trace costs the process that records it, and what tracing costs a whole session.
 
-    python benchmarks/tracing.py [--runs N] [--pairs N] [--count N] [--work DIR]
+    python benchmarks/tracing.py [--runs N] [--pairs N] [--count N] [--turns N] [--work DIR]
 
 The cases take turns: the calls of the tracer, and the same rows written by Python's csv module and as formatted
 strings. Times are of the processor, the writing to a file below `--work` (default: in memory) included.
 
-Sessions with tracing and without it come in pairs, and the first one of a pair is now the one and now the other. Each
-runs `--count` tasks at full speed. On a busy machine, CPU time tells more than the rate does: it is that of
-application, hub and agent, without the tasks.
+Sessions with tracing and without it come in pairs, are open at the same time and take turns: one runs a part of its
+`--count` tasks at full speed while the other one waits, and who goes first changes. A machine that changes its speed
+from one second to the next, as shared ones do, so slows down both. CPU time is that of application, hub and agent,
+without the tasks. The interval holds the true median ratio with a probability of 95 %, if turns are independent.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common import MEMORY, fresh, print_table, progress, work_directory
-from tasks import system
+from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks, session, work_directory
+from tasks import named_children
 
 from rp_profiling.tracer import Tracer
 
@@ -30,6 +34,9 @@ COMP = 'agent_executing.0000'
 EVENTS = ('task_start', 'exec_start', 'rank_start', 'launch_pre', 'launch_submit', 'exec_pre', 'rank_stop', 'exec_stop')
 UIDS = [f'task.{number:06d}' for number in range(1000)]
 ROUNDS = 10
+
+Figures = tuple[float, float]
+"""Tasks per second, microseconds of CPU time per task."""
 
 
 def with_csv(path: Path) -> None:
@@ -92,25 +99,78 @@ def nanoseconds(case: Callable[[Path], None], path: Path) -> float:
     return (time.process_time_ns() - before) / (ROUNDS * len(UIDS) * len(EVENTS))
 
 
-def pair(first: bool, work: str, count: int) -> dict[bool, tuple[float, float]]:
-    """Tasks per second and microseconds of CPU time per task, with tracing and without."""
-    found = {}
-    for traced in (first, not first):
-        os.environ['RADICAL_PILOT_PROFILE'] = 'true' if traced else 'false'
-        with work_directory(work) as directory:
-            result = fresh(__file__, directory, '--session', '--count', str(count))
-        found[traced] = result['rate'], sum(sum(used[:2]) for used in result['cpu'].values())
+class Side:
+    """A session in a process of its own, which runs tasks when it is told to."""
+
+    def __init__(self, work: str, traced: bool) -> None:
+        self._process = subprocess.Popen([sys.executable, __file__, '--session', '--work', work], cwd=work, text=True,
+                                         env=os.environ | {'RADICAL_PILOT_PROFILE': str(traced).lower()},
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, count: int) -> Figures:
+        """Tasks per second, and microseconds of CPU time per task."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f'{count}\n')
+        self._process.stdin.flush()
+        rate, cpu = json.loads(self._process.stdout.readline())
+        return rate, cpu
+
+    def close(self) -> None:
+        self._process.communicate()
+        assert not self._process.returncode
+
+
+def serve(work: str) -> None:
+    """Be one side: run as many tasks as each line asks for."""
+    with session(work) as (_, _, tmgr):
+        run_tasks(tmgr, 10)
+        processes = [os.getpid(), *named_children().values()]
+        for line in sys.stdin:
+            count = int(line)
+            before = [own_ticks(pid) for pid in processes]
+            begin = time.monotonic()
+            run_tasks(tmgr, count)
+            rate = count / (time.monotonic() - begin)
+            used = [per_task(start, own_ticks(pid), count) for pid, start in zip(processes, before, strict=True)]
+            print(json.dumps([rate, sum(map(sum, used))]), flush=True)
+
+
+def own_ticks(pid: int) -> list[float]:
+    """CPU seconds of a process without its children: user, system."""
+    return cpu_ticks(pid)[:2]
+
+
+def pair(base: str, count: int, turns: int) -> list[dict[bool, Figures]]:
+    """What both sides found in each turn."""
+    with work_directory(base) as work:
+        sides = {}
+        for traced in (True, False):
+            os.mkdir(directory := os.path.join(work, str(traced)))
+            sides[traced] = Side(directory, traced)
+        found = [{traced: sides[traced].run(count // turns) for traced in (number % 2 == 0, number % 2 == 1)}
+                 for number in range(turns)]
+        for side in sides.values():
+            side.close()
     return found
 
 
-def print_pairs(pairs: list[dict[bool, tuple[float, float]]]) -> None:
+def interval(values: Sequence[float]) -> str:
+    """Order statistics between which the median of what `values` are a sample of is, with a probability of 95 %."""
+    ordered = sorted(values)
+    away = 0.98 * math.sqrt(len(ordered))
+    first = max(0, math.floor(len(ordered) / 2 - away))
+    return f'{ordered[first]:.3f} .. {ordered[len(ordered) - 1 - first]:.3f}'
+
+
+def print_turns(turns: list[dict[bool, Figures]]) -> None:
     rows = []
     for index, name in enumerate(('tasks/s', 'CPU time per task / µs')):
-        with_tracing, without = ([each[traced][index] for each in pairs] for traced in (True, False))
+        with_tracing, without = ([each[traced][index] for each in turns] for traced in (True, False))
         ratios = [one / other for one, other in zip(with_tracing, without, strict=True)]
         rows.append([name, *(f'{statistics.median(values):.1f}' for values in (with_tracing, without)),
-                     f'{statistics.median(ratios):.3f}', f'{min(ratios):.3f}', f'{max(ratios):.3f}'])
-    print_table(['session', 'with tracing', 'without', 'ratio, median of pairs', 'least', 'most'], rows)
+                     f'{statistics.median(ratios):.3f}', interval(ratios)])
+    print_table(['session', 'with tracing', 'without', 'ratio, median of turns', 'interval'], rows)
 
 
 def main() -> None:
@@ -118,19 +178,20 @@ def main() -> None:
     parser.add_argument('--runs', type=int, default=9, help='of single events')
     parser.add_argument('--pairs', type=int, default=7, help='of sessions')
     parser.add_argument('--count', type=int, default=20_000, help='tasks of a session')
+    parser.add_argument('--turns', type=int, default=20, help='in which a session runs them')
     parser.add_argument('--work', default=MEMORY)
     parser.add_argument('--session', action='store_true', help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.session:
-        print(json.dumps(system(arguments.work, arguments.count, 2)))
+        serve(arguments.work)
         return
     print_events(arguments.runs, arguments.work)
-    pairs = []
+    turns = []
     for number in range(arguments.pairs):
         progress(f'pair {number + 1} of {arguments.pairs}')
-        pairs.append(pair(number % 2 == 0, arguments.work, arguments.count))
-    if pairs:
-        print_pairs(pairs)
+        turns += pair(arguments.work, arguments.count, arguments.turns)
+    if turns:
+        print_turns(turns)
 
 
 def print_events(count: int, base: str) -> None:
