@@ -14,9 +14,8 @@ PROGRAM = Path(__file__).with_name('pilot_application.py')
 
 
 def run(environ: Mapping[str, str], base: Path, prefix: Sequence[str] = (), *arguments: str) -> dict[str, Any]:
-    """What an application tells that is run there."""
+    """What an application tells that is run there, with what it has written to standard error."""
     done = subprocess.run([*prefix, sys.executable, str(PROGRAM), str(base), *arguments], cwd=base, text=True,
                           env=os.environ | dict(environ), capture_output=True, timeout=55)
     assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    return json.loads(done.stdout.splitlines()[-1]) | {'stderr': done.stderr}   # type: ignore[no-any-return]

@@ -31,7 +31,7 @@ def test_a_host_that_is_not_there(remote: Remote, base: Path) -> None:
     told = run(environ, base, remote.prefix)
     assert told['state'] == 'FAILED'
     assert 'h9' in told['exception']
-
+    assert 'traces and logs' not in told['stderr']   # there are none
 
 
 def test_a_node_without_a_way_to_the_application(remote: Remote, base: Path) -> None:

@@ -339,7 +339,8 @@ def test_profiles_and_logs_of_all_agents(session: rp.Session, site: Site, base: 
     site.outputs(site.submit(4))
     site.pmgr.cancel_pilots()
     for files in (session.fetch_profiles(str(base / 'all')), session.fetch_logfiles(str(base / 'all'))):
-        assert {Path(file).parent.name for file in files} == {'pilot.0000', 'pilot.0000.0000', 'pilot.0000.0001'}
+        assert {os.path.relpath(Path(file).parent, base / 'all') for file in files} == {
+            'pilot.0000', 'pilot.0000/pilot.0000.0000', 'pilot.0000/pilot.0000.0001'}
     events = [(row.event, row.uid, row.msg) for row in read_profile(base / 'all' / 'pilot.0000' / 'agent_0.prof')
               if row.event.startswith('partition_')]
     assert sorted(events) == [(f'partition_{event}', f'pilot.0000.000{number}', rp.CANCELED if event == 'stop' else '')

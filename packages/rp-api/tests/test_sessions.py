@@ -136,12 +136,14 @@ def test_purge(site: Site, client: Client, directory: Path) -> None:
     client.close()
     site.until_ended()
     (directory / 'session.prof').touch()
-    (directory / 'p0').mkdir()
+    for task in ('0', '1'):
+        (directory / 'p0' / task).mkdir(parents=True)
+        (directory / 'p0' / task / f'{task}.prof').touch()
     (directory / 'p0' / 'agent_0.log').touch()
-    (directory / 'notes.txt').touch()
-    assert sessions.purge(directory) == [str(directory / 'notes.txt')]
-    (directory / 'notes.txt').unlink()
-    directory.rmdir()
+    ours = [directory / 'notes.txt', directory / 'p0' / '1' / 'notes.txt']
+    for path in ours:
+        path.touch()
+    assert sessions.purge(directory) == [str(path) for path in (ours[0], *reversed(ours[1].parents[:2]), ours[1])]
 
 
 def test_purge_of_everything(site: Site, client: Client, directory: Path) -> None:

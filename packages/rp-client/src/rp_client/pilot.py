@@ -30,6 +30,7 @@ class Pilot:
         self._description = description
         self._sandboxes = sandboxes
         self.partitions: list[Partition] = []   # all that there have been, by their numbers
+        self.launched = False   # whether its agent, or its job, was ever started
         self._state = states.NEW
         self._tmgr: TaskManager | None = None
         self._resource_details: dict[str, Any] | None = None
@@ -302,6 +303,7 @@ class Pilot:
     def restore(self, state: str, info: dict[str, Any] | None) -> None:
         """Take over what the coordinator knows about the pilot."""
         self._state = state
+        self.launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
         self._learn(info or {})
 
     def _learn(self, info: dict[str, Any]) -> None:

@@ -344,7 +344,10 @@ class PilotManager:
 
     def _launched(self, uid: str, handle: Mapping[str, Any]) -> None:
         pilot = self._launching.launched(uid)
-        if pilot is not None and handle:   # another process can go on with it
+        if pilot is None:   # it has ended meanwhile
+            return
+        pilot.launched = True
+        if handle:   # another process can go on with it
             self._engine.connection.note(f'job.{uid}', {
                 'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
 

@@ -6,11 +6,10 @@ import atexit
 import json
 import logging
 import os
-import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from rp_api.platforms.load import get_platform, get_resource_configs, list_platf
 from rp_client.engine import Engine
 from rp_client.ids import session_uid
 from rp_client.settings import session_settings
+from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
 from rp_client.uids import Uids
 from rp_profiling.tracer import Tracer, profile_switches, profiling_enabled
@@ -150,9 +150,8 @@ class Session:
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
-        `download` (False): fetch the traces and logs of the pilots into the session directory, and write what `dump`
-        does. `terminate` (True): False leaves the pilots, with all their tasks, and what coordinates them;
-        `Session(uid=...)` gets back to them.
+        `download` (False): do what `dump`, `fetch_profiles` and `fetch_logfiles` do, at one go. `terminate` (True):
+        False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
         `cleanup`: accepted, without effect.
         """
         options = self._close_options | _checked(options)
@@ -175,8 +174,7 @@ class Session:
         self._tracer.record('session_stop', uid=self.uid)
         if options.get('download'):
             self.dump()
-            self.fetch_profiles()
-            self.fetch_logfiles()
+            self._fetch((*PROFILES, *LOGS), None)
         self._traces.close()
 
     def as_dict(self) -> dict[str, Any]:
@@ -222,12 +220,18 @@ class Session:
         return get_platform(resource, schema)
 
     def fetch_profiles(self, tgt: str | None = None) -> list[str]:
-        """Copy the traces of all pilots to `<tgt or session directory>/<pilot>/`; gives the local files."""
-        return self._fetch('.prof', tgt)
+        """Copy the traces of all agents and tasks to `<tgt or session directory>/<pilot>/`; gives the local files.
+
+        Pilots on other hosts are asked over ssh, once for each host. One that cannot be reached is told in a warning.
+        """
+        return self._fetch(PROFILES, tgt)
 
     def fetch_logfiles(self, tgt: str | None = None) -> list[str]:
-        """Copy the logs and outputs of all agents to `<tgt or session directory>/<pilot>/`; gives the local files."""
-        return self._fetch(('.log', '.out', '.err'), tgt)
+        """Copy the logs and outputs of all agents to `<tgt or session directory>/<pilot>/`; gives the local files.
+
+        As `fetch_profiles` does.
+        """
+        return self._fetch(LOGS, tgt)
 
     # for the managers of this session
 
@@ -320,17 +324,10 @@ class Session:
         for pmgr in self._pmgrs.values():
             pmgr.leave()
 
-    def _fetch(self, endings: str | tuple[str, ...], tgt: str | None) -> list[str]:
+    def _fetch(self, endings: Sequence[str], tgt: str | None) -> list[str]:
         self._tracer.record('session_fetch_start', uid=self.uid)
-        fetched = []
-        for manager in list(self._pmgrs.values()):
-            for pilot in [each for whole in manager.get_pilots() for each in (whole, *whole.partitions)]:
-                target = Path(tgt or self.path) / pilot.uid
-                target.mkdir(parents=True, exist_ok=True)
-                for source in sorted(Path(pilot.agent_sandbox).glob('*')):
-                    if source.name.endswith(endings):
-                        shutil.copy2(source, target)
-                        fetched.append(str(target / source.name))
+        pilots = [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
+        fetched = fetch(pilots, endings, Path(tgt or self.path))
         self._tracer.record('session_fetch_stop', uid=self.uid)
         return fetched
 

@@ -10,7 +10,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,11 +168,11 @@ def purge(directory: str | Path) -> list[str]:
         state = summary(path).state
         if state in (OPEN, ORPHANED, ELSEWHERE):
             raise CoordinationError(f'{path.name} is {state}')
-        for found in [*_own_files(path), *(file for pilot in pilots for file in _own_files(path / pilot))]:
-            found.unlink()
-        for empty in (*(path / pilot for pilot in pilots), path):
+        for own in (*_fetched(path, pilots), path):
+            for found in _own_files(own):
+                found.unlink()
             with suppress(OSError):   # what is left in it is not ours
-                empty.rmdir()
+                own.rmdir()
     finally:
         os.close(claimed)
     return sorted(str(left) for left in path.rglob('*')) if path.exists() else []
@@ -223,6 +223,13 @@ def _pilot_names(directory: Path) -> list[str]:
     """The pilots whose traces and logs may have been fetched into the directory, each into one of its own."""
     with closing(database(directory)) as db:
         return [uid for uid, in db.execute('SELECT uid FROM pilots') if (directory / uid).is_dir() and '/' not in uid]
+
+
+def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
+    """The directories with what was fetched of pilots: those of tasks and partitions, then the one that they are in."""
+    for pilot in pilots:
+        yield from (path for path in (directory / pilot).iterdir() if path.is_dir() and not path.is_symlink())
+        yield directory / pilot
 
 
 def _own_files(directory: Path) -> list[Path]:

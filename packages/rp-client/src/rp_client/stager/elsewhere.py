@@ -12,6 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
@@ -39,7 +40,11 @@ take() { if test -e "$1" || test -h "$1"; then add "$1"; else shift; add "$@"; f
 '''
 """Lists the files that there are; `take` gets a path as it is, and what it stands for as a pattern."""
 
-_PACKED = 'echo {}; tar -cf - --null -T "$lists/files" && tar -chf - --null -T "$lists/links"'
+_PACKED = '''echo {}
+pack() {{ tar "$1" - --null -T "$lists/$2"; test $? -le 1; }}   # 1: a file has changed meanwhile, as logs do
+pack -cf files
+code=$?
+pack -chf links && exit $code'''
 """Of links, one wants what they lead to; links in a directory stay what they are. What logins print comes before."""
 
 E = TypeVar('E', bound=Exception)
@@ -90,7 +95,7 @@ class Elsewhere:
             self._removed.append(own)
 
     def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
-        """Bring here what directives take from there."""
+        """Bring here what directives take from there; after an error, a part of it may be here."""
         paths = [path for own, directives in wanted for path in self.of(own).sources(directives, bases)]
         if not paths:
             return
@@ -98,8 +103,13 @@ class Elsewhere:
         script = Path(self._place.name, 'script')
         script.write_text('\n'.join([_PACK, *(f'take {quote(path)} {_pattern(path)}' for path in paths),
                                      _PACKED.format(mark)]), encoding='utf-8', errors='surrogateescape')
-        receive(self._shell.command('exec /bin/sh -s'), self._archive,
-                f'files could not be fetched from {self._shell.host}', script)
+        try:
+            receive(self._shell.command('exec /bin/sh -s'), self._archive,
+                    f'files could not be fetched from {self._shell.host}', script)
+        except PlatformError:
+            with suppress(PlatformError):   # it has an end that nobody expects
+                self._unpack(mark.encode() + b'\n')
+            raise
         self._unpack(mark.encode() + b'\n')
         self._there.update(self._leaves())
 
@@ -129,7 +139,10 @@ class Elsewhere:
     def _unpack(self, mark: bytes) -> None:
         """Unpack what comes after a mark."""
         with open(self._archive, 'rb', buffering=0) as archive:
-            archive.seek(archive.read(_CHATTER).find(mark) + len(mark))
+            before, found, _ = archive.read(_CHATTER).partition(mark)
+            if not found:
+                raise PlatformError(f'{self._shell.host} has sent no files')
+            archive.seek(len(before) + len(mark))
             done = subprocess.run(['tar', '-xi', '-f', '-', '-o', '-C', self.root], stdin=archive, capture_output=True,
                                   text=True)
         if done.returncode:

@@ -1,0 +1,78 @@
+"""What agents and tasks have written about a session, brought to the client: their traces, and the agents' logs.
+
+Pilots whose files are on the same host come together, in one transfer. What goes wrong with one host is told in a
+warning, and what has come from there before that is kept; the other hosts' files come all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rp_api.errors import PilotError
+from rp_api.staging.directive import expand
+from rp_client.pilot import Pilot
+from rp_client.stager.base import OUTWARDS, pilot_files
+
+PROFILES = ('.prof',)
+"""How the names of traces end."""
+
+LOGS = ('.log', '.out', '.err')
+"""How the names of logs, and of the outputs of programs, end."""
+
+_log = logging.getLogger('radical.pilot.session')
+
+
+def fetch(pilots: Iterable[Pilot], endings: Sequence[str], target: Path) -> list[str]:
+    """Copy files to `<target>/<pilot>/`, as they lie in the sandbox; gives the local files.
+
+    These are the traces of agents and tasks (`PROFILES`), and what agents, but not tasks, have besides (`LOGS`). A
+    pilot that was never launched has none.
+    """
+    hosts: dict[str, list[Pilot]] = {}
+    for pilot in pilots:
+        if pilot.sandboxes.here:
+            hosts.setdefault('', []).append(pilot)
+        elif pilot.launched:   # nobody has to reach a host where nothing was ever started
+            hosts.setdefault(pilot.sandboxes.endpoint or pilot.uid, []).append(pilot)
+    fetched: list[str] = []
+    for together in hosts.values():
+        try:
+            _fetch(together, endings, target, fetched)
+        except (PilotError, OSError) as error:
+            _log.warning('traces and logs of %s are missing: %s', ', '.join(pilot.uid for pilot in together), error)
+    return fetched
+
+
+def _fetch(pilots: Sequence[Pilot], endings: Sequence[str], target: Path, fetched: list[str]) -> None:
+    """Copy those of pilots on one host."""
+    wanted = {pilot: list(_patterns(pilot, endings)) for pilot in pilots}
+    with pilot_files(pilots[0]) as files:
+        try:
+            files.fetch([(pilot.sandboxes.pilot, expand([{'source': pattern} for pattern in patterns]))
+                         for pilot, patterns in wanted.items()], OUTWARDS)
+        finally:   # some may have come before an error
+            for pilot, patterns in wanted.items():
+                source = Path(files.of(pilot.sandboxes.pilot).sandboxes.task)
+                for path in _found(source, patterns):
+                    fetched.append(_copy(path, target / pilot.uid / path.relative_to(source)))
+
+
+def _patterns(pilot: Pilot, endings: Sequence[str]) -> Iterator[str]:
+    """The files of a pilot, relative to its sandbox."""
+    parts = [os.path.relpath(part.agent_sandbox, pilot.sandboxes.pilot) for part in pilot.partitions]
+    for ending in endings:
+        places = ['*'] if ending in PROFILES else parts
+        yield from (os.path.join(place, f'*{ending}') for place in ('', *places))
+
+
+def _found(directory: Path, patterns: Iterable[str]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in directory.glob(pattern) if path.is_file())
+
+
+def _copy(source: Path, target: Path) -> str:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return shutil.copy2(source, str(target))
