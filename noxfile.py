@@ -30,7 +30,7 @@ COMPILED = [package for package in PACKAGES if (ROOT / package / 'setup.py').exi
 BUILD_TOOLS = ['setuptools', 'cython']
 QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are imported, most of them never are
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
-ANALYSIS = ['numpy', 'pandas', 'matplotlib']  # what reads traces, see rp-profiling
+ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS,
               *MONGODB]
 LINT_TOOLS = ['ruff', 'cython-lint']

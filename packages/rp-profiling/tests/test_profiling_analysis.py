@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from traced_session import CORES, SESSION, events_of, uid_of, write_session
 
 from rp_profiling import slots
 from rp_profiling.description import Description, read_description
-from rp_profiling.durations import TASK, concurrency, durations, final_states, rate, table
+from rp_profiling.durations import TASK, concurrency, durations, final_states, polars_table, rate, table
 from rp_profiling.export import write_chrome, write_csv
 from rp_profiling.pictures import all_pictures, thinned
 from rp_profiling.plot import save
@@ -45,6 +48,36 @@ def test_the_stretches_of_a_life_are_its_whole(trace: Trace) -> None:
     assert whole.to_numpy() == pytest.approx([0.092] * 8)
     assert set(data['state']) == {'DONE'}
     assert list(table(trace, 'pilot')['active']) == pytest.approx([4.805])
+
+
+def test_polars_has_the_same_table(tmp_path: Path) -> None:
+    """Of tasks that have run, of one that has not, and of none."""
+    unrun = [event._replace(uid='task.new') for event in events_of(1)
+             if event.uid == uid_of(0) and event.state == 'TMGR_SCHEDULING_PENDING']
+    trace = read_trace(write_session(tmp_path / 'some', events_of(2) + unrun))
+    expected, found = table(trace), polars_table(trace)
+    assert found.columns == ['uid', *expected.columns]
+    assert found['uid'].to_list() == list(expected.index)
+    assert found['state'].to_list() == list(expected['state'])
+    for name in TASK:
+        assert found[name].null_count() == 1
+        assert found[name].to_list() == [None if np.isnan(value) else value for value in expected[name]]
+    assert polars_table(trace, 'pilot')['active'].to_list() == list(table(trace, 'pilot')['active'])
+    nobody = polars_table(read_trace(write_session(tmp_path / 'none', events_of(0))))
+    assert len(nobody) == 0
+    assert nobody.schema == found.schema
+
+
+def test_each_table_needs_its_own_library_only(tmp_path: Path) -> None:
+    directory = write_session(tmp_path, events_of(1))
+    for function, other in (('table', 'polars'), ('polars_table', 'pandas')):
+        done = subprocess.run([sys.executable, '-c', dedent(f"""
+            import sys
+            sys.modules['{other}'] = None
+            from rp_profiling.durations import {function}
+            from rp_profiling.trace import read_trace
+            print(len({function}(read_trace(sys.argv[1]))))"""), directory], capture_output=True, text=True, timeout=55)
+        assert (done.stdout, done.stderr) == ('1\n', '')
 
 
 def test_the_last_of_several_final_states_counts(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rp_profiling.trace import NEVER, Times, Trace
 
 if TYPE_CHECKING:
     import pandas
+    import polars
 
 Seconds = NDArray[np.float64]
 
@@ -91,18 +92,35 @@ def steps(times: Times, changes: NDArray[Any], zero: int) -> tuple[Seconds, NDAr
 
 
 def table(trace: Trace, kind: str = 'task') -> pandas.DataFrame:
-    """One row for each entity of a kind, by uid: the seconds of each stretch of its life, and its final state."""
+    """One row for each entity of a kind, by uid: the seconds of each stretch of its life, and its final state.
+
+    A stretch that an entity did not have is NaN.
+    """
     import pandas
 
+    columns = _columns(trace, kind)
+    return pandas.DataFrame(columns, index=pandas.Index(columns.pop('uid'), name='uid'))
+
+
+def polars_table(trace: Trace, kind: str = 'task') -> polars.DataFrame:
+    """What `table` gives, for polars: uids are the first column, and a stretch that an entity did not have is null."""
+    import polars
+
+    text = {'uid': polars.String, 'state': polars.String}   # also of no rows
+    return polars.DataFrame(_columns(trace, kind), schema_overrides=text, nan_to_null=True)
+
+
+def _columns(trace: Trace, kind: str) -> dict[str, Any]:
+    """The columns of a table, by name."""
     entities = trace.entities(kind)
-    data: dict[str, Any] = {}
+    uids = trace.columns.uids
+    data: dict[str, Any] = {'uid': [uids[int(entity)] for entity in entities]}
     for name, (start, stop) in (TASK if kind == 'task' else PILOT).items():
         first, last = moments(trace, start)[entities], moments(trace, stop)[entities]
         known = (first != NEVER) & (last != NEVER)
         data[name] = np.where(known, np.where(known, last - first, 0) / TICKS, np.nan)
     data['state'] = final_states(trace)[entities]
-    uids = trace.columns.uids
-    return pandas.DataFrame(data, index=pandas.Index([uids[int(entity)] for entity in entities], name='uid'))
+    return data
 
 
 def final_states(trace: Trace) -> NDArray[np.object_]:
