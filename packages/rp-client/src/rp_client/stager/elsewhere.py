@@ -42,9 +42,7 @@ take() { if test -e "$1" || test -h "$1"; then add "$1"; else shift; add "$@"; f
 
 _PACKED = '''echo {}
 pack() {{ tar "$1" - --null -T "$lists/$2"; test $? -le 1; }}   # 1: a file has changed meanwhile, as logs do
-pack -cf files
-code=$?
-pack -chf links && exit $code'''
+pack -cf files && pack -chf links'''
 """Of links, one wants what they lead to; links in a directory stay what they are. What logins print comes before."""
 
 E = TypeVar('E', bound=Exception)
