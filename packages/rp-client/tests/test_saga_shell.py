@@ -197,3 +197,17 @@ def test_what_does_not_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(transfer, 'SILENCE', 0.05)
     with pytest.raises(PlatformError, match=r'it could not be sent: nothing went on for 0\.05 s'):
         transfer.send(['sleep', '1000'], source, 'it could not be sent')
+
+
+def test_an_interrupted_transfer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, 'LOOK', 0.01)
+    source, pid = tmp_path / 'source', tmp_path / 'pid'
+    source.write_bytes(bytes(1 << 20))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    script = f'echo $$ >{pid}; head -c 100000 >/dev/null; exec sleep 1000'
+    with pytest.raises(KeyboardInterrupt):
+        transfer.send(['/bin/sh', '-c', script], source, 'it could not be sent', interrupt)
+    assert not Path('/proc', pid.read_text().strip()).exists()

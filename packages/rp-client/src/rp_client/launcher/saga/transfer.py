@@ -50,8 +50,11 @@ def _run(command: Sequence[str], failed: str, progress: Callable[[], object], pl
             process = subprocess.Popen(command, stdin=stdin, stdout=stdout or said, stderr=said, start_new_session=True)
         except OSError as error:
             raise PlatformError(f'{failed}: {error}') from None
-        with process:
+        try:
             code = _wait(process, place, progress)
+        finally:   # if nobody waits any more, as after Ctrl-C, it is to end as well
+            process.kill()
+            process.wait()
         if code:
             said.seek(0)
             words = said.read().decode(errors='replace').strip()[-500:]
