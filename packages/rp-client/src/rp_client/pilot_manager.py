@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -14,26 +12,22 @@ from rp_api.constants import PILOT_STATE, PMGR_METRICS
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import CoordinationError
-from rp_api.host import host_id
 from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_client.callbacks import Registry
-from rp_client.launcher.base import Context, End, Launcher, Reports
-from rp_client.launcher.component import Launch, PilotLaunching
-from rp_client.launcher.launchers import Launchers, launcher_class
-from rp_client.launcher.network import own_address
+from rp_client.launcher.component import Launch
+from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
 from rp_client.partitions import Partitions, first_uids
 from rp_client.pilot import Pilot
-from rp_client.tracker import Change, Tracker
+from rp_client.pilot_flow import GRACE, PilotFlow
+from rp_client.tracker import Tracker
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from rp_client.session import Session
 
 _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
@@ -44,15 +38,6 @@ _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandbox
 
 ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that is away."""
-
-GRACE = 10.0
-"""Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
-
-DRAIN = 0.25
-"""Seconds that results of an agent that has died have to arrive before its tasks are failed."""
-
-LAST_WORD = 1.0
-"""Seconds that an agent's message about its end has to arrive when it ended in order."""
 
 
 class PilotManager:
@@ -72,12 +57,8 @@ class PilotManager:
         self._board = self._tracker.board
         self.partitions = Partitions(session, self._board)
         self._closed = self._ended = False
-        self._restored: list[tuple[Pilot, KnownPilot, dict[str, Any]]] = []
         self._tracer = session.tracer(self.uid)
-        belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
-        self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
-            self._launched, self._refused, self._told, self._agent_ended)))
-        self._launching = self._make_launching()
+        self._flow = PilotFlow(self.uid, session, self._pilots, self.partitions, self._tracker, self._tracer)
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
@@ -103,7 +84,7 @@ class PilotManager:
         platform_of = cache(self._session.get_resource_config)   # reading it takes a while
         launches = self._register([self._prepare(description, platform_of) for description in wanted])
         with suppress(TimeoutError):
-            self._engine.ask(lambda accepted: self._launch(launches, accepted), ACCEPTANCE)
+            self._engine.ask(lambda accepted: self._flow.submit(launches, accepted), ACCEPTANCE)
         return launches[0].pilot if single else [launch.pilot for launch in launches]
 
     def check_uid(self, uid: str) -> bool:
@@ -138,14 +119,14 @@ class PilotManager:
         Those that have not after ten seconds are killed. Raises `ValueError` for an unknown uid.
         """
         pilots = self._list(uids)
-        self._engine.call(self._cancel, pilots)
+        self._engine.call(self._flow.cancel, pilots)
         if not self._board.wait(pilots, None, GRACE if _timeout is None else _timeout):
             self.kill_pilots([pilot.uid for pilot in pilots])
 
     def kill_pilots(self, uids: str | Iterable[str] | None = None) -> None:
         """End pilots (None: all) without giving them time; returns when they have. `ValueError` for an unknown uid."""
         pilots = self._list(uids)
-        self._engine.call(self._kill, pilots)
+        self._engine.call(self._flow.kill, pilots)
         self._board.wait(pilots, None, GRACE)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
@@ -186,8 +167,7 @@ class PilotManager:
         live = [pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL]
         if live and not self._engine.broken:
             self.cancel_pilots([pilot.uid for pilot in live])
-        self._launchers.close(0.0 if self._engine.broken else 3.0)
-        self._launching.close()
+        self._flow.close(0.0 if self._engine.broken else 3.0)
         self._tracer.close()
 
     def leave(self) -> None:
@@ -195,8 +175,8 @@ class PilotManager:
         if not self._ended:
             self._closed = self._ended = True
             if not self._engine.broken:
-                self._engine.run(self._launchers.leave)
-            self._launching.close()
+                self._engine.run(self._flow.leave)
+            self._flow.close(None)
             self._tracer.close()
             self._board.broke(CoordinationError('it was closed, and its pilots go on'))
 
@@ -208,9 +188,7 @@ class PilotManager:
 
     def apply(self, updates: Sequence[Update]) -> None:
         """Take over what agents have reported; called in the loop, for pilots of any manager."""
-        changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
-        self._changed(self._tracker.apply(changes))
-        self.partitions.apply(updates)
+        self._flow.apply(updates)
 
     # a session that is taken over; all this is called in the loop
 
@@ -227,32 +205,12 @@ class PilotManager:
                       PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
         pilot.restore(known.state, known.info)
         self._pilots[pilot.uid] = pilot
-        self._restored.append((pilot, known, job))
-        if known.new:
-            self._tracker.news(pilot)
+        self._flow.restore(pilot, known, job)
         return pilot
 
     def resume(self) -> None:
-        """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended."""
-        restored, self._restored = self._restored, []
-        for pilot, known, job in restored:
-            self.partitions.follow(pilot, pilot.state)
-            if pilot.state not in states.FINAL:
-                launcher = self._launchers.assign(pilot.uid, ResourceConfig(known.record['platform']))
-                agent = (known.info or {}).get('agent') or known.record
-                if not launcher.near or agent['host'] == host_id():
-                    self._find_agent(pilot, launcher, known.record, job.get('handle', {}))
-
-    def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], handle: dict[str, Any]) -> None:
-        launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)
-        if launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), handle):
-            if not launched:
-                self._advance([pilot], states.PMGR_ACTIVE_PENDING)
-        elif not launched:
-            self._launching.put([Launch(pilot, ResourceConfig(record['platform']), record['settings'])])
-        elif launcher.near:
-            self._agent_ended(End(pilot.uid, f'the agent of {pilot.uid} ended while no application was attached',
-                                  '', ''))
+        """Go on with all pilots that were restored."""
+        self._flow.resume()
 
     # what submission does in the application's thread: everything that can be refused is refused here
 
@@ -302,127 +260,3 @@ class PilotManager:
 
     def _list(self, uids: str | Iterable[str] | None) -> list[Pilot]:
         return self.get_pilots([uids] if isinstance(uids, str) else uids)   # type: ignore[no-any-return]
-
-    # what happens in the loop
-
-    def _make_launching(self) -> PilotLaunching:
-        index = self.uid.rpartition('.')[2]
-        launching = PilotLaunching(index, self._session.tracer(f'pmgr_launching.{index}'), self._launchers,
-                                   self._session.agent_config, self._engine.helpers.run, self._reach, self._fail)
-        launching.advanced = lambda pilots, state: self._advance(pilots, state)
-        return launching
-
-    def _launch(self, launches: list[Launch], accepted: Future[None]) -> None:
-        pilots = [launch.pilot for launch in launches]
-        self._engine.connection.insert_pilots(
-            {launch.pilot.uid: self._record(launch) for launch in launches} | self.partitions.records(pilots))
-        self._tracer.record_bulk('advance', [pilot.uid for pilot in pilots], states.PMGR_LAUNCHING_PENDING)
-        self._advance(pilots, states.PMGR_LAUNCHING_PENDING)
-        self._launching.expect(launches)
-        # an application that dies after this must find its pilots again
-        self._engine.connection.when_settled(lambda: self._start(launches, accepted))
-
-    def _record(self, launch: Launch) -> dict[str, Any]:
-        """All that is needed to make the pilot again, in another process."""
-        return {'pmgr': self.uid, 'description': launch.pilot.description, 'sandboxes': asdict(launch.pilot.sandboxes),
-                'platform': launch.platform.as_dict(), 'settings': launch.settings, 'host': host_id()}
-
-    def _start(self, launches: list[Launch], accepted: Future[None]) -> None:
-        accepted.set_result(None)
-        live = [launch for launch in launches if launch.pilot.state not in states.FINAL]
-        if live:
-            self._launching.put(live)
-
-    def _reach(self, platform: ResourceConfig, done: Callable[[str], object]) -> None:
-        """Have the session listen to agents on other hosts, at an address of this one."""
-        coordinator = self._engine.coordinator
-        if coordinator.reachable:
-            done('')
-        else:
-            self._engine.helpers.run(lambda: own_address(platform),
-                                     lambda address: coordinator.listen(f'tcp://{address}:*', done))
-
-    def _launched(self, uid: str, handle: Mapping[str, Any]) -> None:
-        pilot = self._launching.launched(uid)
-        if pilot is None:   # it has ended meanwhile
-            return
-        pilot.launched = True
-        if handle:   # another process can go on with it
-            self._engine.connection.note(f'job.{uid}', {
-                'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
-
-    def _refused(self, uid: str, reason: str) -> None:
-        self._launching.refused(uid, reason)
-
-    def _told(self, uid: str, words: str) -> None:
-        pilot = self._pilots[uid]
-        if pilot.log[-1:] != [words]:   # a platform that cannot be reached says so again and again
-            self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
-
-    @staticmethod
-    def _before(pilot: Pilot, state: str) -> bool:
-        return states.PILOT.value(pilot.state) < states.PILOT.value(state)
-
-    def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
-        """A step that the client itself takes."""
-        changes = self._tracker.apply([Change(pilot, state, info) for pilot in pilots])
-        self._engine.connection.update_pilots([Update(pilot.uid, state, info) for pilot, _, _ in changes])
-        self._changed(changes)
-
-    def _changed(self, changes: Iterable[Change]) -> None:
-        for pilot, state, _ in changes:
-            if state == states.PMGR_ACTIVE or state in states.FINAL:   # no component of the client records these
-                self._tracer.record('advance', pilot.uid, state)
-            self.partitions.follow(pilot, state)
-            if state in states.FINAL:
-                self._session.pilot_ended(pilot)
-            if state == states.FAILED:   # an agent that nobody hears of may still have its resources
-                self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
-
-    def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
-        last = end.stderr or end.stdout if end else ''
-        detail = f'see {where}' + (f'; its last lines:\n{last}' if last else '')
-        self._advance([pilot], states.FAILED, {
-            'exception': sentence, 'exception_detail': detail,
-            'stdout': end.stdout if end else '', 'stderr': end.stderr if end else ''})
-
-    def _agent_ended(self, end: End) -> None:
-        # what the agent has said last may still be on its way through the hub
-        delay = LAST_WORD if end.reason is None else DRAIN
-        self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)
-
-    def _agent_gone(self, pilot: Pilot, end: End) -> None:
-        if pilot.state in states.FINAL:
-            return
-        if end.reason is None:
-            launcher = self._launchers.of(pilot.uid)
-            if launcher is not None:
-                launcher.clear(pilot.uid)
-            sentence = f'the agent of {pilot.uid} ended without a word'
-            self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
-        else:
-            self._fail(pilot, end.reason, end.file or f'{pilot.pilot_sandbox}/agent_0.err', end)
-
-    def _cancel(self, pilots: list[Pilot]) -> None:
-        for pilot in pilots:
-            if pilot.state in states.FINAL:
-                continue
-            launcher = self._launchers.of(pilot.uid)
-            ends = launcher is not None and self._before(pilot, states.PMGR_ACTIVE) and launcher.cancel(pilot.uid)
-            if self._before(pilot, states.PMGR_ACTIVE_PENDING):
-                self._advance([pilot], states.CANCELED, {'reason': 'cancelled before it was launched'})
-            elif ends:
-                self._advance([pilot], states.CANCELED, {'reason': 'cancelled before its agent was active'})
-            else:
-                self._engine.connection.command(pilot.uid, {'cmd': 'cancel_pilot', 'reason': 'cancelled'})
-
-    def _kill(self, pilots: list[Pilot]) -> None:
-        for pilot in pilots:
-            if pilot.state not in states.FINAL:
-                self._advance([pilot], states.CANCELED, {'reason': 'killed'})
-            self._kill_agent(pilot)
-
-    def _kill_agent(self, pilot: Pilot) -> None:
-        launcher = self._launchers.of(pilot.uid)
-        if launcher is not None:
-            launcher.kill(pilot.uid)
