@@ -47,7 +47,7 @@ def sandbox(run: Run) -> Path:
 
 
 def agent_pid(run: Run) -> int:
-    agents = [pid for pid, command in processes_with(run.pilot.pilot_sandbox).items() if 'rp_agent' in command]
+    agents = [pid for pid, command in processes_with(run.pilot.pilot_sandbox).items() if 'rp_agent.cli' in command]
     assert len(agents) == 1, agents
     return agents[0]
 

@@ -108,7 +108,7 @@ def test_application_goes_when_it_has_submitted_a_pilot(base: Path) -> None:
     with rp.Session(uid='session') as session:
         pilot = session.get_pilot_managers('pmgr.0000').get_pilots('pilot.0000')
         assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
-        assert len([command for command in processes_with(str(base)).values() if 'rp_agent' in command]) == 1
+        assert len([command for command in processes_with(str(base)).values() if 'rp_agent.cli' in command]) == 1
         tmgr = session.get_task_managers('tmgr.0000')
         tmgr.add_pilots(pilot)
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE

@@ -40,7 +40,7 @@ class Site:
 
     def kill(self, pilot: rp.Pilot) -> None:
         """Kill a pilot's agent, and wait until that is known."""
-        (pid,) = [pid for pid, command in processes_with(pilot.pilot_sandbox).items() if 'rp_agent' in command]
+        (pid,) = [pid for pid, command in processes_with(pilot.pilot_sandbox).items() if 'rp_agent.cli' in command]
         os.kill(pid, signal.SIGKILL)
         assert pilot.wait(timeout=30) == rp.FAILED
 
