@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from scheduler_support import Bench, a_task
 
 from rp_agent.scheduler import policy
 from rp_agent.scheduler.divided import Divided
+from rp_agent.task import AgentTask
 
 
 def bench(nodes: int = 4, count: int = 2, **values: Any) -> Bench:
@@ -40,6 +42,25 @@ def test_a_partition_names_a_machine() -> None:
     found.put(a_task('a', partition=1), a_task('b', partition=1), a_task('none', partition=2))
     assert [found.nodes_of(uid)[0] for uid in ('a', 'b')] == [2, 2]
     assert 'partition is 2, the pilot has 2 virtual machine(s)' in found.reasons()['none']
+
+
+def test_tasks_for_a_machine_are_not_tried_when_another_one_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = bench()
+    found.put(*(a_task(f'r{number}', cores_per_rank=4) for number in range(4)))
+    found.put(*(a_task(f'{cores}.{machine}', cores_per_rank=cores, partition=machine)
+                for cores in (1, 2, 3) for machine in (0, 1)))
+    tried: list[str] = []
+    place = Divided.place
+
+    def noted(self: Divided, item: AgentTask) -> bool:
+        tried.append(item.uid)
+        return place(self, item)
+
+    monkeypatch.setattr(Divided, 'place', noted)
+    there = next(f'r{number}' for number in range(4) if found.nodes_of(f'r{number}') == [3])
+    found.finish(there)
+    assert tried == ['1.1', '2.1']
+    assert found.nodes_of('1.1') == found.nodes_of('2.1') == [3]
 
 
 def test_in_a_partition_of_a_pilot_it_names_nothing() -> None:

@@ -8,7 +8,7 @@ from collections import namedtuple
 from collections.abc import Callable
 
 import pytest
-from waitpool_support import Job, Machine, a_map
+from waitpool_support import Job, Machine, Within, a_map
 
 from rp_agent.scheduler.slotmap import Shape
 from rp_agent.scheduler.waitpool import WaitPool
@@ -149,6 +149,42 @@ def test_a_free_wakes_those_that_have_room_on_that_node() -> None:
     assert pair not in machine.tried
     machine.finish(running[0])
     assert machine.place() == [four]
+
+
+def test_what_is_freed_elsewhere_is_no_reason_for_a_try() -> None:
+    machine = Machine(nodes=4)
+    front, back = range(2), range(2, 4)
+    running = [Job(f'r{number}', FOUR) for number in range(4)]
+    machine.submit(*running)
+    machine.place()
+    pair = Shape(ranks=2, cores=4)
+    jobs = {name: Job(name, Within(shape, part)) for name, shape, part in (
+        ('pair in front', pair, front), ('in front', TWO, front), ('behind', TWO, back), ('pair behind', pair, back))}
+    machine.submit(*jobs.values())
+    assert machine.place() == []
+    assert machine.tried == []
+    machine.finish(running[2])
+    assert machine.place() == [jobs['behind']]
+    assert machine.tried == [jobs['behind']]
+    machine.finish(running[0])
+    assert machine.place() == [jobs['in front']]
+    assert machine.tried == [jobs['in front']], 'a pair has room on nodes of both parts together, but of none'
+    machine.finish(running[1], jobs['in front'])
+    assert machine.place() == [jobs['pair in front']]
+    assert machine.tried == [jobs['pair in front']]
+
+
+def test_a_range_counts_when_all_are_looked_at() -> None:
+    machine = Machine(nodes=2)
+    running = Job('running', Shape(ranks=2, cores=4))
+    machine.submit(running)
+    machine.place()
+    here, there = Job('here', Within(FOUR, range(1))), Job('there', Within(FOUR, range(1, 2)))
+    machine.submit(here, there)
+    machine.finish(running)
+    machine.slots.set_down(0)
+    machine.pool.wake()
+    assert machine.place() == machine.tried == [there]
 
 
 def test_many_small_ones_take_the_place_of_a_large_one_in_their_order() -> None:

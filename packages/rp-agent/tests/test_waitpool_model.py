@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from waitpool_support import Job, a_map
+from waitpool_support import Job, Within, a_map, place
 
 from rp_agent.scheduler.slotmap import Placement, Shape
 from rp_agent.scheduler.waitpool import WaitPool
@@ -20,7 +20,8 @@ NODES, CORES = 20, 4
 
 shapes = st.builds(Shape, ranks=st.integers(1, 6), cores=st.integers(1, CORES), gpus=st.integers(0, 1))
 gates = st.integers(0, 3)   # items without a shape: the test opens gates for them
-keys: st.SearchStrategy[Hashable] = st.one_of(shapes, shapes, gates)
+parts = st.sampled_from([range(7), range(7, 14), range(14, NODES), range(14), range(NODES)])
+keys: st.SearchStrategy[Hashable] = st.one_of(shapes, st.builds(Within, shapes, parts), gates)
 positions = st.integers(0, NODES - 1)
 
 
@@ -40,11 +41,11 @@ class Oracle:
         return sorted(self.waiting, key=lambda job: -job.priority)
 
     def fits(self, job: Job) -> bool:
-        if not isinstance(job.key, Shape):
+        if isinstance(job.key, int):
             room = self.gates.get(job.key, 0)
             self.gates[job.key] = max(0, room - 1)
             return room > 0
-        placement = self.slots.place(job.key)
+        placement = place(self.slots, job.key)
         if placement is not None:
             self.placements[job] = placement
         return placement is not None
@@ -83,11 +84,11 @@ class PoolAgainstOracle(RuleBasedStateMachine):
         job.ticket = self.pool.add(job, job.key, job.priority, float(self.count))
 
     def fits(self, job: Job) -> bool:
-        if not isinstance(job.key, Shape):
+        if isinstance(job.key, int):
             room = self.gates.get(job.key, 0)
             self.gates[job.key] = max(0, room - 1)
             return room > 0
-        placement = self.slots.place(job.key)
+        placement = place(self.slots, job.key)
         if placement is not None:
             self.placements[job] = placement
         return placement is not None
@@ -115,7 +116,9 @@ class PoolAgainstOracle(RuleBasedStateMachine):
     @rule(first=st.integers(0, 50), count=st.integers(20, 40))
     def add_many_shapes(self, first: int, count: int) -> None:
         for number in range(first, first + count):
-            self.add(Shape(ranks=1 + number % 11, cores=1 + number % CORES, gpus=number % 2), number % 3, 1)
+            shape = Shape(ranks=1 + number % 11, cores=1 + number % CORES, gpus=number % 2)
+            start = number % 4 * (NODES // 4)
+            self.add(shape if number % 5 else Within(shape, range(start, start + NODES // 4)), number % 3, 1)
 
     @rule()
     def place(self) -> None:

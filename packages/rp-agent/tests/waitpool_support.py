@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
+
+
+class Within(NamedTuple):
+    """A shape that is wanted on some of the nodes."""
+
+    shape: Shape
+    within: range
 
 
 @dataclass(eq=False)
@@ -38,6 +45,13 @@ def a_map(nodes: int = 1, cores: int = 4, gpus: int = 0) -> SlotMap:
     return SlotMap([a_node(index, cores, gpus) for index in range(nodes)])
 
 
+def place(slots: SlotMap, key: Any) -> Placement | None:
+    """A placement of what a job asks for."""
+    if isinstance(key, Within):
+        return slots.place_in(key.shape, key.within.start, key.within.stop)
+    return slots.place(key if isinstance(key, Shape) else key.shape)
+
+
 class Machine:
     """Nodes and a wait pool; counts the tries, and knows who runs."""
 
@@ -54,7 +68,7 @@ class Machine:
 
     def fits(self, job: Job) -> bool:
         self.tried.append(job)
-        job.placement = self.slots.place(job.shape)
+        job.placement = place(self.slots, job.key)
         return job.placement is not None
 
     def place(self, now: float = 0.0) -> list[Job]:

@@ -24,6 +24,8 @@ class DividedRequest(NamedTuple):
 
     shape: Shape
     machines: tuple[int, ...]
+    within: range
+    """The positions of their nodes, and of those in between: what is freed elsewhere is of no use for the task."""
 
 
 class Divided(Continuous):
@@ -48,7 +50,9 @@ class Divided(Continuous):
         wanted = item.description['partition'] if self._named else None
         found = self._requests.get((request, wanted))
         if found is None:
-            found = self._requests[request, wanted] = DividedRequest(request, self._machines(request, wanted))
+            machines = self._machines(request, wanted)
+            within = range(self._parts[machines[0]].start, self._parts[machines[-1]].stop)
+            found = self._requests[request, wanted] = DividedRequest(request, machines, within)
         return found
 
     def place(self, item: AgentTask) -> bool:

@@ -52,7 +52,7 @@ class Policy:
         """What the item asks for; items with equal requests are interchangeable.
 
         It is kept as `item.request`. If it is a `Shape`, or has one as attribute `shape`, no time is lost on trying the
-        item while no node has room for that shape.
+        item while no node has room for that shape; with a range of positions as attribute `within`, no node of these.
         """
         return self.shapes.of(item.description)
 

@@ -74,12 +74,13 @@ cdef class SlotMap:
     cdef Py_ssize_t most_held  # for which there is memory
 
     cdef bint may_fit(self, Shape shape) noexcept
+    cdef bint may_fit_within(self, Shape shape, int32_t first, int32_t end) noexcept
     cdef bint may_fit_on(self, Shape shape, int32_t position) noexcept
     cdef void free_on(self, int32_t position, int32_t *cores, int32_t *gpus) noexcept
     cdef int32_t _one_node(self, Shape shape) noexcept nogil
     cdef int64_t _holds(self, Shape shape, int32_t position, int64_t missing) noexcept nogil
     cdef int32_t _roomiest(self, Shape shape, int64_t limit) noexcept nogil
-    cdef int64_t missing(self, Shape shape) noexcept nogil
+    cdef int64_t missing(self, Shape shape, int32_t first, int32_t end) noexcept nogil
     cdef int64_t _per_node(self, Shape shape) except -1
     cdef Placement _place(self, Shape shape)
     cdef Placement _place_over_nodes(self, Shape shape)

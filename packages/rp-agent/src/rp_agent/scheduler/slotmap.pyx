@@ -137,6 +137,14 @@ cdef class SlotMap:
                 and self.free_cores >= <int64_t>shape.ranks * shape.cores
                 and self.free_gpus >= <int64_t>shape.ranks * shape.gpus)
 
+    cdef bint may_fit_within(self, Shape shape, int32_t first, int32_t end) noexcept:
+        """Whether it is worth a search on the nodes from `first` up to `end`."""
+        cdef rp_need need
+        if first == 0 and end >= self.nodes.count:
+            return self.may_fit(shape)
+        need = _need(shape, 1)
+        return 0 <= rp_index_next(&self.index, &need, first) < end
+
     cdef bint may_fit_on(self, Shape shape, int32_t position) noexcept:
         """Whether one rank of the shape has room on this node, hidden or not."""
         return not rp_at(&self.nodes, position).down and rp_room(&self.nodes, position, &shape.ask, 1) == 1
@@ -429,7 +437,7 @@ cdef class SlotMap:
             first = rp_index_run(&self.index, <int32_t>length)
             if first >= 0:
                 placement = self._place_on_run(shape, first, length)
-        if placement is None and self.missing(shape) == 0:
+        if placement is None and self.missing(shape, 0, self.nodes.count) == 0:
             placement = self._place_greedily(shape)
         return placement
 
@@ -508,12 +516,12 @@ cdef class SlotMap:
             position += 1
         return found
 
-    cdef int64_t missing(self, Shape shape) noexcept nogil:
-        """For how many ranks there is no room on all nodes together."""
+    cdef int64_t missing(self, Shape shape, int32_t first, int32_t end) noexcept nogil:
+        """For how many ranks there is no room on the nodes from `first` up to `end` together."""
         cdef rp_need need = _need(shape, 1)
         cdef int64_t missing = shape.ranks
-        cdef int32_t position = rp_index_next(&self.index, &need, 0)
-        while position >= 0 and missing > 0:
+        cdef int32_t position = rp_index_next(&self.index, &need, first)
+        while 0 <= position < end and missing > 0:
             missing -= self._holds(shape, position, missing)
             position = rp_index_next(&self.index, &need, position + 1)
         return missing

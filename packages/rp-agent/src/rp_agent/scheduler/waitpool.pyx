@@ -38,7 +38,8 @@ cdef class WaitPool(WaitQueues):
     """Waiting items that are placed on `slots`.
 
     The key of an item says what it asks for. If it is a `Shape`, or has one as its attribute `shape`, the item is tried
-    only while `slots.place` has a chance for that shape; otherwise whenever something was freed.
+    only while `slots.place` has a chance for that shape; otherwise whenever something was freed. If the key has a range
+    of positions of nodes as its attribute `within` as well, only what is free on these counts.
     """
 
     cdef SlotMap _slots
@@ -283,10 +284,11 @@ cdef class WaitPool(WaitQueues):
             return False
         if its.shape == NULL:
             return True
-        if not self._slots.may_fit(<Shape>its.shape):
+        if not self._may_fit(group):
             return False
         for index in range(self._n_open):
-            if self._slots.may_fit_on(<Shape>its.shape, self._open[index]):
+            if (its.first_node <= self._open[index] < its.end_node
+                    and self._slots.may_fit_on(<Shape>its.shape, self._open[index])):
                 return self._enough(group)
         return False
 
@@ -294,16 +296,16 @@ cdef class WaitPool(WaitQueues):
         return before(&self.groups[group], &self.groups[other])
 
     cdef bint _may_fit(self, int32_t group) noexcept:
-        cdef void *shape = self.groups[group].shape
-        return shape == NULL or self._slots.may_fit(<Shape>shape)
+        cdef Group *its = &self.groups[group]
+        return its.shape == NULL or self._slots.may_fit_within(<Shape>its.shape, its.first_node, its.end_node)
 
     cdef bint _enough(self, int32_t group) noexcept:
-        """Whether all nodes together have room for all ranks; else remembers what is missing."""
+        """Whether its nodes together have room for all ranks; else remembers what is missing."""
         cdef Group *its = &self.groups[group]
         cdef int64_t ranks
         if its.shape == NULL or (<Shape>its.shape).ranks == 1:
             return True
-        ranks = self._slots.missing(<Shape>its.shape)
+        ranks = self._slots.missing(<Shape>its.shape, its.first_node, its.end_node)
         its.missing = <int32_t>min(INT32_MAX, ranks * ((<Shape>its.shape).gpus or (<Shape>its.shape).cores))
         if not its.awake:
             self.stuck[its.at].missing = its.missing

@@ -35,6 +35,8 @@ cdef struct Group:
     int32_t lowest
     int32_t at              # its index among the awake or the stuck groups; also links unused groups
     int32_t missing         # GPUs, or cores, that had to be freed when it was refused; 0: not known
+    int32_t first_node      # its items can only be on nodes from here
+    int32_t end_node        # up to there
     bint awake
 
 

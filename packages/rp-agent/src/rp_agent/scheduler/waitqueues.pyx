@@ -11,7 +11,7 @@ Rules of this file:
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 
 from rp_agent.scheduler.placement cimport Shape
@@ -241,12 +241,16 @@ cdef class WaitQueues:
         cdef void *known = NULL
         if isinstance(shape, Shape):
             known = <void *>shape
+        within = getattr(key, 'within', None)
+        cdef int32_t first_node = 0, end_node = INT32_MAX
+        if isinstance(within, range):
+            first_node, end_node = within.start, within.stop
         cdef int32_t group = self.spare_group
         self.groups_by_key[key] = group
         self.spare_group = self.groups[group].at
         self.keys[group] = key
         self.shapes[group] = shape
-        self.groups[group] = Group(known, 0, 0, 0, now, NONE, NONE, NONE, 0, False)
+        self.groups[group] = Group(known, 0, 0, 0, now, NONE, NONE, NONE, 0, first_node, end_node, False)
         return group
 
     cdef int _drop_group(self, int32_t group) except -1:
