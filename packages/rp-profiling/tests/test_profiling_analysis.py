@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from traced_session import CORES, SESSION, events_of, uid_of, write_session
+from traced_session import CORES, SESSION, Event, events_of, uid_of, write_session
 
 from rp_profiling import slots
 from rp_profiling.description import Description, read_description
@@ -132,6 +132,23 @@ def test_time_to_execution_and_overhead(analysis: Analysis) -> None:
     assert analysis.ttx == pytest.approx(0.182)
     # programs run from 330 until 395 and from 430 until 495 ms, of the 4921 ms that the pilot was there
     assert analysis.overhead == pytest.approx(4.921 - 0.065 - 0.065)
+
+
+def test_of_a_task_that_was_placed_again_the_last_run_counts(tmp_path: Path) -> None:
+    """Its first nodes were lost while it ran there, for 30 ms."""
+    events = events_of(8)
+    mine = [event for event in events if event.uid == uid_of(7)]
+    begin = next(event.time for event in mine if event.state == 'AGENT_SCHEDULING')
+    runs = next(event.time for event in mine if event.event == 'rank_start')
+    freed = [Event('agent_scheduling.0000', runs + 30, f'unschedule_{what}', uid_of(7)) for what in ('start', 'stop')]
+    again = [event._replace(time=event.time + 500) for event in mine if event.time >= begin]
+    lost = [event for event in mine if event.time <= runs]
+    others = [event for event in events if event.uid != uid_of(7)]
+    analysis = Analysis(read_trace(write_session(tmp_path, [*others, *lost, *freed, *again])))
+    used, whole = (each.utilisation().spent for each in (analysis, Analysis(read_trace(write_session(
+        tmp_path / 'whole', events)))))
+    assert used['exec cmd'] == pytest.approx(whole['exec cmd'])
+    assert used['prepare exec'] == pytest.approx(whole['prepare exec'] + 0.010 + 0.030)
 
 
 def test_sessions_of_older_versions_are_analysed_by_their_description(tmp_path: Path) -> None:

@@ -165,6 +165,22 @@ def test_a_task_may_begin_again_on_the_same_pilot(tmp_path: Path) -> None:
     assert not findings, str(findings)
 
 
+def test_a_launch_that_was_given_up_may_be_followed_by_another_one(tmp_path: Path) -> None:
+    """So it is with tasks whose virtual machine has failed: the rest of their way is as that of others."""
+    events = events_of()
+    mine = [event for event in events if event.uid == uid_of(7)]
+    launch = next(event.time for event in mine if event.event == 'launch_start')
+    runs = next(event.time for event in mine if event.event == 'rank_start')
+    before = [event for event in mine if event.time <= runs]
+    again = [event._replace(time=event.time + 40) for event in mine if event.time >= launch
+             and event.event != 'task_run_ok']
+    killed = Event('agent_executing.0000', runs + 1, 'task_run_cancel_start', uid_of(7))
+    others = [event for event in events if event.uid != uid_of(7)]
+    findings = check(tmp_path / 'given up', [*others, *before, killed, *again])
+    assert not findings, str(findings)
+    assert 'launch_start comes where' in str(check(tmp_path / 'twice', [*others, *before, *again]))
+
+
 def test_ranks_record_their_events_side_by_side(tmp_path: Path) -> None:
     ranks = ('exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop')
     events = events_of()

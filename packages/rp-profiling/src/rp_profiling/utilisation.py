@@ -183,13 +183,26 @@ class Analysis:
     def _find_runs(self) -> tuple[Times, Times]:
         """For each entity, when its program began and ended to run, as near as the trace knows it."""
         trace = self.trace
-        begins = trace.first('rank_start')
+        begins = self._last_begins()
         for event in ('exec_start', 'launch_submit', 'task_run_start'):
             begins = np.where(begins == NEVER, trace.first(event), begins)
         ends = trace.last('rank_stop')
         for event in ('exec_stop', 'launch_collect', 'task_run_stop'):
             ends = np.where(ends == NEVER, trace.last(event), ends)
         return begins, ends
+
+    def _last_begins(self) -> Times:
+        """For each entity, when its first rank began to run; of one that was placed several times, the last time."""
+        trace, columns = self.trace, self.trace.columns
+        begins = trace.first('rank_start')
+        again = np.bincount(columns.uid[trace.rows_of('schedule_ok')], minlength=len(columns.uids)) > 1
+        if again.any():
+            placed, rows = trace.last('schedule_ok'), trace.rows_of('rank_start')
+            last = np.full(len(begins), NEVER, np.int64)
+            rows = rows[columns.time[rows] >= placed[columns.uid[rows]]]
+            np.minimum.at(last, columns.uid[rows], columns.time[rows])
+            begins = np.where(again, last, begins)
+        return begins
 
     def _add_stays(self, changes: _Changes, pilot: _Pilot, kind: str) -> None:
         stays = np.flatnonzero(self.occupation.place == pilot.place)

@@ -68,7 +68,7 @@ class _Checker:
         matcher = match.Matcher(symbols, automata.strict, automata.relaxed, automata.strict_ends, automata.once,
                                 automata.named, LIMIT)
         per_entity = order.scope not in ('component', 'profile')
-        attempts = self._known.attempts if per_entity else np.zeros(len(modes), np.int32)
+        attempts = self._attempts(order) if per_entity else np.zeros(len(modes), np.int32)
         of_messages = order.scope in _OF_MESSAGES or 'dvm_start' in automata.symbols
         matcher.run(*groups, modes, attempts, self._columns.event, self._columns.source, keys,
                     self._columns.message if of_messages else None)
@@ -104,6 +104,18 @@ class _Checker:
             chosen = self._named(NAMES.get(order.component, (order.component,)))
         return self._trace.by_entity, self._mode(order), np.where(chosen, keys, -1).astype(np.int32)
 
+    def _attempts(self, order: PartialOrder) -> NDArray[np.int32]:
+        """How often each entity may have begun again what an order is about."""
+        executing = order.component == 'AgentExecutingComponent'
+        return self._known.attempts + self._given_up if executing else self._known.attempts
+
+    @cached_property
+    def _given_up(self) -> NDArray[np.int32]:
+        """For each entity, how many of its launches were given up, after which it may have been launched again."""
+        begun, ended = (np.bincount(self._columns.uid[self._trace.rows_of(f'task_run_cancel_{what}')],
+                                    minlength=len(self._known.kinds)) for what in ('start', 'stop'))
+        return np.asarray(np.maximum(begun - ended, 0), np.int32)
+
     @property
     def _places(self) -> NDArray[np.int32]:
         return self._trace.place_of_source
@@ -137,7 +149,7 @@ class _Checker:
             'instance': lambda: np.where(known.kinds == 2, relaxed, skip),
             'entity': lambda: np.where(tasks, strict, skip),
             # of an attempt that came to nothing, events may be missing
-            'task': lambda: np.where(known.done & (known.attempts == 0), strict, relaxed),
+            'task': lambda: np.where(known.done & (self._attempts(order) == 0), strict, relaxed),
         }
         if order.component == 'bootstrap_0':
             return np.asarray(np.where(self._trace.last('bootstrap_0_stop') != NEVER, strict, relaxed), np.uint8)
