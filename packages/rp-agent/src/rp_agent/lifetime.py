@@ -22,15 +22,26 @@ The batch system is asked for the runtime and no more, which has to fit the limi
 """
 
 
+def in_batch(platform: Mapping[str, Any]) -> bool:
+    """Whether pilots of a platform are jobs that a batch system ends when their time is over."""
+    return platform.get('resource_manager', FORK) not in HERE
+
+
+def limit(minutes: int, platform: Mapping[str, Any]) -> float:
+    """Seconds from the start of a pilot until it ends its tasks, by its runtime."""
+    seconds = 60.0 * minutes
+    return seconds - min(RESERVE, 0.1 * seconds) if in_batch(platform) else seconds
+
+
 class Lifetime:
     """The runtime of a pilot, in seconds since its job began; the first process of a session began it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._minutes: int = config['runtime']
-        self._batch = config['platform'].get('resource_manager', FORK) not in HERE
-        seconds = 60.0 * self._minutes
+        self._batch = in_batch(config['platform'])
+        seconds = limit(self._minutes, config['platform'])
         if self._batch:
-            seconds -= _age(os.getsid(0)) + min(RESERVE, 0.1 * seconds)
+            seconds -= _age(os.getsid(0))
         self._end: float = time.monotonic() + seconds
 
     @property

@@ -164,8 +164,12 @@ class Scheduler(Component):
         """Hold all that waits against the nodes that there are now."""
         self._given.down = frozenset(self._down)
         self._policy.nodes_changed(self._down)
-        self._enter(self._pool.clear(), self._clock())
+        self._enter_again()
         self._place()
+
+    def _enter_again(self) -> None:
+        """Take all that waits for room out of the pool, and let it in again."""
+        self._enter(self._pool.clear(), self._clock())
 
     # tasks are placed
 

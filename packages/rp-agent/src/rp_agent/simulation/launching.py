@@ -68,8 +68,10 @@ class Launcher:
         self._collect_interval = 1 / model.acknowledge_rate if model.acknowledge_rate else 0.0
         self._collects_at = 0.0
         self._waiting: deque[AgentTask] = deque()
-        self._tasks = 0
-        self._launching = 0
+        # as dicts, because they are in order; what is in none of them any more was ended
+        self._launching: dict[AgentTask, None] = {}
+        self._running: dict[AgentTask, None] = {}
+        self._ended: dict[AgentTask, None] = {}
         self._used: set[int] = set()
         self._due = False
 
@@ -77,6 +79,23 @@ class Launcher:
         """Launch a task as soon as that is possible."""
         self._waiting.append(task)
         self._go_on()
+
+    def fail(self) -> list[AgentTask]:
+        """End at once; gives the tasks whose programs have not ended, and never will. Others are acknowledged."""
+        gone = [*self._waiting, *self._launching, *self._running]
+        for tasks in (self._waiting, self._launching, self._running):
+            tasks.clear()
+        return gone
+
+    def stop(self) -> None:
+        """End at once, and tell of no task any more."""
+        self.fail()
+        self._ended.clear()
+
+    @property
+    def _tasks(self) -> int:
+        """How many tasks it has taken, and not acknowledged."""
+        return len(self._launching) + len(self._running) + len(self._ended)
 
     def _go_on(self) -> None:
         """Take the tasks that can be taken now, and come back for the others."""
@@ -92,15 +111,14 @@ class Launcher:
     def _is_full(self) -> bool:
         """Whether it has, or launches, as many tasks as it can."""
         model = self._model
-        return (0 < model.concurrent <= self._tasks) or (0 < model.launching <= self._launching)
+        return (0 < model.concurrent <= self._tasks) or (0 < model.launching <= len(self._launching))
 
     def _on_free(self) -> None:
         self._due = False
         self._go_on()
 
     def _take(self, task: AgentTask) -> None:
-        self._tasks += 1
-        self._launching += 1
+        self._launching[task] = None
         wait = self._storage.serve()
         if wait:
             self._clock.call_later(wait, self._launch, task)
@@ -108,6 +126,8 @@ class Launcher:
             self._launch(task)
 
     def _launch(self, task: AgentTask) -> None:
+        if task not in self._launching:
+            return
         self._events.took(task)
         model, random = self._model, self._random
         fails = bool(model.failures) and random.random() < model.failures
@@ -125,24 +145,36 @@ class Launcher:
         return self._model.first_launch.draw(self._random, self._nodes)
 
     def _runs(self, task: AgentTask) -> None:
-        self._launching -= 1
+        if task not in self._launching:
+            return
+        del self._launching[task]
+        self._running[task] = None
         self._events.runs(task)
         self._clock.call_later(self._duration(task.uid), self._ran, task)
         self._go_on()
 
     def _ran(self, task: AgentTask) -> None:
+        if task not in self._running:
+            return
         self._events.ran(task)
         now = self._clock.now
         self._collects_at = max(self._collects_at, now) + self._collect_interval
         delay = self._model.acknowledge.draw(self._random, self._nodes, self._tasks)
+        del self._running[task]
+        self._ended[task] = None
         self._clock.call_later(self._collects_at - now + delay, self._done, task)
 
     def _done(self, task: AgentTask) -> None:
-        self._tasks -= 1
+        if task not in self._ended:
+            return
+        del self._ended[task]
         self._events.done(task)
         self._go_on()
 
     def _failed(self, task: AgentTask) -> None:
-        self._launching -= 1
+        if task not in self._launching:
+            return
+        del self._launching[task]
+        self._ended[task] = None
         task.fail('the launcher has failed', f'as a share of {self._model.failures:g} of all tasks does')
         self._done(task)

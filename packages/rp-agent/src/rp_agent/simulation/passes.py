@@ -42,6 +42,21 @@ class PassScheduler(Scheduler):
         self._freed = True
         super().release(tasks)
 
+    def cancel_all(self, reason: str) -> None:
+        """End all tasks that wait, for this reason, and those placed in a pass that goes on; nothing is tried again."""
+        self._come_new.clear()
+        self._tried.clear()
+        self._placed_items.clear()
+        super().cancel_all(reason)
+
+    def _enter_again(self) -> None:
+        """What waited waits on, and goes no further than before; what has just come is new."""
+        came, self._come_new = self._come_new, []
+        self._enter(self._tried, self._clock())
+        self._tried = deque(self._come_new)
+        self._come_new = []
+        self._enter(came, self._clock())
+
     def _enter(self, items: Iterable[Item], now: float) -> None:
         for item in items:
             try:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
+from rp_agent import rerun
 from rp_agent.executor.dvms import parts
-from rp_agent.instances.division import divide
-from rp_agent.resource_manager.base import Allocation
-from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.shape import Shape
+from rp_agent.lifetime import in_batch, limit
+from rp_agent.simulation.launchers import Launchers
 from rp_agent.simulation.launching import Launcher, Storage
+from rp_agent.simulation.nodes import allocation, divided, launching_platform
 from rp_agent.simulation.passes import PassScheduler
 from rp_agent.simulation.scheduling import PacedScheduler
 from rp_agent.simulation.traces import Traces
@@ -22,7 +20,9 @@ from rp_api import states
 from rp_api.constants import AGENT_SCHEDULING_COMPONENT
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage
-from rp_api.simulation.model import Model
+
+MOMENT = 1e-6
+"""Seconds of virtual time after which follows what must not be recorded at the same time as its cause."""
 
 
 class Pilot:
@@ -35,21 +35,28 @@ class Pilot:
         self._random = Random(f'{plan.seed} {plan.uid}')
         self._allocation = allocation(plan)
         self._tasks: dict[str, SimulatedTask] = {}
+        self._taken: set[str] = set()
         self._begun: dict[str, float] = {}
         self._traces = Traces(plan.uid, plan.directory, clock)
         self._scheduler: PacedScheduler | PassScheduler | None = None
-        self._launchers: list[Launcher] = []
-        self._started = self._stopped = False
+        self._launchers: Launchers | None = None
+        self._lost_nodes = 0
+        self._untold: list[tuple[str, str]] = []
+        self._started = False
+        self._state = ''
+        """The final one, as soon as the pilot ends."""
         self.usage = Usage(self._allocation.cores, self._allocation.gpus)
 
     def start(self) -> None:
         """The batch system gives the pilot its nodes."""
-        if not self._stopped:
+        if not self._state:
             self._started = True
             self.usage.started = self._clock.now
             self._traces.started()
             delay = self._plan.model.bootstrap.draw(self._random, self._plan.nodes)
             self._clock.call_later(delay, self._active)
+            if self._plan.runtime:
+                self._clock.call_later(limit(self._plan.runtime, self._plan.platform), self._time_is_over)
 
     def submit(self, tasks: Sequence[SimulatedTask]) -> None:
         """Take tasks, once the pilot is active."""
@@ -62,61 +69,104 @@ class Pilot:
         self._scheduler.put(arrived)
 
     def stop(self) -> None:
-        """The pilot is told to end."""
-        self._stopped = True
+        """The pilot is told to end, unless it has ended by itself."""
+        if self._state:
+            return
         if not self._started:
+            self._state = states.CANCELED
             self.usage.started = self.usage.stopped = self._clock.now
-            self._events.ended(self._plan.uid)
+            self._events.ended(self._plan.uid, self._state)
             return
         if self._scheduler is not None:
-            self._scheduler.close()
-            self._traces.stop()
-        delay = self._plan.model.teardown.draw(self._random, self._plan.nodes)
-        self._clock.call_later(delay, self._ended)
+            self._traces.told_to_end()
+        self._finish(states.CANCELED, 'was told to end')
 
     # the pilot's own life
 
     def _active(self) -> None:
-        if self._stopped:
+        if self._state:
             return
         platform = launching_platform(self._plan.platform, self._plan.model)
         self._traces.active(self._allocation)
         uid = f'{AGENT_SCHEDULING_COMPONENT}.0000'
         kind = PassScheduler if self._plan.model.lookahead else PacedScheduler
-        self._scheduler = kind(uid, self._traces.tracer(uid), self._allocation, {'platform': platform}, self._refused,
+        self._scheduler = kind(uid, self._traces.tracer(uid), self._allocation, {'platform': platform}, self._unplaced,
                                self._clock, self._plan.model)
         self._scheduler.advanced = _ignore
         self._scheduler.output = self._placed
-        machines = divided(platform, self._plan.model, self._plan.nodes)
-        self._firsts = [machine.start for machine in machines]
-        storage = Storage(self._clock, self._plan.model.storage, self._plan.nodes, self._random)
-        self._launchers = [Launcher(self._clock, self._plan.model, self._plan.nodes, self._random, storage,
-                                    self._duration, self) for _ in machines]
+        self._launchers = self._make_launchers(platform)
+        self._launchers.start()
         self._events.active(self._plan.uid)
+
+    def _make_launchers(self, platform: Mapping[str, Any]) -> Launchers:
+        plan, clock, model = self._plan, self._clock, self._plan.model
+        storage = Storage(clock, model.storage, plan.nodes, self._random)
+
+        def make() -> Launcher:
+            return Launcher(clock, model, plan.nodes, self._random, storage, self._duration, self)
+
+        self._has_dvms = bool(parts(platform, plan.nodes))
+        return Launchers(clock, divided(platform, model, plan.nodes), make, model.lost_launchers, model.launcher_life,
+                         Random(f'{plan.seed} {plan.uid} launchers'), self)
+
+    def _time_is_over(self) -> None:
+        """The pilot ends as a real one; one whose agent is not there yet has come to nothing."""
+        state = states.DONE if self._scheduler is not None else states.FAILED
+        self._finish(state, f'reached its runtime of {self._plan.runtime} minutes')
+
+    def _finish(self, state: str, reason: str) -> None:
+        """End all tasks, and then the pilot; once is enough."""
+        if self._state:
+            return
+        self._state = state
+        if self._scheduler is not None and self._launchers is not None:
+            self._scheduler.cancel_all(f'{self._plan.uid} {reason}')
+            self._tell()
+            left = self._launchers.stop()
+            for task in left:
+                self._end(task)
+            self._scheduler.release(left)
+            self._left(left)
+            self._scheduler.close()
+            self._traces.stop()
+        delay = self._plan.model.teardown.draw(self._random, self._plan.nodes)
+        if self._plan.runtime and in_batch(self._plan.platform):
+            delay = min(delay, max(0.0, self.usage.started + 60 * self._plan.runtime - self._clock.now))
+        self._clock.call_later(delay, self._ended)
+
+    def _end(self, task: AgentTask) -> None:
+        """End a task before its time: one that was launched is killed."""
+        task.target_state = states.CANCELED
+        was_taken = task.uid in self._taken
+        if was_taken:
+            self._traces.killed(task.uid)
+        if task.uid in self._begun:
+            self.ran(task)
+        if was_taken:
+            self._traces.collected(task.uid)
+            self._traces.was_killed(task.uid)
+            self._taken.discard(task.uid)
+        self._traces.executed(task.uid)
 
     def _ended(self) -> None:
         self.usage.stopped = self._clock.now
         self._traces.close()
-        self._events.ended(self._plan.uid)
+        self._events.ended(self._plan.uid, self._state)
 
     # its tasks
 
     def _placed(self, tasks: list[AgentTask]) -> None:
+        assert self._launchers is not None
         self._traces.starting([task.uid for task in tasks])
         for task in tasks:
-            self._launchers[self._machine_of(task)].put(task)
-
-    def _machine_of(self, task: AgentTask) -> int:
-        """The launcher that has the nodes of a task; the first one for what the policy places nowhere."""
-        if len(self._firsts) == 1 or task.placement is None:
-            return 0
-        return bisect_right(self._firsts, min(task.placement.nodes())) - 1
+            self._launchers.put(task)
 
     def _duration(self, uid: str) -> float:
         return self._tasks[uid].duration
 
     def took(self, task: AgentTask) -> None:
         """The launcher has taken a task."""
+        self._taken.add(task.uid)
         self._traces.launched(task.uid)
 
     def runs(self, task: AgentTask) -> None:
@@ -137,47 +187,81 @@ class Pilot:
 
     def done(self, task: AgentTask) -> None:
         """The agent knows that a task has ended."""
+        assert self._launchers is not None
         self._traces.collected(task.uid)
+        self._taken.discard(task.uid)
+        self._launchers.done(task)
+        self._leaves(task)
+
+    def _leaves(self, task: AgentTask) -> None:
+        """A task is done with, whatever became of it."""
         assert self._scheduler is not None
+        self._traces.executed(task.uid)
         self._scheduler.release([task])
         self._left([task])
 
-    def _refused(self, tasks: list[AgentTask]) -> None:
-        """Tasks that can never run."""
-        self._left(tasks)
-
     def _left(self, tasks: list[AgentTask]) -> None:
         self._traces.left([task.uid for task in tasks])
+        self._events.done(self._ends(tasks))
+
+    def _unplaced(self, tasks: list[AgentTask]) -> None:
+        """Tasks that can never run, or have to end while they wait."""
+        self._untold += self._ends(tasks)
+        self._clock.call_later(MOMENT, self._tell)
+
+    def _tell(self) -> None:
+        """Tell what has become of tasks that were not placed."""
+        untold, self._untold = self._untold, []
+        if untold:
+            self._events.unplaced(untold)
+
+    def _ends(self, tasks: list[AgentTask]) -> list[tuple[str, str]]:
+        """The tasks, which are forgotten, with their final states; those of a pilot that fails have failed with it."""
         for task in tasks:
             del self._tasks[task.uid]
-        self._events.done([(task.uid, task.target_state or states.DONE) for task in tasks])
+            if self._state == states.FAILED and task.target_state == states.CANCELED:
+                task.target_state = states.FAILED
+        return [(task.uid, task.target_state or states.DONE) for task in tasks]
 
+    # launchers that fail
 
-def allocation(plan: PilotPlan) -> Allocation:
-    """What tasks may use of the nodes of a pilot, by the platform definition alone."""
-    platform = plan.platform
-    nodes = [Node(f'node-{number:06d}', platform['cores_per_node'], platform.get('gpus_per_node') or 0)
-             for number in range(plan.nodes)]
-    found = Shape(platform, {}, counts_threads=False).allocation(nodes, None)
-    # of a definition that does not say it, the memory is that of the machine on which this runs
-    return replace(found, mem_per_node=platform.get('mem_per_node') or 0)
+    def started(self, number: int, *, ready: bool) -> None:
+        """A launcher was started."""
+        if self._has_dvms:
+            self._traces.dvm(number, 'dvm_start', *(('dvm_uri', 'dvm_ready') if ready else ()))
 
+    def stopped(self, number: int) -> None:
+        """A launcher is gone."""
+        if self._has_dvms:
+            self._traces.dvm(number, 'dvm_stop')
 
-def launching_platform(platform: Mapping[str, Any], model: Model) -> Mapping[str, Any]:
-    """The definition with the launch method, and the number of its instances, that the model is for."""
-    method = model.launch_method
-    if not method:
-        return platform
-    options = {'dvm_count': model.launchers} if model.launchers else {}
-    return {**platform, 'launch_methods': {'order': [method], method: options}}
+    def given_up(self, task: AgentTask) -> None:
+        """The launcher of a task is gone; what it did until then counts for nothing."""
+        if task.uid in self._taken:
+            self._taken.discard(task.uid)
+            self._traces.killed(task.uid)
+        self._begun.pop(task.uid, None)
 
+    def place_again(self, task: AgentTask) -> None:
+        """The nodes of a task are lost: it needs others."""
+        assert self._scheduler is not None
+        self._scheduler.release([task])
+        rerun.reset(task, started=False)
+        self._scheduler.put([task])
 
-def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[range, ...]:
-    """The nodes of each launcher: those of DVMs, as many equal parts as the model says, or all."""
-    found = parts(platform, nodes)
-    if not found and model.launchers:
-        found = divide('of the model', nodes, {'instance_count': model.launchers})
-    return found or (range(nodes),)
+    def refused(self, task: AgentTask, reason: str) -> None:
+        """No launcher will launch a task."""
+        task.fail(reason, reason)
+        self._traces.refused(task.uid)
+        self._leaves(task)
+
+    def nodes_lost(self, nodes: range, reason: str) -> None:
+        """Nothing is launched on these nodes any more."""
+        assert self._scheduler is not None
+        self._lost_nodes += len(nodes)
+        self._scheduler.nodes_down(nodes)
+        if self._lost_nodes == self._plan.nodes:
+            self._clock.call_later(MOMENT, self._finish, states.FAILED, f'has lost its last node: {reason}')
 
 
 def _ignore(*_: object) -> None:

@@ -25,6 +25,8 @@ class Traces:
         self._pilot = pilot
         self._directory = directory
         self._clock = clock
+        self._again: set[str] = set()
+        """Tasks whose launch has come to nothing: what comes before it is not recorded again."""
 
     def tracer(self, comp: str) -> VirtualTracer:
         """What writes the profile of a component."""
@@ -47,9 +49,12 @@ class Traces:
             each.record('component_init', each.comp)
         self._components = components
 
-    def stop(self) -> None:
-        """The agent is told to end, and does."""
+    def told_to_end(self) -> None:
+        """The agent is told to end."""
         self._agent.record('cmd', self._pilot, msg='cancel_pilot : 0')
+
+    def stop(self) -> None:
+        """The agent ends."""
         for each in self._components:
             each.record('component_final', each.comp)
             each.close()
@@ -71,11 +76,12 @@ class Traces:
         """The executor has tasks that are placed."""
         self._executing.record_bulk('advance', uids, states.AGENT_EXECUTING)
         for uid in uids:
-            self._executing.record_many(uid, _STARTING)
+            if uid not in self._again:
+                self._executing.record_many(uid, _STARTING)
 
     def launched(self, uid: str) -> None:
         """A launcher has taken a task."""
-        self._executing.record_many(uid, _LAUNCHED)
+        self._executing.record_many(uid, _LAUNCHED[1:] if uid in self._again else _LAUNCHED)
 
     def runs(self, uid: str) -> None:
         """The program of a task runs."""
@@ -88,7 +94,28 @@ class Traces:
     def collected(self, uid: str) -> None:
         """It is known that a task has ended."""
         self._executing.record_many(uid, _COLLECTED)
+
+    def killed(self, uid: str) -> None:
+        """A task is being killed; when it is launched again, some of it was recorded."""
+        self._executing.record('task_run_cancel_start', uid)
+        self._again.add(uid)
+
+    def was_killed(self, uid: str) -> None:
+        """A task has been killed."""
+        self._executing.record('task_run_cancel_stop', uid)
+
+    def refused(self, uid: str) -> None:
+        """A task is not launched any more."""
+        self._executing.record('task_run_stop', uid)
+
+    def executed(self, uid: str) -> None:
+        """A task leaves the executor."""
         self._executing.record('advance', uid, states.AGENT_STAGING_OUTPUT_PENDING)
+
+    def dvm(self, number: int, *events: str) -> None:
+        """This has happened to a virtual machine."""
+        for event in events:
+            self._executing.record(event, self._pilot, msg=f'dvm_id={number}')
 
     def left(self, uids: Sequence[str]) -> None:
         """Tasks go back to the client."""

@@ -40,6 +40,8 @@ class PilotPlan:
     seed: int = 0
     directory: Path | None = None
     """Where its traces are written; None for none."""
+    runtime: int = 0
+    """Minutes from when it has its nodes until its time is over; 0 for no limit."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ class PilotEvents:
     """The pilot of that uid takes tasks."""
     done: Callable[[Sequence[tuple[str, str]]], object]
     """These tasks have ended: pairs of uid and final state."""
-    ended: Callable[[str], object]
-    """The pilot has given its nodes back."""
+    unplaced: Callable[[Sequence[tuple[str, str]]], object]
+    """The same of tasks that ended because they were not, or can never be, placed."""
+    ended: Callable[[str, str], object]
+    """The pilot of that uid has given its nodes back; its final state."""
 
 
 @dataclass
@@ -87,7 +91,7 @@ class SimulatedPilot(Protocol):
         """Take tasks, once the pilot is active."""
 
     def stop(self) -> None:
-        """The pilot is told to end."""
+        """The pilot is told to end, unless it has ended by itself."""
 
 
 MakePilot = Callable[[PilotPlan, VirtualClock, PilotEvents], SimulatedPilot]

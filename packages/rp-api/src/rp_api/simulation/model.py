@@ -122,13 +122,17 @@ class Model:
     """Of the platform definition, if this model is for another one than it has; that of DVMs divides the nodes."""
     launchers: int = 0
     """How many launchers share the nodes; 0 for as many as launch method and platform have."""
+    lost_launchers: int = 0
+    """How many of the launchers fail, and cannot be started again; which ones is drawn by chance."""
+    launcher_life: Cost = field(default_factory=Cost)
+    """From the start of these until they fail."""
     failures: float = 0.0
     """The share of tasks that fail when they are launched."""
 
     def __post_init__(self) -> None:
         for name in ('launch_rate', 'acknowledge_rate', 'failures'):
             _not_negative(f'model.{name}', getattr(self, name))
-        for name in ('concurrent', 'launching', 'launchers', 'lookahead'):
+        for name in ('concurrent', 'launching', 'launchers', 'lost_launchers', 'lookahead'):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise DescriptionError(f'model.{name} is {value!r}, allowed are whole numbers from 0 on')

@@ -38,6 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--gpus', type=int, metavar='N', help='GPUs of a node, if not those of the platform')
     parser.add_argument('--pilots', type=int, default=1, metavar='N',
                         help='how many pilots share the tasks (default: 1)')
+    parser.add_argument('--runtime', type=int, default=0, metavar='MINUTES', help='runtime of each pilot: what is not '
+                        'done by then is left undone (default: no limit)')
     parser.add_argument('--model', default='ours', metavar='MODEL', help='latencies: the name of a model, or a file '
                         '*.json (default: ours)')
     parser.add_argument('--compare', type=_numbers, default=[], metavar='N,...', help='say what other numbers of nodes '
@@ -55,5 +57,6 @@ def _platform(options: argparse.Namespace) -> Platform:
     from rp_client.simulation import Platform
 
     if options.platform:
-        return Platform.named(options.platform, options.nodes, options.pilots, options.cores, options.gpus)
-    return Platform.of(options.nodes, options.cores, options.gpus or 0, options.pilots)
+        return Platform.named(options.platform, options.nodes, options.pilots, options.cores, options.gpus,
+                              options.runtime)
+    return Platform.of(options.nodes, options.cores, options.gpus or 0, options.pilots, options.runtime)

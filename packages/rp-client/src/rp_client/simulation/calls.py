@@ -6,7 +6,7 @@ calls that could begin, those run that begin first. That needs no event for each
 and calls.
 
 What is left out: that a master hands out calls only so fast, which matters when its ranks ask for more than some
-thousand in a second, and failures.
+thousand in a second, and failures. Pilots whose time is over, and launchers that are lost, are refused.
 """
 
 from __future__ import annotations
@@ -141,6 +141,9 @@ def simulate_calls(platform: Platform, calls: Calls, model: Model | str = DEFAUL
     A session is written to `directory` with the traces of masters and workers, and the series as `calls.csv`.
     """
     chosen = load_model(model) if isinstance(model, str) else model
+    if platform.runtime or chosen.lost_launchers:
+        raise DescriptionError('function calls are simulated without a runtime of the pilot, and without launchers '
+                               'that are lost')
     begun = _begun(simulate(platform, calls.tasks({}), chosen, seed=seed), calls)
     series = _Series(interval)
     ends = _run(calls, begun, seed, series)

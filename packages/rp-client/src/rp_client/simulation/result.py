@@ -36,6 +36,11 @@ class Result:
         return self.ends[states.FAILED]
 
     @property
+    def undone(self) -> int:
+        """How many tasks were ended, or never begun, because the time of their pilot was over."""
+        return self.ends[states.CANCELED]
+
+    @property
     def walltime(self) -> float:
         """From when the first pilot gets its nodes until the last one gives them back."""
         return max(pilot.stopped for pilot in self.pilots) - min(pilot.started for pilot in self.pilots)
@@ -71,9 +76,10 @@ class Result:
 
     @property
     def used(self) -> str:
-        """How much was used, in words."""
+        """How much was used, and how many tasks the time was too short for, in words."""
         gpus = f' (cores; GPUs {self.gpu_utilisation:.0%})' if any(pilot.gpus for pilot in self.pilots) else ''
-        return f'{self.core_utilisation:.0%} used{gpus}'.replace('%', ' %')
+        undone = f', {self.undone:,} of {self.tasks:,} tasks left undone' if self.undone else ''
+        return f'{self.core_utilisation:.0%} used{gpus}'.replace('%', ' %') + undone
 
     def __str__(self) -> str:
         failed = f'; {self.failed:,} of {self.tasks:,} tasks fail' if self.failed else ''

@@ -55,11 +55,11 @@ class _Simulation:
         self._bound: dict[str, list[SimulatedTask]] = {}
         self._ends: Counter[str] = Counter()
         self._ended = 0
-        make, events = pilot_maker(), PilotEvents(self._active, self._done, self._pilot_ended)
+        make, events = pilot_maker(), PilotEvents(self._active, self._done, self._unplaced, self._pilot_ended)
         self._pilots: dict[str, SimulatedPilot] = {}
         for number in range(platform.pilots):
             uid = f'pilot.{number:04d}'
-            plan = PilotPlan(uid, platform.nodes, platform.definition, model, seed, directory)
+            plan = PilotPlan(uid, platform.nodes, platform.definition, model, seed, directory, platform.runtime)
             self._pilots[uid] = make(plan, self._clock, events)
         self._traces = Traces(directory, self._clock)
 
@@ -71,7 +71,7 @@ class _Simulation:
             self._clock.call_later(self._model.queue.draw(self._random, self._nodes), pilot.start)
         self._submit()
         self._clock.run()
-        if self._ended < len(self._pilots):
+        if self._ends.total() < len(self._tasks):
             raise PilotError(f'{len(self._tasks) - self._ends.total()} of the tasks wait for something that never '
                              'comes, as for a pilot, or tasks, that the simulation does not have')
         return Result(self._nodes, [pilot.usage for pilot in self._pilots.values()], self._ends, self._directory)
@@ -95,8 +95,16 @@ class _Simulation:
 
     def _done(self, tasks: Sequence[tuple[str, str]]) -> None:
         self._traces.done(tasks)
+        self._count(tasks)
+
+    def _unplaced(self, tasks: Sequence[tuple[str, str]]) -> None:
+        self._traces.final(tasks)
+        self._count(tasks)
+
+    def _count(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """Tasks have ended."""
         self._ends.update(state for _, state in tasks)
-        if self._ends.total() == len(self._tasks):
+        if tasks and self._ends.total() == len(self._tasks):
             self._clock.call_later(0.0, self._finish)
 
     def _finish(self) -> None:
@@ -105,8 +113,10 @@ class _Simulation:
         for pilot in self._pilots.values():
             pilot.stop()
 
-    def _pilot_ended(self, uid: str) -> None:
-        self._traces.pilot_ended(uid, states.CANCELED)
+    def _pilot_ended(self, uid: str, state: str) -> None:
+        """A pilot has ended; the tasks of one that was never active fail."""
+        self._traces.pilot_ended(uid, state)
+        self._unplaced([(task.uid, states.FAILED) for task in self._bound.pop(uid, [])])
         self._ended += 1
         if self._ended == len(self._pilots):
-            self._traces.closed()
+            self._clock.call_later(0.0, self._traces.closed)

@@ -71,6 +71,11 @@ class Traces:
             self._output.record_bulk('advance', uids, states.TMGR_STAGING_OUTPUT)
             self._tmgr.record_bulk('advance', uids, state)
 
+    def final(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """Tasks have ended before they were executed, so that they have no output."""
+        for uid, state in tasks:
+            self._tmgr.record('advance', uid, state)
+
     def closing(self) -> None:
         """The application closes its session."""
         self._session.record('session_close', SESSION)

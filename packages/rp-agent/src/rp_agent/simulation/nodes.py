@@ -1,0 +1,42 @@
+"""The nodes of a simulated pilot, and how its launchers share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rp_agent.executor.dvms import parts
+from rp_agent.instances.division import divide
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager.granted import Node
+from rp_agent.resource_manager.shape import Shape
+from rp_api.simulation.contract import PilotPlan
+from rp_api.simulation.model import Model
+
+
+def allocation(plan: PilotPlan) -> Allocation:
+    """What tasks may use of the nodes of a pilot, by the platform definition alone."""
+    platform = plan.platform
+    nodes = [Node(f'node-{number:06d}', platform['cores_per_node'], platform.get('gpus_per_node') or 0)
+             for number in range(plan.nodes)]
+    found = Shape(platform, {}, counts_threads=False).allocation(nodes, None)
+    # of a definition that does not say it, the memory is that of the machine on which this runs
+    return replace(found, mem_per_node=platform.get('mem_per_node') or 0)
+
+
+def launching_platform(platform: Mapping[str, Any], model: Model) -> Mapping[str, Any]:
+    """The definition with the launch method, and the number of its instances, that the model is for."""
+    method = model.launch_method
+    if not method:
+        return platform
+    options = {'dvm_count': model.launchers} if model.launchers else {}
+    return {**platform, 'launch_methods': {'order': [method], method: options}}
+
+
+def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[range, ...]:
+    """The nodes of each launcher: those of DVMs, as many equal parts as the model says, or all."""
+    found = parts(platform, nodes)
+    if not found and model.launchers:
+        found = divide('of the model', nodes, {'instance_count': model.launchers})
+    return found or (range(nodes),)
