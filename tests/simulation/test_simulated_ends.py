@@ -87,8 +87,7 @@ def test_tasks_end_as_in_a_real_pilot_wherever_they_are(tmp_path: Path) -> None:
     session = tmp_path / 'session'
     model = Model(launch=Cost(25), launching=1, concurrent=2, acknowledge=Cost(100))
     workload = Workload([{'duration': 1}, {'duration': 100}, {'duration': 100}])
-    simulate(Platform.of(nodes=1, cores=3, runtime=1), workload, model, directory=session)
-    assert not check_session(session)
+    simulated(session, Platform.of(nodes=1, cores=3, runtime=1), workload, model)
     left = ['AGENT_STAGING_OUTPUT_PENDING', 'unschedule_start', 'unschedule_stop', 'AGENT_STAGING_OUTPUT',
             'staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop',
             'TMGR_STAGING_OUTPUT_PENDING', 'TMGR_STAGING_OUTPUT', 'CANCELED']
@@ -105,11 +104,11 @@ def test_tasks_end_as_in_a_real_pilot_wherever_they_are(tmp_path: Path) -> None:
 
 
 def test_tasks_that_are_being_launched_are_killed_and_those_that_wait_have_no_output(tmp_path: Path) -> None:
-    session, workload = tmp_path / 'session', Workload.of({'duration': 100}, 2)
-    result = simulate(Platform.of(nodes=1, cores=1, runtime=1), workload, Model(launch=Cost(100)), directory=session)
-    assert not check_session(session)
-    assert result.core_utilisation == 0
-    killed, waited = (events(session, f'task.{number:06d}', 60) for number in range(2))
+    session, workload = tmp_path / 'session', Workload.of({'duration': 1}, 3)
+    result = simulated(session, Platform.of(nodes=1, cores=1, runtime=1), workload, Model(launch=Cost(40)))
+    assert result.ends == {'DONE': 1, 'CANCELED': 2}
+    assert result.core_utilisation == pytest.approx(1 / 60)
+    killed, waited = (events(session, f'task.{number:06d}', 60) for number in (1, 2))
     assert 'task_run_cancel_stop' in killed
     assert 'rank_stop' not in killed
     assert waited == ['CANCELED']

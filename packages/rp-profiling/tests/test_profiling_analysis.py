@@ -151,6 +151,23 @@ def test_of_a_task_that_was_placed_again_the_last_run_counts(tmp_path: Path) -> 
     assert used['prepare exec'] == pytest.approx(whole['prepare exec'] + 0.010 + 0.030)
 
 
+@pytest.mark.parametrize('last', ['task_run_start', 'launch_submit'])
+def test_a_task_that_was_ended_before_it_ran_has_not_run(last: str, tmp_path: Path) -> None:
+    """It waited for its launcher, or that was killed."""
+    events = events_of(8)
+    ranks = ('exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop')
+    steps = [event.event for event in events if event.uid == uid_of(7) and event.file == 'agent_executing.0000']
+    missing = set(ranks) if last == 'launch_submit' else set(steps[steps.index(last) + 1:-1])
+    cut = [event for event in events if event.uid != uid_of(7) or event.event not in missing]
+    stop = next(event.time for event in events if event.uid == uid_of(7) and event.event == 'task_run_stop')
+    if last == 'launch_submit':
+        cut += [Event('agent_executing.0000', stop + after, f'task_run_cancel_{what}', uid_of(7))
+                for after, what in ((-1, 'start'), (0, 'stop'))]
+    used, whole = (Analysis(read_trace(write_session(tmp_path / name, each))).utilisation().spent
+                   for name, each in (('cut', cut), ('whole', events)))
+    assert used['exec cmd'] == pytest.approx(whole['exec cmd'] - 0.050)
+
+
 def test_sessions_of_older_versions_are_analysed_by_their_description(tmp_path: Path) -> None:
     events = [event._replace(msg='') for event in events_of(8) if event.event != 'resources']
     session = write_session(tmp_path, events)

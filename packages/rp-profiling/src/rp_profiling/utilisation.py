@@ -189,7 +189,18 @@ class Analysis:
         ends = trace.last('rank_stop')
         for event in ('exec_stop', 'launch_collect', 'task_run_stop'):
             ends = np.where(ends == NEVER, trace.last(event), ends)
+        unrun = self._ended_before_they_ran()
+        begins[unrun] = ends[unrun] = NEVER
         return begins, ends
+
+    def _ended_before_they_ran(self) -> NDArray[np.bool_]:
+        """For each entity, whether it was killed, or given back, before any rank of it ran."""
+        trace = self.trace
+        ran = trace.first('rank_start') != NEVER
+        killed = trace.first('task_run_cancel_start') != NEVER
+        launched = (trace.first('launch_start') != NEVER) | (trace.first('exec_start') != NEVER)
+        # where no rank is known to have run, as in traces of older versions, that says nothing
+        return np.asarray(~ran & (killed | ~launched) & ran.any(), np.bool_)
 
     def _last_begins(self) -> Times:
         """For each entity, when its first rank began to run; of one that was placed several times, the last time."""
