@@ -148,7 +148,7 @@ def test_session_tells_where_it_is_coordinated(session: rp.Session) -> None:
 
 
 def test_session_close_options(session: rp.Session) -> None:
-    with pytest.raises(ValueError, match='allowed'):
+    with pytest.raises(ValueError, match="'donwload' is unknown; the options for closing are: download, terminate"):
         session.close(donwload=True)
     assert not session.closed
     session.close(download=False, terminate=True, cleanup=True)
@@ -188,6 +188,13 @@ def test_session_fetch(run: Run, base: Path) -> None:
     assert all(Path(path).exists() for path in profiles)
     logs = run.session.fetch_logfiles()
     assert f'{run.session.path}/{run.pilot.uid}/agent_0.log' in logs
+
+
+@pytest.mark.parametrize('manager', [rp.PilotManager, rp.TaskManager])
+@pytest.mark.parametrize('wrong', [None, 'rp.session.0000', rp.Session], ids=['None', 'uid', 'class'])
+def test_managers_are_made_with_a_session(manager: Any, wrong: object) -> None:
+    with pytest.raises(TypeError, match=re.escape(f'a manager is made with a Session, not with {wrong!r}')):
+        manager(wrong)
 
 
 def test_session_lists_managers(session: rp.Session) -> None:
@@ -423,7 +430,8 @@ def test_other_things_are_no_pilot_descriptions(shared: Run) -> None:
     with pytest.raises(ValueError, match='at least one'):
         shared.pmgr.submit_pilots([])
     for wrong in (None, 7, 'local.localhost', [None], [shared.pilot]):
-        with pytest.raises((TypeError, ValueError)):
+        named = wrong[0] if isinstance(wrong, list) else wrong
+        with pytest.raises(AttributeTypeError, match=re.escape(f'pilot descriptions are needed, not {named!r}')):
             shared.pmgr.submit_pilots(wrong)
 
 
@@ -685,7 +693,8 @@ def test_missing_executable_is_refused(shared: Run) -> None:
 def test_other_things_are_no_task_descriptions(shared: Run) -> None:
     known = shared.tmgr.list_tasks()
     for wrong in (None, 7, '/bin/true', [None], [7], ['/bin/true']):
-        with pytest.raises((TypeError, ValueError)):
+        named = wrong[0] if isinstance(wrong, list) else wrong
+        with pytest.raises(AttributeTypeError, match=f'task descriptions are needed, not {named!r}'):
             shared.tmgr.submit_tasks(wrong)   # type: ignore[call-overload]
     assert shared.tmgr.list_tasks() == known
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
+from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks, told
 
 PATIENCE = 30.0
 
@@ -26,7 +28,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 
 @pytest.fixture
 def registry() -> Registry:
-    return Registry(['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+    return Registry({'TASK_STATE': ('task', 'state'), 'WAIT_QUEUE_SIZE': ('task_manager', 'size')})
 
 
 def one(*args: Any) -> None:
@@ -134,14 +136,14 @@ def selected(registry: Registry, metric: str) -> list[tuple[Any, ...]]:
 def test_what_waits_for_a_callback_that_is_removed_is_not_called(registry: Registry, dispatcher: Dispatcher) -> None:
     seen: list[int] = []
 
-    def once(number: int) -> None:
-        seen.append(number)
+    def once(task: int, _state: str) -> None:
+        seen.append(task)
         registry.remove(once, ['TASK_STATE'])
 
     registry.add(once, 'TASK_STATE')
     ((callback, *_),) = registry.select('TASK_STATE')
     for number in range(3):
-        dispatcher.call(callback, number)
+        dispatcher.call(callback, number, 'DONE')
     dispatcher.close(PATIENCE)
     assert seen == [0]
 
@@ -170,6 +172,41 @@ def test_unknown_metrics_are_refused_everywhere(registry: Registry) -> None:
 def test_what_cannot_be_called_is_refused(registry: Registry) -> None:
     with pytest.raises(ValueError, match=r"callback 'one' cannot be called"):
         registry.add('one', 'TASK_STATE')  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(('callback', 'data', 'sentence'), [
+    (lambda: None, None, r'\(\) cannot be called with \(task, state\): too many positional arguments'),
+    (lambda task: None, None, r'\(task\) cannot be called with \(task, state\): too many'),
+    (lambda task, state, log: None, None, r"cannot be called with \(task, state\): missing a required argument: 'log'"),
+    (lambda task, state: None, 7, r'\(task, state\) cannot be called with \(task, state, cb_data\): too many'),
+    (lambda task, state, *, log: None, None, 'missing a required'),
+])
+def test_what_cannot_be_called_like_that_is_refused(
+        registry: Registry, callback: Any, data: object, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        registry.add(callback, 'TASK_STATE', data)
+    assert not registry
+
+
+@pytest.mark.parametrize(('callback', 'data'), [
+    (lambda task, state: None, None), (lambda *args: None, 7), (lambda task, state, log=None: None, None),
+    (lambda task, state, log=None: None, 0), (print, None), (dict.update, None), (mock.Mock(), 7),
+    (functools.partial(one, 1), None)])
+def test_what_can_be_called_like_that_is_taken(registry: Registry, callback: Any, data: object) -> None:
+    registry.add(callback, 'TASK_STATE', data)
+    assert registry.select('TASK_STATE')
+
+
+@pytest.mark.parametrize('bulk', [True, False])
+def test_callbacks_for_bulks_get_a_list(monkeypatch: pytest.MonkeyPatch, bulk: bool) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', str(bulk))
+    registry = Registry({'TASK_STATE': told('task')})
+    fits, does_not = (lambda tasks: None), (lambda task, state: None)
+    if not bulk:
+        fits, does_not = does_not, fits
+    registry.add(fits, 'TASK_STATE')
+    with pytest.raises(ValueError, match='cannot be called with'):
+        registry.add(does_not, 'TASK_STATE')
 
 
 def test_a_callback_can_be_removed_for_a_metric_an_entity_or_altogether(registry: Registry) -> None:
@@ -206,9 +243,9 @@ def test_a_callback_that_was_not_registered_cannot_be_removed(registry: Registry
 
 def test_methods_are_recognised(registry: Registry) -> None:
     """A bound method is another object each time it is looked up."""
-    seen: list[Any] = []
-    registry.add(seen.append, 'TASK_STATE')
-    registry.remove(seen.append, ['TASK_STATE'])
+    seen: dict[Any, Any] = {}
+    registry.add(seen.setdefault, 'TASK_STATE')
+    registry.remove(seen.setdefault, ['TASK_STATE'])
     assert not registry
 
 

@@ -11,9 +11,9 @@ import pytest
 from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 
 from rp_api import states
-from rp_api.constants import TASK_STATE, TMGR_METRICS
+from rp_api.constants import TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
-from rp_client.callbacks import Registry
+from rp_client.callbacks import Registry, told
 from rp_client.pilot import Pilot
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
@@ -39,7 +39,7 @@ class Site:
         self.events = Events()
         self.tasks: dict[str, Task] = {}
         self.waiting: list[int] = []
-        registry = Registry(TMGR_METRICS)
+        registry = Registry({TASK_STATE: told('task')})
         registry.add(self._told, TASK_STATE)
         self.states: dict[str, list[str]] = {}
         tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api import states
-from rp_client.callbacks import Dispatcher, Registry
+from rp_client.callbacks import Dispatcher, Registry, told
 from rp_client.tracker import Change, Tracker
 
 PATIENCE = 30.0
@@ -25,7 +25,7 @@ class Thing:
         self.uid = uid
         self._state = state
         self.learnt: list[tuple[str, dict[str, Any]]] = []
-        self.callbacks = Registry(['TASK_STATE'])
+        self.callbacks = Registry({'TASK_STATE': told('task')})
 
     @property
     def state(self) -> str:
@@ -46,7 +46,7 @@ class Watch:
     """A tracker, and what it announces: (uid, state)."""
 
     def __init__(self) -> None:
-        self.registry = Registry(['TASK_STATE', 'WAIT_QUEUE_SIZE'])
+        self.registry = Registry({'TASK_STATE': ('task', 'state'), 'WAIT_QUEUE_SIZE': ('task_manager', 'size')})
         self.tracker = Tracker(states.TASK, 'TASK_STATE', self.registry, Direct('x'))
         self.seen: list[tuple[str, str]] = []
         self.registry.add(lambda thing, state: self.seen.append((thing.uid, state)), 'TASK_STATE')
@@ -226,7 +226,7 @@ def test_entities_have_callbacks_of_their_own(watch: Watch) -> None:
 
 def test_in_bulk_mode_there_is_one_call_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
-    registry = Registry(['TASK_STATE'])
+    registry = Registry({'TASK_STATE': told('task')})
     tracker = Tracker(states.TASK, 'TASK_STATE', registry, Direct('x'))
     seen: list[tuple[Any, ...]] = []
     registry.add(lambda *args: seen.append(args), 'TASK_STATE')
@@ -245,7 +245,7 @@ def threaded() -> Iterator[Dispatcher]:
 
 
 def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> None:
-    registry = Registry(['TASK_STATE'])
+    registry = Registry({'TASK_STATE': told('task')})
     tracker = Tracker(states.TASK, 'TASK_STATE', registry, threaded)
     seen: list[tuple[str, str]] = []
     registry.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE')

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,13 @@ def test_many_can_wait_for_the_same(board: Board, waiters: Waiters) -> None:
 @pytest.mark.parametrize('timeout', [0, 0.01])
 def test_a_wait_can_time_out(board: Board, timeout: float) -> None:
     assert not board.wait([Thing('a')], None, timeout)
+    assert board._waiters == []
+
+
+@pytest.mark.parametrize('timeout', ['7', [7], states.DONE])
+def test_a_timeout_is_a_number(board: Board, timeout: Any) -> None:
+    with pytest.raises(TypeError, match='timeout must be a number of seconds'):
+        board.wait([], None, timeout)
     assert board._waiters == []
 
 

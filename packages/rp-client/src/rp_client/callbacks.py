@@ -6,11 +6,12 @@ API, and may wait there, without holding up the event loop. An exception in one 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _log = logging.getLogger('radical.pilot.callbacks')
@@ -21,6 +22,11 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]
 def bulk_callbacks() -> bool:
     """Whether the application has asked for one call per bulk instead of one per entity (RADICAL_PILOT_BULK_CB)."""
     return os.environ.get('RADICAL_PILOT_BULK_CB', '').lower() in ('true', 'yes', '1')
+
+
+def told(kind: str) -> tuple[str, ...]:
+    """What callbacks for the states of a kind of entity are called with."""
+    return (f'{kind}s',) if bulk_callbacks() else (kind, 'state')
 
 
 class Dispatcher:
@@ -74,12 +80,12 @@ Entry = tuple[str, Registered, Any, str | None]
 
 
 class Registry:
-    """The callbacks of one manager or entity, by metric."""
+    """The callbacks of one manager or entity, by metric; `metrics` has what those of each are called with."""
 
     __slots__ = ('_entries', '_metrics')
 
-    def __init__(self, metrics: Sequence[str]) -> None:
-        self._metrics = tuple(metrics)
+    def __init__(self, metrics: Mapping[str, Sequence[str]]) -> None:
+        self._metrics = metrics
         self._entries: list[Entry] = []
 
     def __bool__(self) -> bool:
@@ -91,10 +97,11 @@ class Registry:
             raise ValueError(f'metric {metric!r} is unknown, allowed are: {", ".join(self._metrics)}')
 
     def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> None:
-        """Remember a callback, for all entities or for one uid."""
+        """Remember a callback, for all entities or for one uid; `ValueError` if it cannot be called as it would be."""
         if not callable(callback):
             raise ValueError(f'callback {callback!r} cannot be called')
         self.check(metric)
+        _check_arguments(callback, arguments(*self._metrics[metric], data=None if data is None else 'cb_data'))
         # replaced, not changed in place: the event loop may be reading the list
         self._entries = [*self._entries, (metric, Registered(callback), data, uid)]
 
@@ -119,6 +126,18 @@ class Registry:
     def select(self, metric: str) -> list[tuple[Registered, Any, str | None]]:
         """The callbacks for a metric: (callback, data, uid)."""
         return [entry[1:] for entry in self._entries if entry[0] == metric]
+
+
+def _check_arguments(callback: Callable[..., Any], names: Sequence[str]) -> None:
+    try:
+        signature = inspect.signature(callback)
+    except (TypeError, ValueError):   # of what is written in C it is not always known
+        return
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        name = getattr(callback, '__qualname__', callback)
+        raise ValueError(f'callback {name}{signature} cannot be called with ({", ".join(names)}): {error}') from None
 
 
 def arguments(*args: Any, data: Any) -> tuple[Any, ...]:

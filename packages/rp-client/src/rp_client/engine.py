@@ -177,3 +177,11 @@ def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]
         future.set_result(function(*args))
     except Exception as error:   # the caller gets it, whatever it is
         future.set_exception(error)
+
+
+def engine_of(session: object) -> Engine:
+    """The engine of a session; `TypeError` for what is no session, such as its class or its uid."""
+    engine = getattr(session, 'engine', None)
+    if not isinstance(engine, Engine):
+        raise TypeError(f'a manager is made with a Session, not with {session!r}')
+    return engine

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.constants import PILOT_STATE, PMGR_METRICS
+from rp_api.constants import PILOT_STATE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.errors import DescriptionError
 from rp_api.partitions import WHOLE, partition_uid, size
@@ -42,7 +42,7 @@ class Partitions:
         self._board = board
         self._engine = session.engine
         self._known: dict[str, Partition] = {}
-        self._tracker = Tracker(states.PILOT, PILOT_STATE, Registry(PMGR_METRICS), session.engine.dispatcher, board)
+        self._tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board)
 
     def make_first(self, pilot: Pilot) -> None:
         """Make those that a new pilot is described with."""

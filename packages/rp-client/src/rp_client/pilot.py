@@ -40,7 +40,7 @@ class Pilot:
         self._stderr = ''
         self._exception: str | None = None
         self._exception_detail: str | None = None
-        self.callbacks = Registry([PILOT_STATE])
+        self.callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
 
     def __repr__(self) -> str:
         return f'<Pilot {self._uid} {self._state}>'
@@ -231,7 +231,7 @@ class Pilot:
         """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given.
 
         It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
-        cannot be called, and for a metric other than `PILOT_STATE`.
+        cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
         self.callbacks.add(cb, metric, cb_data)
         self._pmgr.release_news()

@@ -8,16 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.constants import PILOT_STATE, PMGR_METRICS
+from rp_api.constants import PILOT_STATE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, attribute_type_error
 from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
-from rp_client.callbacks import Registry
+from rp_client.callbacks import Registry, told
+from rp_client.engine import engine_of
 from rp_client.launcher.component import Launch
 from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
@@ -49,10 +50,10 @@ class PilotManager:
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
         self._session = session
-        self._engine = session.engine
+        self._engine = engine_of(session)
         self.uid = session.register_pmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
-        self._callbacks = Registry(PMGR_METRICS)
+        self._callbacks = Registry({PILOT_STATE: told('pilot')})
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
         self._board = self._tracker.board
         self.partitions = Partitions(session, self._board)
@@ -78,7 +79,7 @@ class PilotManager:
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
-        wanted = [descriptions] if isinstance(descriptions, Mapping) else list(descriptions)
+        wanted = _listed(descriptions)
         if not wanted:
             raise ValueError('submit_pilots needs at least one pilot description')
         platform_of = cache(self._session.get_resource_config)   # reading it takes a while
@@ -132,7 +133,7 @@ class PilotManager:
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
         """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given.
 
-        Raises `ValueError` for what cannot be called, and for a metric other than `PILOT_STATE`.
+        Raises `ValueError` for what cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
         self._callbacks.add(cb, metric, cb_data)
         self.release_news()
@@ -260,3 +261,13 @@ class PilotManager:
 
     def _list(self, uids: str | Iterable[str] | None) -> list[Pilot]:
         return self.get_pilots([uids] if isinstance(uids, str) else uids)   # type: ignore[no-any-return]
+
+
+def _listed(descriptions: Any) -> list[PilotDescription]:
+    """Pilot descriptions as a list, if it is only one as well."""
+    many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)
+    found = list(descriptions) if many else [descriptions]
+    for description in found:
+        if not isinstance(description, Mapping):
+            raise attribute_type_error(f'pilot descriptions are needed, not {description!r}')
+    return found

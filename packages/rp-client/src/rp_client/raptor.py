@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_api import constants as c
@@ -78,7 +78,7 @@ def kind_of(mode: Any) -> type[Task]:
 
 def listed(tds: Descriptions) -> list[TaskDescription]:
     """Task descriptions as a list, if it is only one as well."""
-    found = [tds] if isinstance(tds, Mapping) else list(tds)
+    found = list(tds) if isinstance(tds, Iterable) and not isinstance(tds, Mapping | str) else [tds]
     for description in found:
         if not isinstance(description, (dict, Mapping)):   # which asks a base class of its own only for what is no dict
             raise attribute_type_error(f'task descriptions are needed, not {description!r}')

@@ -341,7 +341,7 @@ def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:
 def _checked(options: Mapping[str, bool]) -> dict[str, bool]:
     for name in options:
         if name not in _CLOSE_OPTIONS:
-            raise ValueError(f'close option {name!r} is unknown, allowed are: {", ".join(_CLOSE_OPTIONS)}')
+            raise ValueError(f'argument {name!r} is unknown; the options for closing are: {", ".join(_CLOSE_OPTIONS)}')
     return dict(options)
 
 

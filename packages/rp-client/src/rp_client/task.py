@@ -245,7 +245,7 @@ class Task:
         """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given.
 
         It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
-        cannot be called, and for an unknown metric.
+        cannot be called like that, and for an unknown metric.
         """
         self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
 

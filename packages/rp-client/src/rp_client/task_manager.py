@@ -8,14 +8,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from rp_api import constants, states
-from rp_api.constants import TASK_STATE, TMGR_METRICS, WAIT_QUEUE_SIZE
+from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import RPC
-from rp_client.callbacks import Registry, arguments
+from rp_client.callbacks import Registry, arguments, told
 from rp_client.common import Common
+from rp_client.engine import engine_of
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
 from rp_client.scheduler.component import TaskScheduling
@@ -52,11 +53,11 @@ class TaskManager:
         if self.scheduler not in _SCHEDULERS:
             raise ValueError(f'scheduler {self.scheduler!r} is unknown, allowed are: {", ".join(_SCHEDULERS)}')
         self._session = session
-        self._engine = session.engine
+        self._engine = engine_of(session)
         self.uid = session.register_tmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
         self._tasks: dict[str, Task] = {}
-        self._callbacks = Registry(TMGR_METRICS)
+        self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
         self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher)
         self._board = self._tracker.board
         self._closed = False
@@ -210,7 +211,7 @@ class TaskManager:
 
         With `cb_data` as third argument if given. Metric `WAIT_QUEUE_SIZE` calls `cb(task_manager, size)` whenever the
         number of tasks that wait for a pilot changes. Raises `ValueError` for an unknown uid or metric, and for what
-        cannot be called.
+        cannot be called like that.
         """
         if uid is not None:
             self._get(uid)

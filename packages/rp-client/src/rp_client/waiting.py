@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Protocol
 
 from rp_api import states
@@ -52,6 +53,8 @@ class Board:
     def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None) -> bool:
         """Block until all entities have reached a wanted state; False if `timeout` seconds did not suffice."""
         value = self.value(wanted)
+        if not isinstance(timeout, Real | None):
+            raise TypeError(f'timeout must be a number of seconds, or None for no limit, not {timeout!r}')
         with self.lock:
             pending = {entity.uid for entity in entities if self._model.value(entity.state) < value}
             if not pending:
