@@ -30,6 +30,7 @@ from rp_api.resources import (
     Slot,
     SlotConflict,
 )
+from rp_api.resources.claim import Shape
 from rp_api.resources.pool import UNITS, to_units
 
 
@@ -374,7 +375,6 @@ class TestNumaNode:
         domain.allocate_slot(Slot(cores=[4], node_index=2, node_name='n2.1'))
         assert domain.cores[0].occupation == BUSY
         assert domain.capacity() == {'cores': 4, 'gpus': 1, 'lfs': 0, 'mem': 100}
-        assert domain.has_free_core()
         with pytest.raises(SlotConflict, match='domain of node 2'):
             domain.mem = 3
         copied = copy.deepcopy(domain)
@@ -595,11 +595,46 @@ class TestNodeList:
         nodes.check()
         assert len(nodes.find_slots(RankRequirements(), n_slots=2)) == 2
 
+    @pytest.mark.parametrize('n_slots', [1, 2])
+    def test_full_nodes_are_not_looked_at_again(self, monkeypatch, n_slots):
+        """Those that have cores but no GPUs left as well, which an application that fills the GPUs has thousands of."""
+        looked = []
+
+        def noting(method):
+            def look(self, *args):
+                looked.append(self.index)
+                return method(self, *args)
+            return look
+
+        def looked_at(rr):
+            looked.clear()
+            return nodes.find_slots(rr, n_slots=n_slots), list(dict.fromkeys(looked))
+
+        nodes, with_gpu = a_list(6, cores=8, gpus=n_slots), RankRequirements(n_gpus=1)
+        taken = [nodes.find_slots(with_gpu, n_slots=n_slots) for _ in range(4)]
+        monkeypatch.setattr(Node, 'take', noting(Node.take))
+        monkeypatch.setattr(Node, 'room', noting(Node.room))
+        assert looked_at(with_gpu)[1] == [3, 4]
+        nodes.release_slots(taken[1][0])
+        slots, looked_there = looked_at(with_gpu)
+        assert looked_there == ([1] if n_slots == 1 else [1, 4, 5])
+        assert {slot.node_index for slot in slots} == ({1} if n_slots == 1 else {5})
+        assert looked_at(RankRequirements())[1] == [0]
+        nodes.check()
+
     def test_many_shapes_do_not_fill_the_memory(self):
         nodes = a_list(1, mem=5000)
         for mem in range(1, 1200):
             nodes.release_slots(nodes.find_slots(RankRequirements(mem=mem)))
         assert len(nodes._memory.limits) <= 1000
+        full = a_list(1, cores=1, mem=5000)
+        slot = full.find_slots(RankRequirements(mem=4000))
+        for mem in range(1, 120):
+            assert full.find_slots(RankRequirements(mem=1200 - mem)) is None
+        assert len(full._memory._open) <= 50
+        full.check()
+        full.release_slots(slot)
+        assert full.find_slots(RankRequirements(mem=5000))
 
     def test_threads_never_share_a_core(self):
         nodes = a_list(4, cores=8)
@@ -633,6 +668,10 @@ class TestNodeList:
         nodes.release_slots(slots)
         nodes._memory.failed = failed
         with pytest.raises(AssertionError, match='taken for impossible'):
+            nodes.check()
+        nodes._memory.failed = None
+        nodes._memory.close(Shape.of(RankRequirements()), 0)
+        with pytest.raises(AssertionError, match='taken for full'):
             nodes.check()
 
 

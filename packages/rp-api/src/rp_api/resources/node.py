@@ -133,10 +133,6 @@ class Node(Record):
         """How many slots of this shape the node would have if nothing were taken, counted up to `limit`."""
         return self._count(shape, limit, Pool.most, self._totals)
 
-    def has_free_core(self) -> bool:
-        """Whether any core is wholly free."""
-        return self._pools['cores'].free != 0
-
     def is_idle(self) -> bool:
         """Whether no slot is in use."""
         return not self._held

@@ -5,8 +5,8 @@ they lie on the first run of as few idle neighbours as can hold them; if there i
 the nodes with the most room for what is missing, again and again. An agent places tasks by the same rule.
 
 A search is quick when there is little hope: a request that failed is remembered, and one that asks for no less
-fails at once until something is released; nodes at the front of the list without any free core are skipped as
-long as they stay so.
+fails at once until something is released; nodes that had no room for a slot of some shape are skipped by searches
+for that shape until something is released there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from rp_api.record import Field, Record, anything
 from rp_api.resources.claim import AMOUNTS, KINDS, Shape, SlotConflict, requirements
 from rp_api.resources.node import Node
 from rp_api.resources.numa import NumaDomainMap, NumaNode
-from rp_api.resources.pool import UNITS, ensure
+from rp_api.resources.pool import ensure
 from rp_api.resources.slots import RankRequirements, Slot
 
 _ENOUGH = 1_000  # request shapes to remember the limits of
+_FEW = 50  # shapes to remember the full nodes of: each release looks at all of them
 _SIZES = ('cores_per_node', 'gpus_per_node', 'lfs_per_node', 'mem_per_node')
 
 
@@ -49,15 +50,38 @@ class Request(NamedTuple):
 class Memory:
     """What a node list knows about its nodes without looking at them."""
 
-    __slots__ = ('failed', 'full', 'limits', 'positions', 'stale')
+    __slots__ = ('_all', '_open', 'failed', 'limits', 'positions', 'stale')
 
     def __init__(self, nodes: list[Node]) -> None:
         self.positions = {node['index']: position for position, node in enumerate(nodes)}
         self.stale = False  # a node was changed: the nodes have to be looked at again
         self.failed: Request | None = None
-        self.full = 0  # nodes before this position have no wholly free core
         # the most slots of a shape that can ever be had of one node, and of all
         self.limits: dict[tuple[Shape, int], tuple[int, int]] = {}
+        self._all = (1 << len(nodes)) - 1
+        self._open: dict[Shape, int] = {}  # a bit for each node: whether it may have room for a slot of the shape
+
+    def open(self, shape: Shape) -> int:
+        """The nodes that may have room for a slot of the shape, as a mask of their positions."""
+        return self._open.get(shape, self._all)
+
+    def close(self, shape: Shape, position: int) -> None:
+        """Take note that a node has no room for a slot of the shape."""
+        if shape not in self._open and len(self._open) >= _FEW:
+            self._open.clear()
+        self._open[shape] = self.open(shape) & ~(1 << position)
+
+    def reopen(self, index: int) -> None:
+        """Take note that a node may have room again."""
+        self.failed = None
+        bit = 1 << self.positions[index] if index in self.positions else self._all
+        for shape in self._open:
+            self._open[shape] |= bit
+
+    def closed(self) -> Iterator[tuple[Shape, int]]:
+        """Shapes, and positions of nodes that have no room for a slot of them."""
+        for shape, mask in self._open.items():
+            yield from ((shape, position) for position in _bits(self._all & ~mask))
 
 
 class NodeList(Record):
@@ -154,8 +178,8 @@ class NodeList(Record):
         with self._lock:
             for node in self['nodes']:
                 node.check()
-            full = self['nodes'][:self._memory.full]
-            ensure(not any(node.has_free_core() for node in full), 'a node with free cores is taken for full')
+            for shape, position in self._memory.closed():
+                ensure(not self['nodes'][position].room(shape, 1), f'node at {position} is taken for full for {shape}')
             failed = self._memory.failed
             ensure(failed is None or self._plan(failed) is None, f'{failed} is taken for impossible')
 
@@ -202,8 +226,7 @@ class NodeList(Record):
 
     def _search(self, request: Request) -> list[Slot] | None:
         if request.n_slots == 1:  # needs no plan
-            taken = (node.take(request.shape, 1) for _, node in self._candidates(request))
-            return next(filter(None, taken), None)
+            return self._take_one(request.shape)
         plan = self._plan(request)
         if plan is None:
             return None
@@ -215,15 +238,26 @@ class NodeList(Record):
             return None
         return slots
 
+    def _take_one(self, shape: Shape) -> list[Slot] | None:
+        nodes: list[Node] = self['nodes']
+        for position in _bits(self._memory.open(shape)):
+            slots = nodes[position].take(shape, 1)
+            if slots:
+                return slots
+            self._memory.close(shape, position)
+        return None
+
     def _plan(self, request: Request) -> list[tuple[Node, int]] | None:
         """The nodes to use and the number of slots on each, or None if there is not enough room."""
         nodes, limit, rooms = self['nodes'], min(request.n_slots, request.per_node), {}
-        for position, node in self._candidates(request):
-            room = node.room(request.shape, limit)
+        for position in _bits(self._memory.open(request.shape)):
+            room = nodes[position].room(request.shape, limit)
             if room == request.n_slots:
-                return [(node, room)]
+                return [(nodes[position], room)]
             if room:
                 rooms[position] = room
+            else:
+                self._memory.close(request.shape, position)
         if sum(rooms.values()) < request.n_slots:
             return None
         chosen = self._on_run(request, rooms) or _on_roomiest(request.n_slots, rooms)
@@ -239,25 +273,11 @@ class NodeList(Record):
                 return _filled(request.n_slots, range(position - length + 1, position + 1), rooms)
         return None
 
-    def _candidates(self, request: Request) -> Iterator[tuple[int, Node]]:
-        """The nodes that are worth a closer look, with their positions, in the order of the list."""
-        nodes, memory = self['nodes'], self._memory
-        if not request.shape.n_cores or request.shape.core_units < UNITS:
-            yield from enumerate(nodes)
-            return
-        for position in range(memory.full, len(nodes)):
-            if nodes[position].has_free_core():
-                yield position, nodes[position]
-            elif position == memory.full:
-                memory.full += 1
-
     def _freed(self, node: Node, redefined: bool) -> None:
         """Something may have become free on the node; if redefined, the node may have become another."""
         with self._lock:
-            memory = self._memory
-            memory.failed = None
-            memory.full = min(memory.full, memory.positions.get(node['index'], 0))
-            memory.stale |= redefined
+            self._memory.reopen(node['index'])
+            self._memory.stale |= redefined
 
 
 class NumaNodeList(NodeList):
@@ -279,6 +299,14 @@ class NumaNodeList(NodeList):
         if isinstance(node, NumaNode) or not isinstance(node, Mapping):
             return node
         return NumaNode(node, node.get('numa_domain_map') or shared)
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The positions of the bits that are set, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
 
 
 def _filled(n_slots: int, positions: Iterable[int], rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:

@@ -144,9 +144,6 @@ class DomainNode(Node):
     def check(self) -> None:
         self._host.check()
 
-    def has_free_core(self) -> bool:
-        return self._pools['cores'].free & self._region[0] != 0
-
     def capacity(self) -> dict[str, int]:
         masks = dict(zip(KINDS, self._region, strict=True))
         devices = {kind: (pool.usable & masks[kind]).bit_count() for kind, pool in self._pools.items()}
