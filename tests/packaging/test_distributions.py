@@ -112,8 +112,8 @@ def full_env(dists: Dists, new_env: Make) -> Env:
     return env
 
 
-def files(top: Path) -> set[str]:
-    return {str(path.relative_to(top)) for path in top.rglob('*') if path.is_file()}
+def files(where: Path, top: Path | None = None) -> set[str]:
+    return {str(path.relative_to(top or where)) for path in where.rglob('*') if path.is_file()}
 
 
 @pytest.fixture(params=NEEDS)
@@ -123,6 +123,9 @@ def dist(request: pytest.FixtureRequest, dists: Dists) -> Dist:
 
 def test_wheel_holds_the_modules_and_their_data_and_nothing_else(dist: Dist) -> None:
     names = {name for name in zipfile.ZipFile(dist.wheel).namelist() if '.dist-info/' not in name}
+    scripts = {name.partition('.data/')[2] for name in names if '.data/' in name}
+    assert scripts == files(dist.source / 'scripts', top=dist.source)
+    names = {name for name in names if '.data/' not in name}
     source = dist.source / 'src'
     expected = {name for name in files(source) if Path(name).suffix in RUNTIME}
     compiled = {name for name in names if name.endswith('.so')}
@@ -135,6 +138,7 @@ def test_program_can_be_executed(dists: Dists, full_env: Env) -> None:
         assert wheel.getinfo(PROGRAM).external_attr >> 16 & 0o111 == 0o111
     where = full_env.run('-c', 'import rp_agent; print(rp_agent.__path__[0])').strip()
     assert os.access(Path(where).parent / PROGRAM, os.X_OK)
+    assert 'hello from' in call([str(full_env.path / 'bin' / 'radical-pilot-hello.sh')], full_env.path)
 
 
 def test_extensions_are_typed(dist: Dist) -> None:
