@@ -272,6 +272,55 @@ def test_workers_that_cannot_be_made_say_why(tmp_path: Path, text: str, name: st
         assert process.wait(30) == 1
 
 
+EVENTS = '''
+from rp_raptor.worker import DefaultWorker
+
+class Recording(DefaultWorker):
+    def work(self, uid):
+        self._log.info('work')
+        self._prof.prof('app_start', uid=uid)
+        self._prof.prof('app_stop', uid=uid, msg='done')
+        self._prof.flush()
+        return self._rank
+
+class Other(DefaultWorker):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self._prof = 'mine'
+
+    def work(self, uid):
+        return self._prof
+'''
+
+
+def test_workers_record_events_of_their_own(tmp_path: Path) -> None:
+    """In a file for each rank, in the directory of the worker and not in that of a call; only those that do."""
+    there = tmp_path / 'there'
+    there.mkdir()
+    with a_manager(tmp_path, ranks=2, file=worker_file(tmp_path, EVENTS), class_name='Recording') as manager:
+        processes = [manager.start(rank, environ={'RP_TASK_SANDBOX': str(there)}) for rank in (0, 1)]
+        call = manager.described(mode='task.method', method='work', args=['task.7'])
+        assert manager.result(manager.give([call], rank=1)[0])['return_value'] == 1
+        file, = there.iterdir()
+        assert file.name == 'raptor.0000.0000.1.prof'
+        rows = [line.split(',')[1:] for line in file.read_text().splitlines()]
+        assert [[row[0], row[3], row[5]] for row in rows[2:]] == [
+            ['app_start', 'task.7', ''], ['app_stop', 'task.7', 'done']]
+        for rank, process in enumerate(processes):
+            manager.send(rank, ['stop'])
+            assert process.wait(30) == 0
+    assert ',END,' in file.read_text()
+    assert list(there.iterdir()) == [file]
+
+
+def test_workers_may_have_a_profile_of_another_kind(tmp_path: Path) -> None:
+    with a_manager(tmp_path, file=worker_file(tmp_path, EVENTS), class_name='Other') as manager:
+        process = manager.start()
+        assert manager.task(mode='task.method', method='work', args=['task.7'])['return_value'] == 'mine'
+        manager.send(0, ['stop'])
+        assert process.wait(30) == 0
+
+
 def test_own_script_as_rank(tmp_path: Path) -> None:
     """The older style: a script that makes its worker itself."""
     script = tmp_path / 'script.py'

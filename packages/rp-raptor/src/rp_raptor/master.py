@@ -17,13 +17,13 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.mesh import codec
 from rp_api.raptor_defaults import complete_worker
-from rp_profiling.tracer import Tracer, profiling_enabled
 from rp_raptor import stream
 from rp_raptor.caller import WINDOW
 from rp_raptor.core import Core
 from rp_raptor.futures import Executor
 from rp_raptor.intake import Failed, Results
 from rp_raptor.local import LocalCaller
+from rp_raptor.own_profile import Profile
 from rp_raptor.streamed import Call
 from rp_raptor.tasks import described
 
@@ -54,7 +54,7 @@ class Master:
                                'see submit_raptors()') from None
         self._cfg = {} if cfg is None else cfg
         self._log = logging.getLogger(f'radical.pilot.{self.uid}')
-        self._prof = _Profile(f'{self.__sandbox}/{self.uid}.prof' if profiling_enabled() else None, self.uid)
+        self._prof = Profile(self.__sandbox, self.uid)
         self._term = threading.Event()
         self.__up = self.__told_to_end = False
         self.__handle_sigterm()
@@ -223,17 +223,6 @@ class Master:
         complete_worker(checked)
         plain: dict[str, Any] = codec.unpack(codec.pack(checked.as_dict()))
         return plain
-
-
-class _Profile(Tracer):
-    """Events of a master, as existing masters record them."""
-
-    def __init__(self, path: str | None, uid: str) -> None:
-        super().__init__(path, uid)
-
-    def prof(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
-        """Record an event."""
-        self.record(event, uid=uid or '', state=state or '', msg=msg or '')
 
 
 def _as_list(descriptions: Any) -> list[Any]:

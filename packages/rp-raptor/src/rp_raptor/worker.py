@@ -11,12 +11,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
 from rp_raptor import communicators, dispatch
 from rp_raptor.capture import captured
-from rp_raptor.rank_link import RUN_VARIABLE
+from rp_raptor.rank_link import RANK_VARIABLE, RUN_VARIABLE
+
+if TYPE_CHECKING:
+    from rp_raptor.own_profile import Profile
 
 Task = dict[str, Any]
 Dispatcher = Callable[[Task], Any]
@@ -31,7 +35,8 @@ class Worker:
 
     From `start` on, `_rank` is the number of this rank (from 0), and `_ranks` how many there are. Attributes of a
     subclass can have any names but those of the methods, `uid`, `_uid`, `_manager`, `_rank`, `_ranks`, `_raptor_id`,
-    `_log`, and those that start with `_rp_`.
+    `_log`, `_prof`, and those that start with `_rp_`. `_prof.prof(event, uid=, msg=)` records an event of the
+    application in the profile of the rank, `<uid of the worker>.<rank>.prof`.
     """
 
     uses_mpi = False
@@ -44,6 +49,8 @@ class Worker:
         self._rank = rank or 0
         self._ranks = 1
         self._log = logging.getLogger(f'radical.pilot.{self.uid or "worker"}')
+        self._rp_profile: Profile | None = None
+        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # a call has one of its own there
         self._rp_comm: Any = None
         self._rp_service: Any = None   # the rank, or the manager
         self._rp_modes: dict[str, Dispatcher] = {}
@@ -54,6 +61,13 @@ class Worker:
         module = sys.modules.get(type(self).__module__)
         ours = module is None or module.__name__ == __name__
         self._rp_namespace: dict[str, Any] = {'__name__': 'worker'} if ours else vars(module)
+
+    @cached_property
+    def _prof(self) -> Profile:
+        from rp_raptor.own_profile import Profile  # few workers record anything
+
+        self._rp_profile = Profile(self._rp_sandbox, f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}')
+        return self._rp_profile
 
     def start(self) -> None:
         """Get ready for calls; `join` runs them."""
@@ -71,7 +85,11 @@ class Worker:
         """Run calls until the worker ends."""
         if self._rp_service is None:
             raise RuntimeError('join() of a worker that was not started')
-        self._rp_service.join()
+        try:
+            self._rp_service.join()
+        finally:
+            if self._rp_profile is not None:
+                self._rp_profile.close()
 
     def stop(self) -> None:
         """End after the call that runs."""

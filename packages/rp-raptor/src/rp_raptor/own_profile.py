@@ -1,0 +1,16 @@
+"""The events that the masters and workers of applications record themselves."""
+
+from __future__ import annotations
+
+from rp_profiling.tracer import Tracer, profiling_enabled
+
+
+class Profile(Tracer):
+    """A profile in a directory, written to the way existing masters and workers do; nothing if profiles are off."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f'{directory}/{name}.prof' if directory and profiling_enabled() else None, name)
+
+    def prof(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
+        """Record an event."""
+        self.record(event, uid=uid or '', state=state or '', msg=msg or '')
