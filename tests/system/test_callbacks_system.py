@@ -320,6 +320,47 @@ def test_closing_the_session_in_a_callback(session: rp.Session, base: Path) -> N
     assert pilot.state == rp.CANCELED
 
 
+def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application may end after it: nothing is left to be done by then."""
+    closing, go, order, end_pilots = threading.Event(), threading.Event(), list[str](), session._close_managers
+
+    def slowly() -> None:
+        closing.set()
+        assert go.wait(30)
+        end_pilots()
+        order.append('the pilots have ended')
+
+    def again() -> None:
+        session.close()
+        order.append('the session is closed')
+
+    monkeypatch.setattr(session, '_close_managers', slowly)
+    session.engine.call(session.engine.dispatcher.call, session.close)
+    assert closing.wait(30)
+    other = threading.Thread(target=again)
+    other.start()
+    other.join(0.1)
+    assert order == []
+    go.set()
+    other.join(30)
+    assert order == ['the pilots have ended', 'the session is closed']
+
+
+def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for what waits for it."""
+    returned, end_pilots = threading.Event(), session._close_managers
+
+    def meanwhile() -> None:
+        session.engine.call(session.engine.dispatcher.call, lambda: (session.close(), returned.set()))
+        assert returned.wait(30)
+        session.close()   # as a signal handler of this thread may do
+        end_pilots()
+
+    monkeypatch.setattr(session, '_close_managers', meanwhile)
+    session.close()
+    assert returned.is_set()
+
+
 def test_what_was_queued_is_delivered_before_the_session_is_closed(session: rp.Session, base: Path) -> None:
     pmgr, tmgr, heard = rp.PilotManager(session), rp.TaskManager(session), Heard()
     pmgr.register_callback(heard)

@@ -44,12 +44,17 @@ class Dispatcher:
             self._thread.start()
         self._queue.put((callback, args))
 
+    @property
+    def inside(self) -> bool:
+        """Whether this is asked in a callback."""
+        return threading.current_thread() is self._thread
+
     def close(self, timeout: float) -> None:
         """Let what is queued run, at most `timeout` seconds long, and end the thread."""
         if self._thread is None:
             return
         self._queue.put(None)
-        if self._thread is not threading.current_thread():
+        if not self.inside:
             self._thread.join(timeout)
 
     def _run(self) -> None:

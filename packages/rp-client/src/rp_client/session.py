@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,8 @@ class Session:
         self.uids = Uids()
         self._lock = threading.RLock()
         self._closed = False
+        self._closer: threading.Thread | None = None
+        self._ended = threading.Event()
         self._process = os.getpid()
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
@@ -90,8 +93,8 @@ class Session:
         self.engine.connection.on_pilots = self._on_pilots
         if self.attached:
             self._take_over()
-        self._at_exit = weakref.WeakMethod(self.close)
-        atexit.register(_close_at_exit, self._at_exit)
+        self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
+        atexit.register(self._at_exit)
         self._tracer.record('session_ok', uid=self.uid)
         self._traces.start()
 
@@ -150,6 +153,8 @@ class Session:
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
+        If another thread is closing it, such as that of the callbacks, this waits until all has ended.
+
         `download` (False): do what `dump`, `fetch_profiles` and `fetch_logfiles` do, at one go. `terminate` (True):
         False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
         `cleanup`: accepted, without effect.
@@ -157,10 +162,26 @@ class Session:
         options = self._close_options | _checked(options)
         if os.getpid() != self._process:   # a fork of the application ends: the session is its parent's
             return
+        if self._begins_to_close():
+            try:
+                self._close(options)
+            finally:
+                self._ended.set()
+                atexit.unregister(self._at_exit)
+
+    def _begins_to_close(self) -> bool:
+        """Whether this call is the one that closes; if another thread does, it has ended when this returns."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+            if not self._closed:
+                self._closed, self._closer = True, threading.current_thread()
+                return True
+            closer = self._closer
+        # a program that ends meanwhile would leave its pilots; but who closes waits for callbacks
+        if closer not in (None, threading.current_thread()) and not self.engine.dispatcher.inside:
+            self._ended.wait()
+        return False
+
+    def _close(self, options: Mapping[str, bool]) -> None:
         leave = not options.get('terminate', True)
         self._tracer.record('session_close', uid=self.uid)
         try:
@@ -170,7 +191,6 @@ class Session:
                 self._close_managers()
         finally:
             self.engine.close(leave=leave)
-            atexit.unregister(self._at_exit)
         self._tracer.record('session_stop', uid=self.uid)
         if options.get('download'):
             self.dump()
