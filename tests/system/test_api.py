@@ -596,6 +596,23 @@ def test_task_before_it_is_bound(session: rp.Session) -> None:
     assert task.as_dict()['pilot'] is None
 
 
+def test_a_wait_without_pilots_is_noticed(session: rp.Session, base: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has forgotten add_pilots would wait for ever, and not know why."""
+    pmgr, tmgr = managers(session)
+    task = tmgr.submit_tasks(TRUE)
+    assert tmgr.wait_tasks(task.uid, state=rp.TMGR_SCHEDULING, timeout=30) == rp.TMGR_SCHEDULING
+    assert not caplog.records
+    assert tmgr.wait_tasks(timeout=0.01) == [rp.TMGR_SCHEDULING]
+    record, = caplog.records
+    assert record.getMessage() == 'tasks are waited for, but tmgr.0000 has no pilot to run them on: see add_pilots'
+    pilot = pmgr.submit_pilots(pilot_description(base))
+    tmgr.add_pilots(pilot)
+    assert task.wait(timeout=30) == rp.DONE
+    tmgr.remove_pilots(pilot.uid)
+    assert tmgr.wait_tasks() == [rp.DONE]
+    assert caplog.records == [record]
+
+
 def test_task_as_plain_data(shared: Run) -> None:
     task = shared.one(executable='/bin/false')
     data = json.loads(json.dumps(task.as_dict()))

@@ -186,6 +186,7 @@ def test_find_program_says_why_there_is_none(tmp_path: Path) -> None:
     (tmp_path / 'link').symlink_to('gone')
     for name, search_path, text in (
             ('foo', '/usr/bin:/bin', r'executable not found: foo \(searched PATH /usr/bin:/bin\)'),
+            ('foo -l', '/bin', r'found: foo -l \(it has several words: all but the first are arguments\) \(searched'),
             ('./foo', '', 'executable not found: .*/./foo$'),
             ('data', str(tmp_path), r'not executable: .*/data \(permission'),
             ('./data', '', r'not executable: .*/data \(permission'),

@@ -35,6 +35,9 @@ _log = logging.getLogger('radical.pilot.task_manager')
 
 _SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
 
+_WITHOUT_PILOT = states.TASK.value(states.TMGR_SCHEDULING)
+"""How far tasks get without a pilot."""
+
 ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that does nothing."""
 
@@ -194,8 +197,15 @@ class TaskManager:
         unknown uid or state, and `RuntimeError` if the session cannot go on.
         """
         tasks = self.get_tasks(uids)
-        self._board.wait([tasks] if isinstance(uids, str) else tasks, state, timeout)
+        wanted = [tasks] if isinstance(uids, str) else tasks
+        if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
+            self._warn_of_no_pilot(wanted)
+        self._board.wait(wanted, state, timeout)
         return tasks.state if isinstance(uids, str) else [task.state for task in tasks]
+
+    def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
+        if any(task.bound is None and task.state not in states.FINAL for task in tasks):
+            _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
 
     def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
         """Ask for tasks (None: all) to be cancelled; returns at once. Final tasks stay as they are.

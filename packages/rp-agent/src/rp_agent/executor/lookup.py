@@ -66,7 +66,9 @@ def find_program(name: str, search_path: str, sandbox: str) -> str:
         if _executable(path):
             return path
         found = found or (path if os.path.isfile(path) else '')
-    raise LaunchRefused(_why_not(found) if found else f'executable not found: {name} (searched PATH {search_path})')
+    words = ' (it has several words: all but the first are arguments)' if ' ' in name else ''
+    raise LaunchRefused(_why_not(found) if found else
+                        f'executable not found: {name}{words} (searched PATH {search_path})')
 
 
 def _executable(path: str) -> bool:
