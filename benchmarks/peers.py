@@ -26,7 +26,7 @@ from pathlib import Path
 
 import common
 
-from rp_api.processes import become_subreaper
+from rp_agent.lineage import become_subreaper
 
 REQUIREMENTS = common.HERE / 'requirements-peers.txt'
 VENV = common.HERE.parent / '.nox' / 'benchmark-peers'

@@ -41,7 +41,7 @@ import common
 from common import HERE, Strangers, fresh, number, others, print_table, progress, session, spread, work_directory
 
 import radical.pilot as rp
-from rp_api.processes import become_subreaper
+from rp_agent.lineage import become_subreaper
 
 Figures = dict[str, float]
 RANKS = 2

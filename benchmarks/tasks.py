@@ -77,6 +77,7 @@ def left_behind(work: str, count: int) -> Result:
 
 def agent(work: str, count: int, cores: int) -> Result:
     """The components of an agent alone: tasks are put in in bulks, until all have left."""
+    from rp_agent.lineage import become_subreaper
     from rp_agent.pipeline import Pipeline
     from rp_agent.resource_manager import fork
     from rp_agent.resource_manager.base import Request
@@ -84,7 +85,6 @@ def agent(work: str, count: int, cores: int) -> Result:
     from rp_api import states
     from rp_api.mesh.loop import Loop
     from rp_api.mesh.offload import Helpers
-    from rp_api.processes import become_subreaper
 
     become_subreaper()
     os.chdir(work)

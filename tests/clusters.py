@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_api.processes import die_with_parent
+from rp_agent.lineage import die_with_parent
 
 PATIENCE = 30.0
 SYSTEM_PATH = f'{os.environ.get("PATH", "")}:/usr/sbin:/sbin'

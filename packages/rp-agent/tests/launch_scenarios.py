@@ -25,9 +25,9 @@ from launch_support import Gate, an_executor, is_gone, lines, none_left, numbers
 from leftovers import open_descriptors
 
 from rp_agent.executor import component
+from rp_agent.lineage import become_subreaper
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.processes import become_subreaper
 from rp_profiling.profile import read_profile
 
 PR_SET_DUMPABLE = 4

@@ -597,7 +597,7 @@ def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
         import os
         from pathlib import Path
         from executor_support import Harness
-        from rp_api.processes import become_subreaper
+        from rp_agent.lineage import become_subreaper
         become_subreaper()
         path = Path({str(tmp_path)!r})
         harness = Harness(path)

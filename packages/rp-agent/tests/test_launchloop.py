@@ -184,7 +184,7 @@ def test_orphans_are_reaped_by_a_subreaper() -> None:
     program = f'''if True:
         import os, select
         from rp_agent.executor.launchloop import LaunchLoop
-        from rp_api.processes import become_subreaper
+        from rp_agent.lineage import become_subreaper
         become_subreaper()
         null = os.open('/dev/null', os.O_RDWR)
         launched = LaunchLoop()

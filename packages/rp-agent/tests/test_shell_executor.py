@@ -743,7 +743,7 @@ def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
         import os
         from pathlib import Path
         from test_shell_executor import Harness
-        from rp_api.processes import become_subreaper
+        from rp_agent.lineage import become_subreaper
         become_subreaper()
         harness = Harness(Path({str(tmp_path)!r}))
         first = harness.task('0', executable='/bin/sh', arguments=['../leave'])

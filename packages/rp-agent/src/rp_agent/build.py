@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import layout, sandbox
+from rp_agent import sandbox
+from rp_agent.components import EXECUTING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.executor import spawners
 from rp_agent.executor.environment import PilotContext
 from rp_agent.executor.launchers import Launchers
@@ -42,13 +43,13 @@ class Builder:
     def make(self, component: str, uid: str, failed: Callable[[list[AgentTask]], None]) -> Worker:
         """A component that is not wired yet; `failed` is where tasks go that must not go on to the next one."""
         tracer = make_tracer(self._config, uid)
-        if component == layout.STAGING_INPUT:
+        if component == STAGING_INPUT:
             from rp_agent.stager.input import StagerInput
 
             return StagerInput(uid, tracer, self._sandboxes, self._offload, failed)
-        if component == layout.EXECUTING:
+        if component == EXECUTING:
             return self._executor(uid, tracer)
-        assert component == layout.STAGING_OUTPUT, component
+        assert component == STAGING_OUTPUT, component
         from rp_agent.stager.output import StagerOutput
 
         return StagerOutput(uid, tracer, self._sandboxes, self._offload)

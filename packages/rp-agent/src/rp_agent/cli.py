@@ -13,10 +13,10 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rp_agent import logs
+from rp_agent.lineage import become_subreaper
 from rp_api import parts
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
-from rp_api.processes import become_subreaper
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent

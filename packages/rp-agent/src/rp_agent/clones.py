@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rp_agent import layout
+from rp_agent.components import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.raptor.which import concerns_raptor
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError
@@ -30,13 +30,13 @@ LEAVING = 'update_queue'
 
 _WATCHING = ('watch_queue', 'Watcher')
 _LAST = (LEAVING, 'UpdateWorker')
-_ENTRANCES = {layout.STAGING_INPUT: ('Agent', 'stagein_queue', 'StageinWorker'),
-              layout.SCHEDULING: ('schedule_queue', 'Scheduler'),
-              layout.EXECUTING: ('execution_queue', 'ExecWorker'),
-              layout.STAGING_OUTPUT: ('stageout_queue', 'StageoutWorker')}
+_ENTRANCES = {STAGING_INPUT: ('Agent', 'stagein_queue', 'StageinWorker'),
+              SCHEDULING: ('schedule_queue', 'Scheduler'),
+              EXECUTING: ('execution_queue', 'ExecWorker'),
+              STAGING_OUTPUT: ('stageout_queue', 'StageoutWorker')}
 
 STAGES = (*(stage for stages in list(_ENTRANCES.values())[:3] for stage in stages), *_WATCHING,
-          *_ENTRANCES[layout.STAGING_OUTPUT], *_LAST)
+          *_ENTRANCES[STAGING_OUTPUT], *_LAST)
 
 _log = logging.getLogger('radical.pilot.agent')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from rp_agent.layout import ANYWHERE
+from rp_agent.components import ANYWHERE
 from rp_agent.task import AgentTask
 
 

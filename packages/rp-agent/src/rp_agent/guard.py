@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
+from rp_agent.lineage import die_with_parent
 from rp_api import processes
 
 
@@ -14,7 +15,7 @@ def guarded(run: Callable[[], int], belongs: Mapping[str, str]) -> int:
     parent = os.getpid()
     child = os.fork()
     if not child:
-        processes.die_with_parent(parent)
+        die_with_parent(parent)
         return run()
     for number in (signal.SIGTERM, signal.SIGINT):   # as in the child
         signal.signal(number, signal.SIG_IGN)

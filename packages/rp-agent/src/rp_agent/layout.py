@@ -24,27 +24,23 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rp_api import constants as c
+from rp_agent.components import (
+    ANYWHERE,
+    COMPONENTS,
+    EXECUTING,
+    INLINE,
+    SCHEDULING,
+    STAGING_INPUT,
+    STAGING_OUTPUT,
+    sub_agent_on,
+)
 from rp_api.errors import DescriptionError
-
-INLINE = ''
-"""The host of instances that live in Agent_0's process."""
 
 MOST = 1024
 """Most instances of a component in one place."""
 
-STAGING_INPUT = c.AGENT_STAGING_INPUT_COMPONENT
-SCHEDULING = c.AGENT_SCHEDULING_COMPONENT
-EXECUTING = c.AGENT_EXECUTING_COMPONENT
-STAGING_OUTPUT = c.AGENT_STAGING_OUTPUT_COMPONENT
-
-COMPONENTS = (STAGING_INPUT, SCHEDULING, EXECUTING, STAGING_OUTPUT)
-
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
 _UPDATE_WORKER = 'UpdateWorker'
-ANYWHERE = -1
-"""The node of instances that start tasks on whatever nodes the others do not."""
-
 _KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat',
          'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `clones`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
@@ -128,11 +124,6 @@ def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
     if found.timeout < 2 * found.interval:
         raise _wrong('heartbeat.timeout', found.timeout, f'at least twice the interval, {found.interval:g}')
     return found
-
-
-def sub_agent_on(position: int) -> str:
-    """The name of the sub-agent on the node at that position."""
-    return f'agent_n.{position:04d}'
 
 
 def _on_nodes(positions: Iterable[int], first: int) -> list[Instance]:

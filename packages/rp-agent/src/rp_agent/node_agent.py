@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rp_agent.bootstrap.environment import is_of_a_process
-from rp_agent.layout import EXECUTING, sub_agent_on
+from rp_agent.components import EXECUTING, sub_agent_on
 from rp_api.errors import PlatformError
 from rp_api.host import host_id
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from rp_agent.bootstrap import stage_2
 from rp_agent.child import Child
+from rp_agent.components import sub_agent_on
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
 from rp_agent.launch_method.system import System
-from rp_agent.layout import sub_agent_on
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
 

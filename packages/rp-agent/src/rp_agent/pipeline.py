@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from rp_agent import clones, layout, sandbox
 from rp_agent.build import Builder, make_tracer
 from rp_agent.clones import Clones
+from rp_agent.components import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.crew import Crew, Member, NodeCrew, all_of
 from rp_agent.executor import spawners
 from rp_agent.executor.launchers import is_mpi
 from rp_agent.executor.spawners import AnyExecutor, UsesNodes
 from rp_agent.gather import Gather
-from rp_agent.layout import ANYWHERE, Instance, Layout
+from rp_agent.layout import Instance, Layout
 from rp_agent.raptor.which import concerns_raptor
 from rp_agent.remote import Remote
 from rp_agent.rerun import may_run_again, reset
@@ -79,9 +80,9 @@ class Pipeline:
         self._scheduler = self._make_scheduler(allocation)
         self._clones = Clones(config['agent'], self._scheduler.tracer, self._scheduler.release)
         self._crews = {component: self._crew(plan.of(component), remotes)
-                       for component in (layout.STAGING_INPUT, layout.EXECUTING, layout.STAGING_OUTPUT)}
-        self._inputs = cast('Crew[StagerInput | Remote]', self._crews[layout.STAGING_INPUT])
-        self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[layout.EXECUTING])
+                       for component in (STAGING_INPUT, EXECUTING, STAGING_OUTPUT)}
+        self._inputs = cast('Crew[StagerInput | Remote]', self._crews[STAGING_INPUT])
+        self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[EXECUTING])
         self._wire()
 
     @property
@@ -188,10 +189,10 @@ class Pipeline:
         elsewhere = () if spawners.spans_nodes(platform) else allocation.elsewhere
         plan = layout.read(self._config['agent'], len(allocation.names), elsewhere)
         clones.plan(self._config['agent'])   # what makes no sense is refused before anything is started
-        hosts = [instance.host for instance in plan.of(layout.EXECUTING) if instance.node == ANYWHERE]
-        if hosts != [layout.INLINE] and spawners.has_instances(platform):
+        hosts = [instance.host for instance in plan.of(EXECUTING) if instance.node == ANYWHERE]
+        if hosts != [INLINE] and spawners.has_instances(platform):
             raise PlatformError(f'the platform launches tasks with instances that span nodes, which one '
-                                f'{layout.EXECUTING} in Agent_0 has to keep: the agent configuration asks for '
+                                f'{EXECUTING} in Agent_0 has to keep: the agent configuration asks for '
                                 f'{len(hosts)} (in {", ".join(host or "Agent_0" for host in hosts)})')
         return plan
 
@@ -206,7 +207,7 @@ class Pipeline:
         return NodeCrew(members, on_nodes, central)
 
     def _make_scheduler(self, allocation: Allocation) -> Scheduler:
-        uid = f'{layout.SCHEDULING}.0000'
+        uid = f'{SCHEDULING}.0000'
         return self._adopt(Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._unplaced,
                                      self._loop.call_later))
 
@@ -220,13 +221,13 @@ class Pipeline:
         return component
 
     def _wire(self) -> None:
-        outputs = self._crews[layout.STAGING_OUTPUT]
+        outputs = self._crews[STAGING_OUTPUT]
         entrance = self._clones.entrance
         to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
-        self._to_input = entrance(layout.STAGING_INPUT, self._inputs.put)
-        self._to_scheduler = entrance(layout.SCHEDULING, self._scheduler.put)
-        self._scheduler.output = entrance(layout.EXECUTING, _entrance(self._executors))
-        self._to_output = entrance(layout.STAGING_OUTPUT, to_output)
+        self._to_input = entrance(STAGING_INPUT, self._inputs.put)
+        self._to_scheduler = entrance(SCHEDULING, self._scheduler.put)
+        self._scheduler.output = entrance(EXECUTING, _entrance(self._executors))
+        self._to_output = entrance(STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
         if self._only_executor:   # else nobody knows which one a task will go to
             self._only_executor.expect(self._scheduler.upcoming)
@@ -332,7 +333,7 @@ class Pipeline:
             self._broken(f'has lost its last {remote.component}: {reason}')
             tasks, crew.stranded = tasks + crew.stranded, []
         _end(tasks, reason)
-        if remote.component == layout.EXECUTING:
+        if remote.component == EXECUTING:
             self._executed(tasks)
         elif tasks:
             self._leave(tasks)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rp_agent.layout import ANYWHERE
+from rp_agent.components import ANYWHERE
 from rp_agent.task import AgentTask
 from rp_agent.wire import apply, to_wire
 

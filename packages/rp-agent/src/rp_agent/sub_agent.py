@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
-from rp_agent import layout, logs
+from rp_agent import logs
 from rp_agent.build import HOST_CLOCK, Builder, belongs
+from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
 from rp_agent.executor.spawners import AnyExecutor
 from rp_agent.guard import guarded
+from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
-from rp_api import processes, states
+from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.host import host_id
 from rp_api.mesh.keys import KeyPair
@@ -68,14 +70,14 @@ class Host:
         self._executors: dict[str, AnyExecutor] = {}
         for component, uid in own['instances']:
             self._components[uid] = made = self._make(builder, component, uid)
-            if component == layout.EXECUTING:
+            if component == EXECUTING:
                 self._executors[uid] = cast(AnyExecutor, made)
-            elif component == layout.STAGING_INPUT:
+            elif component == STAGING_INPUT:
                 self._stagers[uid] = cast('StagerInput', made)
-        beat = layout.Heartbeat(*own['heartbeat'])
+        interval, patience = own['heartbeat']
         self._leaf = Leaf(loop, self._name, own['address'], keys, own['server'].encode(), self._receive,
                           self._forsaken, context=self._context, let_in=own['let_in'], relay=own['relay'],
-                          interval=beat.interval, patience=beat.timeout,
+                          interval=interval, patience=patience,
                           on_clock=None if own['host'] == host_id() else self._read_clock)
         loop.call_later(FLUSH, self._flush_traces)
 
@@ -198,7 +200,7 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
         signal.signal(number, signal.SIG_IGN)
     os.chdir(config['pilot_sandbox'])
-    processes.become_subreaper()
+    become_subreaper()
     loop = Loop()
     host = Host(config, loop)
     logs.start_with_first_message(f'{config["sub_agent"]["name"]}.log')
@@ -220,14 +222,14 @@ def _of_node(path: str, *arguments: str) -> dict[str, Any]:
 
     shared = config['sub_agent']
     if shared['host'] == host_id() and shared['parent'] == os.getppid():   # no launcher stands in between
-        processes.die_with_parent(shared['parent'])
+        die_with_parent(shared['parent'])
     return node_agent.own_config(config, arguments)
 
 
 def _of_agent() -> dict[str, Any]:
     """The configuration of a sub-agent that is a child of Agent_0, which it does not outlive."""
     config: dict[str, Any] = json.loads(_first_line(sys.stdin.fileno()))
-    processes.die_with_parent(config['sub_agent']['parent'])
+    die_with_parent(config['sub_agent']['parent'])
     return config
 
 

@@ -22,7 +22,8 @@ import zmq
 from rp_agent import layout, network, node_agent, node_launch
 from rp_agent.build import HOST_CLOCK, belongs
 from rp_agent.child import Child, address_beside, start_sub_agent
-from rp_agent.layout import ANYWHERE, Instance
+from rp_agent.components import ANYWHERE, EXECUTING
+from rp_agent.layout import Instance
 from rp_agent.remote import Item, Remote
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
@@ -289,7 +290,7 @@ class SubAgents:
     def _sweep(self, dead: Iterable[SubAgent]) -> None:
         """Kill what tasks have left running on this machine: the kernel has killed only what was started directly."""
         uids = [uid for sub_agent in dead for remote in sub_agent.remotes
-                if remote.component == layout.EXECUTING for uid in remote.tasks]
+                if remote.component == EXECUTING for uid in remote.tasks]
         if uids:
             processes.sweep({**belongs(self._config), 'RP_TASK_ID': uids}, signal.SIGKILL)
 

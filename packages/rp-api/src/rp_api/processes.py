@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # a process may start another one just before it is signalled; more rounds than that mean a fork bomb
 _ROUNDS = 20
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
@@ -77,27 +75,6 @@ def variable(pid: int, name: str) -> str:
         return ''
     start = os.fsencode(f'{name}=')
     return next((os.fsdecode(entry[len(start):]) for entry in entries if entry.startswith(start)), '')
-
-
-def become_subreaper() -> None:
-    """Make this process the parent of all orphans among its descendants; it then has to reap them."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 'become the reaper of orphaned processes')
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends; at once if `parent` is gone already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 'be told of the end of the parent process')
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _prctl(option: int, value: int, purpose: str) -> None:
-    import ctypes  # it takes long to load, and few processes need it
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f'cannot {purpose}: {os.strerror(error)}')
 
 
 def read_process(pid: int) -> Process | None:

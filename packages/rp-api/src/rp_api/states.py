@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from rp_api.errors import StateError
@@ -109,17 +110,14 @@ _PILOT_LATE_END = (*_LATE_END, (FAILED, DONE), (FAILED, CANCELED))
 class StateModel:
     """One linear model of states: their numbers, and the answer for every move from one state to another.
 
-    All answers are computed when the model is made, so that asking costs one dictionary look-up.
+    All answers are computed with the first question, so that asking costs one dictionary look-up. Agents never ask.
     """
-
-    __slots__ = ('_steps', 'corrections', 'name', 'rows', 'values')
 
     def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...]) -> None:
         self.name = name
         self.rows = rows
         self.corrections = corrections
         self.values: Mapping[str | None, int] = {None: -1, **{row.name: row.value for row in rows}}
-        self._steps = self._all_steps()
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +170,8 @@ class StateModel:
             for target in self.names:
                 self._check_step(current, target)
 
-    def _all_steps(self) -> dict[tuple[str | None, str], tuple[str, tuple[str, ...]]]:
+    @cached_property
+    def _steps(self) -> dict[tuple[str | None, str], tuple[str, tuple[str, ...]]]:
         steps = {}
         for current in self.values:
             for target in self.names:

@@ -36,7 +36,7 @@ WAITING = 16 << 20
 
 _SHORT = (errno.EMFILE, errno.ENFILE)
 _ENABLING_VARIABLES = ('RADICAL_PILOT_PROFILE', 'RADICAL_PROFILE', 'RADICAL_DEFAULT_PROFILE')
-_SWITCH = re.compile(r'RADICAL_PILOT_([A-Z0-9_]+)_PROFILE')
+_SWITCH = r'RADICAL_PILOT_([A-Z0-9_]+)_PROFILE'
 _OFF = frozenset(('0', 'false', 'no', 'off'))
 
 
@@ -62,7 +62,7 @@ def profile_switches(environ: Mapping[str, str] = os.environ) -> dict[str, bool]
     RADICAL_PILOT_AGENT_EXECUTING_PROFILE is that of all components `agent_executing.<number>`.
     """
     found = {match[1].lower(): value.strip() for variable, value in environ.items()
-             if (match := _SWITCH.fullmatch(variable))}
+             if (match := re.fullmatch(_SWITCH, variable))}
     return {component: not _is_off(value) for component, value in found.items() if value}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rp_agent.bootstrap.failure import TAIL, BootstrapError
-from rp_api.processes import die_with_parent
+from rp_agent.lineage import die_with_parent
 
 FAILED = 30
 """The exit code of the bootstrap for an agent that has failed."""

@@ -7,12 +7,15 @@ import re
 from collections.abc import Mapping
 from shlex import quote
 
-_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
+_NAME = r'[A-Za-z_][A-Za-z0-9_]*'
 
-_OF_A_PROCESS = re.compile(
-    r'PWD|OLDPWD|SHLVL|_|HOSTNAME|SLURMD_NODENAME|SLURM_(PROCID|LOCALID|NODEID|STEP.*|TASK_PID|GTIDS)|PMIX?_.*|OMPI_.*|'
-    r'PALS_.*|ALPS_APP_.*|MPI_LOCALRANKID')
+_OF_A_PROCESS = frozenset((
+    'PWD', 'OLDPWD', 'SHLVL', '_', 'HOSTNAME', 'SLURMD_NODENAME', 'SLURM_PROCID', 'SLURM_LOCALID', 'SLURM_NODEID',
+    'SLURM_TASK_PID', 'SLURM_GTIDS', 'MPI_LOCALRANKID'))
 """Variables that tell one process where and what it is: those of another one would lie."""
+
+_BEGINS_OF_A_PROCESS = ('SLURM_STEP', 'PMI_', 'PMIX_', 'OMPI_', 'PALS_', 'ALPS_APP_')
+"""How the names of others begin that do so."""
 
 _STAGE_0 = ('RP_PILOT_SANDBOX',)
 
@@ -63,8 +66,8 @@ def additions(tasks: Mapping[str, str] | None, own: Mapping[str, str]) -> dict[s
 
 def is_of_a_process(name: str) -> bool:
     """Whether a variable tells one process where and what it is."""
-    return bool(_OF_A_PROCESS.fullmatch(name))
+    return name in _OF_A_PROCESS or name.startswith(_BEGINS_OF_A_PROCESS)
 
 
 def _is_shared(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and not is_of_a_process(name) and name not in _STAGE_0
+    return bool(re.fullmatch(_NAME, name)) and not is_of_a_process(name) and name not in _STAGE_0

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rp_agent.lineage import die_with_parent
 from rp_api.mesh.loop import Loop
-from rp_api.processes import die_with_parent
 
 if TYPE_CHECKING:   # a keeper needs no agent, which takes long to load
     from rp_agent.agent import Agent

@@ -18,7 +18,7 @@ from rp_agent.bootstrap import checks, environment, stage_2
 from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
-from rp_api.processes import die_with_parent
+from rp_agent.lineage import die_with_parent
 
 AGENT = 'agent_0'
 

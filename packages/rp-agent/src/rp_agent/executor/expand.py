@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_ACTIVE = re.compile(
+_ACTIVE = (
     r'\\(?P<plain>[$`])'
     r'|\$\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\}'
     r'|\$(?P<name>[A-Za-z_][A-Za-z0-9_]*)'
@@ -32,7 +32,7 @@ def expand(text: str, env: Mapping[str, str]) -> str | None:
         return text
     pieces = []
     done = 0
-    for match in _ACTIVE.finditer(text):
+    for match in re.finditer(_ACTIVE, text):
         if match['shell']:
             return None
         pieces.append(text[done:match.start()])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rp_agent.executor.outcome import explain_code, last_words
 from rp_agent.executor.plan import LAUNCH, LaunchPlan
-from rp_agent.executor.rank_script import read_notes
 from rp_agent.task import AgentTask
 from rp_api import states
 
@@ -29,7 +28,7 @@ ATTEMPTS = 'launches'
 
 def has_started(task: AgentTask) -> bool:
     """Whether the launcher of a task has started its first rank."""
-    return read_notes(task.sandbox, task.uid)[0]
+    return _notes(task)[0]
 
 
 def conclude(task: AgentTask, plan: LaunchPlan) -> None:
@@ -45,7 +44,7 @@ def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, st
     """The exit code of a task whose launcher ended with `code`, and why it has failed; empty if it has not."""
     launch = plan.launch
     assert launch is not None
-    started, failed = read_notes(task.sandbox, task.uid)
+    started, failed = _notes(task)
     if failed:
         rank, result = _first(failed)
         return result, f'{explain_code(result, True)}{_of(rank, failed, launch)}{_told(launch, plan)}'
@@ -56,6 +55,13 @@ def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, st
     if not started:
         return None, f'launcher {launch.method} ended with exit code 0, but has started no rank{_told(launch, plan)}'
     return 0, ''
+
+
+def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
+    """Whether a rank has started, and the exit codes of those that have failed."""
+    from rp_agent.executor.rank_script import read_notes  # most tasks have no launcher
+
+    return read_notes(task.sandbox, task.uid)
 
 
 def _first(failed: Mapping[int, int]) -> tuple[int, int]:

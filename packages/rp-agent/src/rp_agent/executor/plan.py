@@ -15,7 +15,6 @@ from collections import ChainMap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rp_agent.executor import script
 from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.expand import expand
 from rp_agent.executor.launch import Block
@@ -167,6 +166,8 @@ def _argument(word: str) -> bytes:
 
 def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
     """A shell with the exec script for each rank."""
+    from rp_agent.executor import script  # most tasks need none
+
     name = f'{task.uid}.exec.sh'
     sync = _synchronised(task)
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
@@ -178,6 +179,8 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
 
 def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
     """One shell with the launch script, which starts the exec scripts."""
+    from rp_agent.executor import script
+
     launch, execute = f'{task.uid}.launch.sh', f'{task.uid}.exec.sh'
     ranks = [environment.of_rank(task, rank) for rank in range(task.processes)]
     sync = _synchronised(task)

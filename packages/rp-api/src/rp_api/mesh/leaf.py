@@ -1,25 +1,26 @@
-"""The leaves of a tree (see `tree`), and the relays that some of them are for others."""
+"""The leaves of a tree (see `tree`)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh.clocks import ClockReader
 from rp_api.mesh.connection import Connection, arrivals, refuse_loudly
-from rp_api.mesh.fan import Fan
 from rp_api.mesh.flow import Soon
-from rp_api.mesh.inproc import Receiver
-from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally
+from rp_api.mesh.keys import LINGER, KeyPair, Tally
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.message import encode
-from rp_api.mesh.stream import ALIVE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
-from rp_api.mesh.tree import INTERVAL, PATIENCE
+from rp_api.mesh.stream import ALIVE, INTERVAL, PATIENCE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
 from rp_profiling.host_clock import Moment, Reading
+
+if TYPE_CHECKING:   # few leaves are relays
+    from rp_api.mesh.inproc import Receiver
+    from rp_api.mesh.relay import Relay
 
 FORSAKEN = 20.0
 """Seconds without a connection to the root after which it is gone, for a leaf that was let in before."""
@@ -96,7 +97,8 @@ class Leaf:
     # the connection
 
     def _open_relay(self) -> Relay:
-        from rp_api.network import address_towards  # few leaves are relays
+        from rp_api.mesh.relay import Relay
+        from rp_api.network import address_towards
 
         return Relay(self._loop, self._keys, self._context, address_towards(self._door), self._pass_on)
 
@@ -234,51 +236,3 @@ class Leaf:
 
     def _send_again(self, received: int) -> None:
         self._send([(self.name, message) for message in self._stream.missing(received)])
-
-
-class Relay:
-    """Lets other leaves connect, and passes letters on: up by `up(letters)`, down by `deliver`."""
-
-    def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
-                 up: Callable[[list[Letter]], None]) -> None:
-        self._up = up
-        self._alive: dict[str, None] = {}
-        self._gate = Gate(context, loop)
-        self._gate.allow(keys.public)
-        self._fan = Fan(loop, keys, self._gate, address, self._arrived, self._gone)
-
-    @property
-    def address(self) -> str:
-        """Where others connect to."""
-        return self._fan.address
-
-    def deliver(self, name: str, message: bytes) -> None:
-        """Pass a letter on to a leaf; it is lost if that is not here, which will make itself heard elsewhere."""
-        self._fan.send(name, message)
-
-    def again(self) -> None:
-        """What was passed on may have been lost: have all leaves say hello."""
-        for name in self._fan.everybody():
-            self._fan.send(name, encode('again'))
-
-    def beat(self) -> list[str]:
-        """Give the leaves a sign of life; those that have given one since it was asked last."""
-        self._fan.beat()
-        alive, self._alive = self._alive, {}
-        return list(alive)
-
-    def close(self, linger: float = LINGER) -> None:
-        """Serve no more."""
-        self._fan.close(linger)
-        self._gate.close()
-
-    def _arrived(self, child: bytes, letters: list[Letter]) -> None:
-        for name, message in letters:
-            if self._fan.way(name) != child:
-                self._fan.learn(name, child)
-            if not message:
-                self._alive[name] = None
-        self._up([letter for letter in letters if letter[1]])
-
-    def _gone(self, names: list[str]) -> None:
-        self._up([(name, encode('gone')) for name in names])

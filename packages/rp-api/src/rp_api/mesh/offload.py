@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rp_api.mesh.loop import Loop
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 THREADS = 4
 
@@ -24,7 +27,6 @@ class Helpers:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], object]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pending = 0
         self._closed = False
@@ -39,11 +41,11 @@ class Helpers:
             if self._closed:
                 return
             self._pending += 1
+            self._jobs.put((work, done))
             if len(self._threads) < min(self._pending, THREADS):
                 thread = threading.Thread(target=self._serve, name=f'helper_{len(self._threads)}', daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._jobs.put((work, done))
 
     def close(self, patience: float) -> None:
         """Start nothing more, and wait at most `patience` seconds for what is running."""
@@ -54,6 +56,13 @@ class Helpers:
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    @cached_property
+    def _jobs(self) -> SimpleQueue[tuple[Callable[[], Any], Callable[[Any], object]] | None]:
+        """What waits for a thread; made with the first job, before there is any thread."""
+        from queue import SimpleQueue  # many processes have no such work
+
+        return SimpleQueue()
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -38,6 +38,12 @@ Letter = tuple[str, bytes]
 ALIVE = b''
 """The message that is only a sign of life."""
 
+INTERVAL = 10.0
+"""Seconds between two signs of life."""
+
+PATIENCE = 60.0
+"""Seconds without a sign of life after which a leaf is lost."""
+
 _PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
 
 _SHAPES: message.Shapes = {

@@ -19,13 +19,7 @@ from rp_api.mesh.homes import Homes
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.message import encode
-from rp_api.mesh.stream import VERSION, Letter, Stream, decode
-
-INTERVAL = 10.0
-"""Seconds between two signs of life."""
-
-PATIENCE = 60.0
-"""Seconds without a sign of life after which a leaf is lost."""
+from rp_api.mesh.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode
 
 RETURN = 8.0
 """Seconds that a leaf has to come back when it has lost its connection."""

@@ -1,0 +1,36 @@
+"""What this process is to its parent, and to the orphans among its descendants.
+
+The kernel is asked from C: `ctypes` would take more of the start of a sub-agent than anything else that is not needed.
+"""
+
+import os
+import signal
+
+from libc.errno cimport errno
+
+
+cdef extern from "<sys/prctl.h>" nogil:
+    enum:
+        PR_SET_CHILD_SUBREAPER
+        PR_SET_PDEATHSIG
+    int prctl(int option, unsigned long value, unsigned long, unsigned long, unsigned long)
+
+
+def become_subreaper():
+    """Make this process the parent of all orphans among its descendants; it then has to reap them."""
+    _set(PR_SET_CHILD_SUBREAPER, 1, 'become the reaper of orphaned processes')
+
+
+def die_with_parent(int parent):
+    """Have the kernel kill this process when the thread that started it ends; at once if `parent` is gone already."""
+    _set(PR_SET_PDEATHSIG, signal.SIGKILL, 'be told of the end of the parent process')
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+cdef int _set(int option, unsigned long value, str purpose) except -1:
+    cdef int error
+    if prctl(option, value, 0, 0, 0) != 0:
+        error = errno
+        raise OSError(error, f'cannot {purpose}: {os.strerror(error)}')
+    return 0
