@@ -190,6 +190,10 @@ class TestPlacement:
         placement = slots.place(shape)
         assert parse(placement.trace()) == parse(short_form(placement.slots()))
 
+    @pytest.mark.parametrize('cores', [63, 64, 65, 128])
+    def test_the_short_form_ends_with_the_last_core_of_a_node(self, cores):
+        assert a_map(1, cores=cores, gpus=0).place(Shape(cores=cores)).trace() == f'0:0-{cores - 1}:'
+
     def test_slots_are_known_after_the_release(self):
         slots = a_map()
         placement = slots.place(Shape(ranks=2))

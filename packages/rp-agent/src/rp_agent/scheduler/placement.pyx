@@ -82,22 +82,25 @@ cdef char *_put_number(char *end, int32_t number) noexcept nogil:
 
 cdef char *_put_ranges(char *end, const uint64_t *bits, int32_t words) noexcept nogil:
     """Write the indices of the bits that are set, those that follow each other as ranges; gives the new end."""
-    cdef int32_t index, first = -1
+    cdef int32_t index = 0, first
+    cdef uint64_t rest
     cdef bint any_yet = False
-    for index in range(64 * words + 1):
-        if index < 64 * words and bits[index // 64] >> (index % 64) & 1:
-            if first < 0:
-                first = index
-        elif first >= 0:
-            if any_yet:
-                end[0] = c'+'
-                end += 1
-            any_yet = True
-            end = _put_number(end, first)
-            if index - 1 > first:
-                end[0] = c'-'
-                end = _put_number(end + 1, index - 1)
-            first = -1
+    while index < 64 * words:
+        rest = bits[index // 64] >> (index % 64)
+        if rest == 0:
+            index += 64 - index % 64
+            continue
+        first = index = index + rp_lowest(rest)
+        while index < 64 * words and bits[index // 64] >> (index % 64) & 1:
+            index += 1
+        if any_yet:
+            end[0] = c'+'
+            end += 1
+        any_yet = True
+        end = _put_number(end, first)
+        if index - 1 > first:
+            end[0] = c'-'
+            end = _put_number(end + 1, index - 1)
     return end
 
 

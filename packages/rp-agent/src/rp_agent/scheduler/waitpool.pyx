@@ -16,7 +16,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
 
-from rp_agent.scheduler.placement cimport Shape
+from rp_agent.scheduler.placement cimport Placement, Shape, part_of
 from rp_agent.scheduler.slotmap cimport SlotMap
 from rp_agent.scheduler.waitqueues cimport NONE, Group, Stuck, WaitQueues, before, moved
 
@@ -65,12 +65,13 @@ cdef class WaitPool(WaitQueues):
     def __dealloc__(self):
         free(self._hopeful)
 
-    def freed(self, placement):
+    def freed(self, Placement placement not None):
         """Something was released where `placement` is or was; counts from the next call of `place` on."""
-        cdef int32_t position
-        if not self._all_freed and self.n_waiting:
-            for position in placement.nodes():
-                self._note(position)
+        cdef int32_t which
+        for which in range(placement.n_parts):
+            if self._all_freed or not self.n_waiting:
+                break
+            self._note(part_of(placement, which).position)
 
     def wake(self):
         """Everything is worth a try; counts from the next call of `place` on."""

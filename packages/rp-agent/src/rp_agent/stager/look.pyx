@@ -9,6 +9,10 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 
+cdef extern from "Python.h":
+    bytes PyUnicode_EncodeFSDefault(object text)   # what os.fsencode does, without two calls of Python code
+
+
 cdef extern from "<fcntl.h>" nogil:
     enum:
         O_CLOEXEC
@@ -39,7 +43,7 @@ def look(str sandbox not None, str uid not None):
     A dot belongs to that beginning. A size is -1 where there is no such file, or it cannot be asked for; there are no
     names if the directory cannot be read.
     """
-    cdef bytes path = os.fsencode(sandbox), stem = os.fsencode(uid), own = stem + b'.out'
+    cdef bytes path = PyUnicode_EncodeFSDefault(sandbox), stem = PyUnicode_EncodeFSDefault(uid), own = stem + b'.out'
     cdef list others = []
     cdef int directory = -1
     if b'\0' not in path:
