@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from rp_agent.backlog import Backlog
@@ -43,6 +44,7 @@ _PER_PACKED = 256
 
 _WAITING = frozenset(state for state in states.TASK.names
                      if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
+_UID = attrgetter('uid')
 _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
@@ -81,7 +83,7 @@ class Reporter:
         if info is not None:
             self._infos.update((task.uid, info) for task in tasks)
             self._schedule()   # somebody waits for that
-        self._states.add([task.uid for task in tasks], state)
+        self._states.add(map(_UID, tasks), state)
         self._schedule_states()
 
     def finished(self, tasks: Sequence[AgentTask]) -> None:

@@ -17,7 +17,9 @@ class Unsaid:
 
     def add(self, uids: Iterable[str], state: str) -> None:
         """Tasks have reached a state."""
-        self._new.update(dict.fromkeys(uids, state))
+        new = self._new
+        for uid in uids:
+            new[uid] = state
 
     def drop(self, uids: Collection[str]) -> None:
         """Nobody needs to hear of the states of these tasks any more."""

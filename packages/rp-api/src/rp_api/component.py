@@ -35,9 +35,11 @@ class Component:
         """Set the state of all entities of the bulk, trace it and have it published."""
         if not tasks:
             return
-        for task in tasks:
+        uids = []
+        for task in tasks:   # in one go, and without a function for the list: most bulks are of one task
             task.state = state
-        self.tracer.record_bulk('advance', [task.uid for task in tasks], state)
+            uids.append(task.uid)
+        self.tracer.record_bulk('advance', uids, state)
         self.advanced(tasks, state)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Aside:
     `make_dvms(method)` starts the virtual machines of a platform that launches with them; without it, none are used.
     """
 
-    def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[dict[str, AgentTask]], object],
+    def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[Iterable[AgentTask]], object],
                  again: Callable[[AgentTask], object] = lambda task: None,
                  make_dvms: MakeDvms | None = None) -> None:
         self._loop = loop
@@ -135,4 +135,4 @@ class Aside:
             except PlatformError as error:
                 self._launchers.give_up(method.NAME, str(error))
         tasks, self._looking = self._looking, {}
-        self._go_on(tasks)
+        self._go_on(tasks.values())

@@ -106,7 +106,7 @@ class Executor(Component):
             else:
                 ready.append(task)
         self.advance(ready, states.AGENT_EXECUTING)
-        self._queue({task.uid: task for task in ready})
+        self._queue(ready)
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End these tasks as CANCELED; those that are not here are ignored."""
@@ -161,9 +161,10 @@ class Executor(Component):
         assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & set(places)}'
         self._reaper.check()
 
-    def _queue(self, tasks: dict[str, AgentTask]) -> None:
+    def _queue(self, tasks: Iterable[AgentTask]) -> None:
         idle = not self._queued
-        self._queued.update(tasks)
+        for task in tasks:
+            self._queued[task.uid] = task
         if idle:
             self._start_some()
 
@@ -374,7 +375,7 @@ class Executor(Component):
             return
         if LAUNCH_INFO in task.extra:   # it was tried before: its events are recorded
             self._short_since.setdefault(task.uid, time.monotonic())
-        self._queue({task.uid: task})
+        self._queue([task])
 
     def _make_dvms(self, method: LaunchMethod) -> Dvms:
         from rp_agent.executor.dvms import Dvms, Hooks  # most agents never need it

@@ -142,7 +142,7 @@ class Reaper:
             _signal_groups(run, signal.SIGKILL)
 
     def _record_end(self, uid: str, process: Process) -> None:
-        pid = process.pid
+        pid = str(process.pid)
         self._tracer.record_many(uid, ('rank_stop', 'exec_post', 'exec_stop'), f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
 
     def _adopt(self) -> None:

@@ -117,10 +117,10 @@ class ShellExecutor(BaseExecutor):
     # starting
 
     def _begin(self, tasks: list[AgentTask]) -> None:
-        self._queue({task.uid: task for task in tasks if not self._aside.take(task)})
+        self._queue([task for task in tasks if not self._aside.take(task)])
 
-    def _queue(self, tasks: dict[str, AgentTask]) -> None:
-        self._queued.update(tasks)
+    def _queue(self, tasks: Iterable[AgentTask]) -> None:
+        self._queued.update((task.uid, task) for task in tasks)
         self._start_soon()
 
     def _start_soon(self) -> None:

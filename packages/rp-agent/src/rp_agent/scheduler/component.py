@@ -74,14 +74,17 @@ class Scheduler(Component):
 
     def release(self, tasks: Iterable[AgentTask]) -> None:
         """Take back what finished tasks occupied, and place others there."""
-        done = list(tasks)
-        uids = [task.uid for task in done]
+        uids: list[str] = []
+        ours: list[AgentTask] = []
+        given: list[AgentTask] = []
+        for task in tasks:
+            uids.append(task.uid)
+            (given if type(task.request) is GivenRequest else ours).append(task)
         self.tracer.record_bulk('unschedule_start', uids)
-        ours = [task for task in done if type(task.request) is not GivenRequest]
         for placement in self._policy.release(ours):
             self._pool.freed(placement)
-        if len(ours) < len(done):
-            self._release_given(done)
+        if given:
+            self._release_given(given)
         self.tracer.record_bulk('unschedule_stop', uids)
         left = self._policy.left(ours)
         if left:
@@ -179,10 +182,12 @@ class Scheduler(Component):
         while self._refused:
             self._report_refused(now)
             placed += self._try(now)
-        ready = [task for task in placed if task.target_state is None]
-        if ready:
-            for task in ready:
+        ready = []
+        for task in placed:
+            if task.target_state is None:
                 del self._waiting[task.uid]
+                ready.append(task)
+        if ready:
             if self.tracer.enabled:
                 self.tracer.record_each('schedule_ok', [
                     (task.uid, task.placement.trace() if task.placement is not None else '') for task in ready])
@@ -229,8 +234,8 @@ class Scheduler(Component):
         if not self._closed:
             self._place()
 
-    def _release_given(self, done: Sequence[AgentTask]) -> None:
-        for task in done:
+    def _release_given(self, tasks: Sequence[AgentTask]) -> None:
+        for task in tasks:
             if isinstance(task.placement, GivenPlacement):
                 self._given.release(task.placement)
                 self._pool.freed(task.placement.whole)

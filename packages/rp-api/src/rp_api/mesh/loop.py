@@ -190,6 +190,9 @@ class Loop:
 
     def _wait(self) -> None:
         """Wait for the next event, and run the callbacks of all that have come."""
+        if not self._asked:
+            self._run_fds(self._timeout())
+            return
         # a descriptor of ZeroMQ announces news once, also to those who only send: the socket itself has to be asked
         readable, silent = [], []
         for socket, callback in self._asked.items():
@@ -207,7 +210,10 @@ class Loop:
                 callback()
 
     def _run_fds(self, timeout: float | None) -> None:
-        for fd, callback in [(fd, self._fds.get(fd)) for fd, _ in self._epoll.poll(timeout)]:
+        due = []   # filled without a function of its own: mostly there is one
+        for fd, _ in self._epoll.poll(timeout):
+            due.append((fd, self._fds.get(fd)))
+        for fd, callback in due:
             # a callback may have closed a descriptor that is next, and another one may have got its number
             if callback is not None and self._fds.get(fd) is callback:
                 callback()
