@@ -118,6 +118,9 @@ def test_dict_subclasses_and_odd_keys_are_maps() -> None:
 def test_file_names_that_are_not_utf8_survive() -> None:
     name = b'caf\xe9'.decode('utf-8', 'surrogateescape')
     assert codec.unpack(codec.pack(name)) == name
+    among_others = {'\u00e9': 'before', 'name': name, 'after': 1}
+    assert codec.unpack(codec.pack(among_others)) == among_others
+    assert codec.unpack(codec.pack('\u00e9')) == '\u00e9'   # of what could not be packed at first, nothing is left over
 
 
 @pytest.mark.parametrize('value', [object(), {1, 2}, 1j, [lambda: 0]])

@@ -102,10 +102,22 @@ class AgentTask:
 
     def result(self) -> dict[str, Any]:
         """What the application gets to see of the task's end; only what is not the default."""
-        found = {'exit_code': self.exit_code, 'stdout': self.stdout, 'stderr': self.stderr,
-                 'exception': self.exception, 'exception_detail': self.exception_detail,
-                 'slots': self.slots, 'output_files': self.output_files}
-        result = {key: value for key, value in found.items() if value not in (None, '', [])}
+        result: dict[str, Any] = {}
+        if self.exit_code is not None:
+            result['exit_code'] = self.exit_code
+        if self.stdout:
+            result['stdout'] = self.stdout
+        if self.stderr:
+            result['stderr'] = self.stderr
+        if self.exception:
+            result['exception'] = self.exception
+        if self.exception_detail:
+            result['exception_detail'] = self.exception_detail
+        slots = self.slots
+        if slots:
+            result['slots'] = slots
+        if self.output_files:
+            result['output_files'] = self.output_files
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if self.packed is not None:

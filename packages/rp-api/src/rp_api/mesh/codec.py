@@ -37,8 +37,11 @@ def pack(obj: Any) -> bytes:
     try:
         packer = _spare.pop()   # which nobody else has then: no other thread, and no `as_dict()` that packs something
     except IndexError:
-        packer = _packer()
-    data: bytes = packer.pack(obj)
+        packer = msgpack.Packer(default=_plain, **_SIZE)
+    try:
+        data: bytes = packer.pack(obj)
+    except UnicodeEncodeError:   # text of the file system, which is rare: what can pack it copies each text first
+        data = _packer().pack(obj)
     if len(data) > MAX_BYTES:
         raise ValueError(f'a message of {len(data)} bytes is too large: at most {MAX_BYTES} are allowed')
     if len(data) <= _SMALL:
