@@ -112,6 +112,25 @@ def test_a_node_that_slurm_takes_down_does_not_end_the_job(managers: Managers, s
         slurm.wait(lambda: slurm.run('sinfo', '-h', '-n', 'n3', '-p', 'debug', '-o', '%T') == 'idle\n', 'n3 is idle')
 
 
+def test_a_sub_agent_that_cannot_start_costs_its_node(slurm: SlurmCluster, base: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known as soon as it has ended: nobody waits for it as long as it might take to start."""
+    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', launch_methods={'order': ['SRUN'], 'SRUN': {}},
+                                 pre_bootstrap_1=['test "$SLURMD_NODENAME" != n3 || { echo no luck today; exit 3; }']),
+        monkeypatch)
+    with rp.Session(cfg={'base': str(base)}) as session:
+        managers = Managers(session)
+        pilot = managers.active(cores=0, nodes=4)
+        tasks = managers.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(64)])
+        managers.tmgr.wait_tasks(timeout=40)
+        assert {task.state for task in tasks} == {rp.DONE}
+        assert {task.slots[0]['node_name'] for task in tasks} == {'n1', 'n2', 'n4'}
+        assert pilot.state == rp.PMGR_ACTIVE
+        log = (sandbox(pilot) / 'agent_0.log').read_text()
+        assert ('sub-agent agent_n.0002 launched by SRUN has ended before it was connected, with exit code: 3; see '
+                f'{sandbox(pilot)}/agent_n.err, its last lines:\nno luck today\n') in log
+
+
 def test_nothing_stays_on_any_node(managers: Managers) -> None:
     pilot = managers.active(cores=0, nodes=3)
     tasks = managers.tmgr.submit_tasks([rp.TaskDescription({

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -49,8 +50,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 def pid_on(base: Path, node: int) -> int:
     """The process number of the sub-agent on a node."""
     argument = f'{base}/agent_n.cfg {node} '
-    (found,) = [pid for pid, line in processes_of(str(base)).items() if line.endswith(argument)]
-    return found
+    return min(pid for pid, line in processes_of(str(base)).items() if line.endswith(argument))   # its forks look alike
 
 
 def where(task: AgentTask) -> int:
@@ -214,6 +214,75 @@ def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_p
     assert {task.target_state for task in tasks} == {states.DONE}
     assert {where(task) for task in tasks} == {0}
     assert re.search(why, caplog.text)
+
+
+# a launcher that starts a process on each node, none of which outlives it
+SRUN = '''#!/bin/sh
+test "$1" = --version && echo slurm 23.02.1 && exit
+while test "$1" != --ntasks; do shift; done
+count=$2
+while test "$1" != /bin/sh; do shift; done
+for rank in $(seq 0 $((count - 1))); do SLURM_PROCID=$rank setpriv --pdeathsig KILL "$@" & done
+wait
+'''
+
+
+@pytest.fixture
+def one_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a launch method that starts all sub-agents together: a stand-in for `srun`, or a real `mpiexec`."""
+    name = str(request.param)
+    if name == 'SRUN':
+        programs = tmp_path / 'programs'
+        programs.mkdir()
+        (programs / 'srun').write_text(SRUN)
+        (programs / 'srun').chmod(0o755)
+        monkeypatch.setenv('PATH', f'{programs}:{os.environ["PATH"]}')
+    elif not shutil.which('mpiexec'):
+        pytest.skip('there is no mpiexec')
+    return name
+
+
+@pytest.mark.parametrize('one_launcher', ['SRUN', 'MPIEXEC'], indirect=True)
+@pytest.mark.parametrize(('instead', 'how'), [
+    ('echo no luck today; exit 3', 'exit code: 3; '),
+    ('echo no luck today; kill -9 $$', r'exit code: 137 \(that of a shell whose command was killed by SIGKILL\); ')])
+def test_one_of_many_that_dies_before_it_connects(make: Callable[..., Agent], tmp_path: Path, one_launcher: str,
+                                                  instead: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It costs its node as soon as it has died: the launcher, which would tell, stays for the others."""
+    agent_0 = Agent(tmp_path, ON_NODES, nodes=1)
+    agent_0.close()
+    script = tmp_path / 'bootstrap_2.sh'
+    script.write_text(script.read_text().replace(
+        'sandbox=', f'if test "${{SLURM_PROCID-$PMI_RANK}}" = 1; then {instead}; fi\nsandbox=', 1))
+    agent = make(3, launch_methods={'order': [one_launcher]})
+    tasks = [agent.task(f'task.{number}') for number in range(12)]
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.DONE}
+    assert {where(task) for task in tasks} == {0, 2}
+    said = fr'agent_n\.0001 launched by {one_launcher} has ended before it was connected, with {how}'
+    assert re.search(fr'{said}(.|\n)*no luck today', caplog.text)
+    assert 'RP_SUB_AGENT_ENDED' not in (tmp_path / 'agent_n.err').read_text()
+
+
+@pytest.mark.parametrize('one_launcher', ['SRUN', 'MPIEXEC'], indirect=True)
+def test_one_of_many_that_is_killed(make: Callable[..., Agent], one_launcher: str) -> None:
+    """It costs its node, and no launcher ends the others for it."""
+    agent = make(3, launch_methods={'order': [one_launcher]})
+    tasks = [agent.task(f'task.{number}', cores_per_rank=2, **LONG) for number in range(3)]
+
+    def kill() -> None:
+        agent.on_state = left
+        os.kill(min(pid for pid, line in processes_of(str(agent.base)).items() if 'rp_agent.sub_agent' in line),
+                signal.SIGKILL)
+
+    def left(task: AgentTask, state: str) -> None:
+        if state == states.TMGR_STAGING_OUTPUT_PENDING and task.target_state == states.FAILED:
+            agent.loop.call_soon(agent.pipeline.cancel, [each for each in tasks if each is not task])
+
+    once_running(agent, 3, kill)
+    agent.run(*tasks)
+    assert sorted(str(task.target_state) for task in tasks) == [states.CANCELED, states.CANCELED, states.FAILED]
+    assert agent.broken == []
 
 
 def test_stop_ends_everything_on_all_nodes(make: Callable[..., Agent]) -> None:

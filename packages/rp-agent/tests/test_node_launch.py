@@ -39,7 +39,8 @@ def test_one_launcher_for_all_nodes(sandbox: Path, monkeypatch: pytest.MonkeyPat
     (found,) = launches(sandbox, 'SRUN')
     assert (found.positions, found.rank_variables) == ((1, 2), ('SLURM_PROCID',))
     assert '--nodelist=b,c' in found.argv
-    assert found.argv[-4:] == ('/bin/sh', f'{sandbox}/bootstrap_2.sh', 'agent_n', f'{sandbox}/agent_n.cfg')
+    assert found.argv[-2:] == ('/bin/sh', f'{sandbox}/agent_n.sh')
+    assert f'\n/bin/sh {sandbox}/bootstrap_2.sh agent_n {sandbox}/agent_n.cfg ' in (sandbox / 'agent_n.sh').read_text()
     assert 'SLURM_PROCID' not in found.environment   # that of the agent would lie
 
 

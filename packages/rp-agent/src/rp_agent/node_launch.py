@@ -2,7 +2,7 @@
 
 There is one launcher for all of them where the method starts one process on each node, else one for each. What a
 sub-agent has to know is in a file that only its owner can read. Which node it is on it finds out itself, where it is
-not told (see `node_agent`).
+not told (see `node_agent`), and that one of many has ended it tells by its output (see `node_ends`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rp_agent import node_ends
 from rp_agent.bootstrap import stage_2
 from rp_agent.child import Child
 from rp_agent.components import sub_agent_on
@@ -59,7 +60,10 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Seq
     method, together = _choose(platform, setting, every, single)
     program = ('/bin/sh', _script(sandbox), NAME, os.path.join(sandbox, f'{NAME}.cfg'))
     if together:
-        return [_launch(method, every, program, tuple(positions))]
+        path = os.path.join(sandbox, f'{NAME}.sh')
+        with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
+            file.write(node_ends.script(program, method.rank_variables))
+        return [_launch(method, every, ('/bin/sh', path), tuple(positions))]
     return [_launch(method, job, (*program, str(position)), (position,))
             for job, position in zip(single, positions, strict=True)]
 
@@ -76,12 +80,14 @@ def write_config(config: Mapping[str, Any], sandbox: str) -> None:
 def start(launch: Launch, sandbox: str) -> Child:
     """Start a launcher; what it and its sub-agents say goes to a file. `PlatformError` if it cannot be started.
 
-    It stays in our session, by which the executor knows children that are not its own.
+    What several sub-agents say is for a `node_ends.Reader`. The launcher stays in our session, by which the executor
+    knows children that are not its own.
     """
     output = os.path.join(sandbox, OUTPUT)
     with open(output, 'ab') as file:
+        stdout = subprocess.PIPE if len(launch.positions) > 1 else file
         try:
-            process = subprocess.Popen(launch.argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=sandbox,
+            process = subprocess.Popen(launch.argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=file, cwd=sandbox,
                                        env=launch.environment)
         except OSError as error:
             raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error

@@ -22,6 +22,7 @@ from rp_agent import logs
 from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
+from rp_agent.executor.outcome import was_killed
 from rp_agent.executor.spawners import AnyExecutor
 from rp_agent.guard import guarded
 from rp_agent.lineage import become_subreaper, die_with_parent
@@ -48,6 +49,9 @@ FLUSH = 1.0
 STATE_DELAY = 0.02
 """Seconds that a state waits which is not the last one here: of tasks that end sooner, it needs no message."""
 
+OUTLIVE = 2.0
+"""Seconds that a node has to outlive a task that somebody has killed there: before that, it may be the node's end."""
+
 LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT_PENDING)
 """States in which components hand tasks on."""
 
@@ -55,13 +59,16 @@ LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING,
 class Host:
     """Components, joined to Agent_0 by a stream."""
 
-    def __init__(self, config: dict[str, Any], loop: Loop) -> None:
+    def __init__(self, config: dict[str, Any], loop: Loop, on_node: bool) -> None:
         own = config['sub_agent']
         self._name: str = own['name']
         self._loop = loop
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
         self._news: dict[str, tuple[str, str]] = {}   # components and states that were not told yet
+        self._holds_back = on_node
+        self._killed: list[tuple[str, list[AgentTask]]] = []
+        """Tasks that were killed, by the executors that have run them; they are told of when the node lives on."""
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
         builder = Builder(config, loop, self._helpers.run)
@@ -91,7 +98,7 @@ class Host:
 
     def _make(self, builder: Builder, component: str, uid: str) -> Worker:
         made = builder.make(component, uid, partial(self._leave, uid, 'failed'))
-        made.output = partial(self._leave, uid, 'output')
+        made.output = partial(self._done_with, uid)
         made.advanced = partial(self._advanced, uid)
         return made
 
@@ -123,6 +130,7 @@ class Host:
             self._stagers[uid].cancel_all(item['reason'])
         else:
             assert op == 'stop', op
+            self._tell_all_killed()
             self._executors[uid].stop(partial(self._say, uid, 'stopped'), item['reason'])
 
     # what goes to Agent_0
@@ -148,6 +156,26 @@ class Host:
                 found.setdefault(self._news.pop(task), []).append(task)
         for (uid, state), uids in found.items():
             self._say(uid, 'advance', state=state, uids=uids)
+
+    def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
+        killed = [task for task in tasks if task.target_state == states.FAILED and was_killed(task.exit_code or 0)]
+        if killed and self._holds_back:
+            self._killed.append((uid, killed))
+            self._loop.call_later(OUTLIVE, self._tell_killed)
+            tasks = [task for task in tasks if task not in killed]
+        if tasks:
+            self._leave(uid, 'output', tasks)
+
+    def _tell_killed(self) -> None:
+        """We have lived on: that tasks were killed is no sign of the end of this node."""
+        if self._killed:   # else they were told at once, as all is to end
+            uid, tasks = self._killed.pop(0)
+            self._leave(uid, 'output', tasks)
+
+    def _tell_all_killed(self) -> None:
+        self._holds_back = False
+        while self._killed:
+            self._tell_killed()
 
     def _leave(self, uid: str, op: str, tasks: list[AgentTask]) -> None:
         if self._news:
@@ -202,7 +230,7 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     os.chdir(config['pilot_sandbox'])
     become_subreaper()
     loop = Loop()
-    host = Host(config, loop)
+    host = Host(config, loop, on_node)
     logs.start_with_first_message(f'{config["sub_agent"]["name"]}.log')
     if not on_node:
         loop.add_fd(sys.stdin.fileno(), partial(_agent_gone, loop, host))
@@ -221,7 +249,9 @@ def _of_node(path: str, *arguments: str) -> dict[str, Any]:
     from rp_agent import node_agent  # with what finds out about the node, which others do not need
 
     shared = config['sub_agent']
-    if shared['host'] == host_id() and shared['parent'] == os.getppid():   # no launcher stands in between
+    if not arguments:   # our parent is the script that tells of our end (see `node_ends`)
+        die_with_parent(os.getppid())
+    elif shared['host'] == host_id() and shared['parent'] == os.getppid():   # no launcher stands in between
         die_with_parent(shared['parent'])
     return node_agent.own_config(config, arguments)
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import zmq
 
-from rp_agent import layout, network, node_agent, node_launch
+from rp_agent import layout, network, node_agent, node_ends, node_launch
 from rp_agent.build import HOST_CLOCK, belongs
 from rp_agent.child import Child, address_beside, start_sub_agent
 from rp_agent.components import ANYWHERE, EXECUTING
+from rp_agent.executor.outcome import explain_code
 from rp_agent.layout import Instance
 from rp_agent.remote import Item, Remote
 from rp_agent.resource_manager.base import Allocation
@@ -99,6 +100,7 @@ class SubAgents:
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
         """Sub-agents and launchers that run."""
+        self._ends: node_ends.Reader | None = None
         self._on_end: Callable[[], object] | None = None
         self._timers: list[Timer] = []
 
@@ -116,16 +118,19 @@ class SubAgents:
         """Start the sub-agents on nodes; gives what stands for their executors. `PlatformError` if it is impossible."""
         instances = {each.node: each for each in self._on_nodes}
         launches = node_launch.launches(self._config['platform'], self._allocation, list(instances), self._sandbox)
+        names = [self._allocation.names[position] for position in instances]
         keys = generate()
         self._gate.allow(keys.public)
         node_launch.write_config(node_agent.shared_config(self._config, self._access(keys) | {
-            'positions': list(instances), 'names': [self._allocation.names[position] for position in instances],
+            'positions': list(instances), 'names': names,
             'uids': [each.uid for each in self._on_nodes], 'relays': self._relays,
             'rank_variables': launches[0].rank_variables, **_devices(self._allocation)}), self._sandbox)
         remotes: list[Remote] = []
         for launch in launches:
             child = node_launch.start(launch, self._sandbox)
             self._watch(child)
+            if child.process.stdout is not None:
+                self._ends = node_ends.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
             for each in (instances[position] for position in launch.positions):
                 remotes += self._add(each.host, [each], child)
         self._timers.append(self._loop.call_later(START_PATIENCE, self._check_start))
@@ -215,6 +220,14 @@ class SubAgents:
 
     # how they end
 
+    def _told_end(self, index: int, code: int) -> None:
+        """The launcher of many has passed on that one has ended; it shows by its connection if it had come."""
+        sub_agent = self._running.get(self._on_nodes[index].host)
+        if self._on_end is not None or sub_agent is None or sub_agent.remotes[0].came:
+            return
+        self._dead(sub_agent, f'sub-agent {sub_agent.name} launched by {sub_agent.child.name} has ended before it was '
+                   f'connected, with {explain_code(code, shell=True)}{sub_agent.child.words()}')
+
     def _silent(self, name: str, why: str) -> None:
         """A sub-agent is not heard of any more; one that is our child shows by itself if it is dead."""
         sub_agent = self._running.get(name)
@@ -284,6 +297,8 @@ class SubAgents:
     def _reap(self, child: Child) -> None:
         """Forget a process that has ended or was killed."""
         self._children.discard(child)
+        if child.process.stdout is not None and self._ends is not None:
+            self._ends.close()
         self._loop.remove_fd(child.pidfd)
         child.close()
 
