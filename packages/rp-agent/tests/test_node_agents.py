@@ -12,6 +12,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,59 @@ def test_a_lost_node_costs_the_tasks_on_it(make: Callable[..., Agent], how: str)
     assert agent.broken == []
     for task in failed:
         nothing_left(f'RP_TASK_SANDBOX={task.sandbox}\0')
+
+
+def children(pid: int) -> list[int]:
+    return list(map(int, Path(f'/proc/{pid}/task/{pid}/children').read_text().split()))
+
+
+def kill_children(pid: int) -> None:
+    """Kill what a sub-agent runs; returns when it knows of it."""
+    for child in children(pid):
+        os.kill(child, signal.SIGKILL)
+    while children(pid):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize('script', ['exec sleep 100', 'sleep 100 & wait $!'])
+def test_a_task_that_is_killed_shortly_before_its_node_is_lost_with_it(make: Callable[..., Agent], script: str) -> None:
+    """Who takes a node down kills all that runs there, in whatever order."""
+    agent = make(2)
+    sh = {'executable': '/bin/sh', 'arguments': ['-c', script], 'cores_per_rank': 2, 'restartable': True}
+    tasks = [agent.task(f'task.{number}', **sh) for number in range(2)]
+
+    def kill() -> None:
+        pid = pid_on(agent.base, 1)
+        kill_children(pid)
+        time.sleep(0.2)   # enough for it to tell of that
+        os.kill(pid, signal.SIGKILL)
+        agent.pipeline.on_sub_agent_stop = lambda name: agent.pipeline.cancel(tasks)
+
+    once_running(agent, 2, kill)
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.CANCELED}
+
+
+def test_a_task_that_is_killed_alone_has_failed(make: Callable[..., Agent]) -> None:
+    agent = make(2)
+    tasks = [agent.task(f'task.{number}', executable='/bin/sh', arguments=['-c', 'kill -9 $$']) for number in range(4)]
+    agent.run(*tasks)
+    assert {(task.target_state, task.exit_code) for task in tasks} == {(states.FAILED, -9)}
+    assert {task.exception_detail for task in tasks} == {'killed by signal 9 (SIGKILL)'}
+
+
+def test_who_stops_hears_of_all_that_was_killed(make: Callable[..., Agent]) -> None:
+    agent = make(1)
+    task = agent.task(**SLEEP)
+    at_the_end: list[str | None] = []
+
+    def stop() -> None:
+        kill_children(pid_on(agent.base, 0))
+        agent.pipeline.stop('the end', lambda: at_the_end.append(task.target_state))
+
+    once_running(agent, 1, stop)
+    agent.run(task)
+    assert at_the_end == [states.FAILED]
 
 
 def test_a_task_over_several_nodes_ends_with_one_of_them(make: Callable[..., Agent]) -> None:

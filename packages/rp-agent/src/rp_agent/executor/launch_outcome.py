@@ -7,11 +7,10 @@ The others of an MPI program are killed then: the code of the first one that was
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rp_agent.executor.outcome import explain_code, last_words
+from rp_agent.executor.outcome import explain_code, last_words, was_killed
 from rp_agent.executor.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -19,7 +18,6 @@ from rp_api import states
 if TYPE_CHECKING:
     from rp_agent.executor.launched import Launch
 
-_KILLED = tuple(128 + number for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP))
 
 
 ATTEMPTS = 'launches'
@@ -65,14 +63,14 @@ def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
 
 
 def _first(failed: Mapping[int, int]) -> tuple[int, int]:
-    own = [(rank, code) for rank, code in failed.items() if code not in _KILLED]
+    own = [(rank, code) for rank, code in failed.items() if not was_killed(code)]
     return (own or list(failed.items()))[0]
 
 
 def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:
     if launch.ranks == 1:
         return ''
-    others = sum(code not in _KILLED for code in failed.values()) - 1
+    others = sum(not was_killed(code) for code in failed.values()) - 1
     return f' of rank {rank}' + (f' (so did {others} more of {launch.ranks} ranks)' if others > 0 else '')
 
 

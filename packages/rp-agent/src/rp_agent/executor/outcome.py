@@ -9,6 +9,7 @@ from collections.abc import Mapping
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 _SIGNALLED = 128
+_KILLS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)
 
 # bytes of a script's output that a message shows
 _SHOWN = 1024
@@ -43,6 +44,11 @@ def explain_code(code: int, shell: bool) -> str:
     if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
         return f'exit code: {code} (that of a shell whose command was killed by {_signal_name(code - _SIGNALLED)})'
     return f'exit code: {code}'
+
+
+def was_killed(code: int) -> bool:
+    """Whether somebody has ended the process with this exit code, or the command of the shell that it is of."""
+    return -code in _KILLS or code - _SIGNALLED in _KILLS
 
 
 def last_words(path: str) -> str:
