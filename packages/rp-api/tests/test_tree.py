@@ -259,6 +259,8 @@ def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., M
         guests.extend(silent._relay._fan._way)
         silent._timer.cancel()
         silent._relay._fan._receive = silent._relay._fan._send = lambda *_: True   # type: ignore[method-assign,assignment]
+        for name in guests:   # as if their last signs of life had missed that of their relay
+            mesh.root._leaves[name].heard -= 1.0
         return True
 
     def moved() -> bool:
@@ -273,6 +275,53 @@ def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., M
     mesh.run_until(mesh.housed, hang, moved, put, lambda: all(mesh.there[name] for name in guests))
     assert guests
     assert list(mesh.lost) == ['n0']
+
+
+def test_a_guest_is_silent_if_its_relay_is_not(make: Callable[..., Mesh]) -> None:
+    mesh = make(4, 1)
+    mesh.run_until(mesh.settled)
+    heard = {'n0': 70, 'n1': 0, 'n2': 149, 'n3': 151}   # 60 s more than the relay, and two beats
+    for name, ago in heard.items():
+        mesh.root._leaves[name].heard = 1000.0 - ago
+    assert mesh.root._silent(1000.0 - 70 + 60) == ['n3']
+    assert mesh.root._silent(1000.0) == ['n0', 'n3']
+
+
+def test_guests_have_time_to_see_that_their_relay_has_lost_the_root(make: Callable[..., Mesh],
+                                                                    monkeypatch: Any) -> None:
+    """As when its node is cut off, or loses its power: then no connection is closed."""
+    monkeypatch.setattr(tree, 'RETURN', 2.0)
+    mesh = make(9, 3, interval=0.1, patience=3.0)
+    guests: list[str] = []
+
+    def cut() -> bool:
+        relay = mesh.leaves['n0']
+        assert relay._relay is not None
+        guests.extend(relay._relay._fan._way)
+        relay._timer.cancel()
+        relay._relay._fan._send = lambda *_: True   # type: ignore[method-assign]
+        relay._connection.socket.disconnect(mesh.root.address)
+        return True
+
+    def put() -> bool:
+        for name in guests:
+            mesh.root.put(name, numbered(1))
+        return True
+
+    mesh.run_until(mesh.housed, cut, lambda: mesh.lost, put, lambda: all(mesh.there[name] for name in guests))
+    assert guests
+    assert mesh.lost == {'n0': 'its connection is lost'}
+
+
+def test_who_comes_back_is_not_lost_by_what_was_before(make: Callable[..., Mesh], monkeypatch: Any) -> None:
+    """Each loss of a connection has its own time."""
+    monkeypatch.setattr(tree, 'RETURN', 0.5)
+    mesh = make(1)
+    again: list[bool] = []
+    mesh.root.greeted = lambda name: again.append(True)
+    mesh.run_until(lambda: again, lambda: mesh.root._gone(['n0']) is None, lambda: mesh.leaves['n0']._greet() is None,
+                   lambda: len(again) == 2)
+    assert mesh.root._leaves['n0'].away is None
 
 
 def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatch: Any) -> None:

@@ -3,7 +3,8 @@
 Leaves connect to the root first. If there are many of them, some let others connect, and the root sends others there:
 these *relays* pass letters on and know nothing of what is in them. So whoever loses its relay comes back to the root,
 and goes on where it was. A leaf is lost when it has not come back `RETURN` seconds after its connection was lost, or
-when it has given no sign of life for `patience` seconds.
+when it has given no sign of life for `patience` seconds. As long as a relay is silent, nothing is known of its guests;
+and when it is lost, they get the time that it may take them to notice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rp_api.mesh.fan import Fan
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.homes import Homes
 from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
-from rp_api.mesh.loop import Loop
+from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.message import encode
 from rp_api.mesh.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode
 
@@ -40,7 +41,7 @@ def relays_for(leaves: int) -> int:
 class _Leaf:
     """What the root knows of a leaf."""
 
-    __slots__ = ('gone', 'heard', 'put', 'stream')
+    __slots__ = ('away', 'heard', 'put', 'stream')
 
     def __init__(self) -> None:
         self.stream = Stream()
@@ -48,8 +49,14 @@ class _Leaf:
         """Items that will be sent at the end of this turn of the loop."""
         self.heard = 0.0
         """When it gave a sign of life; 0.0 if it never did."""
-        self.gone = False
-        """Whether its connection is lost."""
+        self.away: Timer | None = None
+        """When it is lost, while its connection is."""
+
+    def came_back(self) -> None:
+        """It has a connection; or nobody asks any more."""
+        if self.away is not None:
+            self.away.cancel()
+            self.away = None
 
 
 class Root:
@@ -108,7 +115,9 @@ class Root:
 
     def forget(self, name: str) -> None:
         """Have no more to do with a leaf."""
-        self._leaves.pop(name, None)
+        leaf = self._leaves.pop(name, None)
+        if leaf is not None:
+            leaf.came_back()
         self._unsent.pop(name, None)
         self._fan.unlearn(name)
         self._homes.remove(name)
@@ -164,7 +173,7 @@ class Root:
             raise CoordinationError(f'{name} speaks version {version} of the protocol of trees, not {VERSION}: install '
                                     'the same release of rp-api')
         missing = leaf.stream.missing(received)
-        leaf.gone = False
+        leaf.came_back()
         self._fan.learn(name, child)
         came_itself = self._fan.names(child) == {name} and name not in self._homes
         home = self._homes.find(name) if came_itself else ''
@@ -192,34 +201,43 @@ class Root:
     # who is lost
 
     def _gone(self, names: list[str]) -> None:
+        """Leaves have lost their connection: to us, or their relay has, or they have lost the one to their relay."""
+        relays = {name for name in names if name in self._homes}
+        notice = self._patience + 2 * self._interval   # if all that guests see of it is that their relay is silent
         for name in names:
             self._fan.unlearn(name)
             self._homes.remove(name)
             leaf = self._leaves.get(name)
-            if leaf is not None and not leaf.gone:
-                leaf.gone = True
-                self._loop.call_later(RETURN, self._judge_gone, name, leaf)
+            if leaf is not None and leaf.away is None:
+                seconds = RETURN if name in relays or not relays else notice + RETURN
+                leaf.away = self._loop.call_later(seconds, self._lost, name, 'its connection is lost')
         self._settle()
 
-    def _judge_gone(self, name: str, leaf: _Leaf) -> None:
-        if leaf.gone and self._leaves.get(name) is leaf:
-            self._lost(name, 'its connection is lost')
-
     def _tick(self) -> None:
-        """Give a sign of life, and see who has given none; not those whose relay gives none."""
+        """Give a sign of life, and see who has given none."""
         self._timer = self._loop.call_later(self._interval, self._tick)
         self._fan.beat()
         now = time.monotonic()
-        silent = [name for name, leaf in self._leaves.items()
-                  if 0 < leaf.heard < now - self._patience and not leaf.gone]
-        relays = {name for name in silent if name in self._homes}
-        lost = [name for name in silent if name in relays or self._relay_of(name) not in relays]
-        for name in silent:   # those who have lost their relay have to find another way first
-            self._leaves[name].heard = now
-        for name in lost:
+        silent = self._silent(now)
+        for name in silent:
+            for each in self._guests(name) | {name}:
+                if each in self._leaves:
+                    self._leaves[each].heard = now   # guests have to find another way first
+        for name in silent:
             self._lost(name, f'it has given no sign of life for {self._patience:g} s')
 
-    def _relay_of(self, name: str) -> str:
-        """The relay that speaks for a leaf; empty if it does so itself."""
-        child = self._fan.way(name)
-        return '' if child is None else next((each for each in self._fan.names(child) if each in self._homes), '')
+    def _silent(self, now: float) -> list[str]:
+        """Leaves that have given no sign of life for too long; guests, by the time when their relay gave its last one.
+
+        The sign of life of a guest may miss that of its relay, and so may the first one after a pause of the relay.
+        """
+        last = dict.fromkeys(self._leaves, now)
+        for relay in filter(self._homes.__contains__, self._leaves):
+            last |= dict.fromkeys(self._guests(relay), self._leaves[relay].heard - 2 * self._interval)
+        return [name for name, leaf in self._leaves.items()
+                if 0 < leaf.heard < last[name] - self._patience and leaf.away is None]
+
+    def _guests(self, name: str) -> set[str]:
+        """The leaves that a relay speaks for; of other leaves, none."""
+        way = self._fan.way(name)
+        return set() if way is None or name not in self._homes else self._fan.names(way) - {name}
