@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rp_agent.instances.keeper import InstanceKeeper
-from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
 
@@ -24,8 +24,8 @@ class ScriptLauncher(InstanceLauncher):
         self.SECONDS_TO_START = seconds_to_start   # type: ignore[misc]
         self.SECONDS_TO_STOP = seconds_to_stop     # type: ignore[misc]
 
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
-        return Startup(('sh', '-c', self.script, str(number), *nodes))
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+        return Startup(('sh', '-c', self.script, str(number), *(node.name for node in nodes)))
 
     def address(self, line: str) -> str:
         return line.removeprefix('address ') if line.startswith('address ') else ''
@@ -37,14 +37,14 @@ class ScriptLauncher(InstanceLauncher):
 class KeeperHarness:
     """A keeper, its loop, and what it has decided."""
 
-    def __init__(self, path: Path, launcher: InstanceLauncher, parts: Sequence[range], *, names: Sequence[str] = (),
-                 cores_per_node: int = 4, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, path: Path, launcher: InstanceLauncher, parts: Sequence[range], *,
+                 environment: dict[str, str] | None = None) -> None:
         self.loop = Loop()
         self.profile = path / 'agent_0.prof'
         self.tracer = Tracer(self.profile, 'agent_0')
         count = parts[-1].stop
         self.keeper = InstanceKeeper(self.loop, self.tracer, 'pilot.0000', launcher, parts,
-                                     names or [f'n{index}' for index in range(count)], cores_per_node, str(path),
+                                     [Node(f'n{index}', 4) for index in range(count)], str(path),
                                      environment or {'PATH': '/usr/bin:/bin'}, self)
         self.launched: list[tuple[str, int, str]] = []
         self.abandoned: list[tuple[str, str]] = []

@@ -18,6 +18,7 @@ from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.dragon import DragonKind
 from rp_agent.executor.jobs import JobExecutor
+from rp_agent.instances.launcher import Node
 from rp_api import processes, states
 
 STAND_IN = Path(__file__).with_name('dragon_stand_in')
@@ -34,7 +35,7 @@ class Harness(SpawnerHarness):
     def __init__(self, path: Path, **environ: Any) -> None:
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
             kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
-            return JobExecutor(uid, tracer, loop, context, kind, (range(1),), ('localhost',), 4)
+            return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [Node('localhost', 4)])
 
         super().__init__(path, make, PATH=f'{REAL or STAND_IN}:{os.environ["PATH"]}', DRAGON_DEFAULT_SEG_SZ=str(2**28),
                          STAND_IN_PYTHONPATH=os.pathsep.join(filter(None, sys.path)), **environ)

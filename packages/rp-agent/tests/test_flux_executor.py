@@ -17,6 +17,7 @@ from spawner_support import SpawnerHarness, said, text
 from rp_agent.executor.flux import FluxKind
 from rp_agent.executor.jobs import JobExecutor
 from rp_agent.instances.flux import Flux
+from rp_agent.instances.launcher import Node
 from rp_api import processes, states
 
 STAND_IN = Path(__file__).with_name('flux_stand_in')
@@ -31,7 +32,7 @@ class Harness(SpawnerHarness):
         parts = tuple(range(index, index + 1) for index in range(instances))
 
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-            return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), parts, ('localhost',) * instances, 4)
+            return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), parts, [Node('localhost', 4)] * instances)
 
         super().__init__(path, make, PATH=f'{STAND_IN}:{os.environ["PATH"]}', **arguments)
 

@@ -10,7 +10,7 @@ from rp_agent.executor.jobs import Job, JobExecutor
 from rp_agent.executor.launchers import is_mpi
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.instances.dragon import Dragon, Link, LinkRunner
-from rp_agent.instances.launcher import InstanceLauncher
+from rp_agent.instances.launcher import InstanceLauncher, nodes_of
 from rp_agent.instances.process import Processes
 from rp_agent.instances.runner import Broken, News, Runner
 from rp_agent.network import listen_address
@@ -67,4 +67,4 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     address = f'{"tcp://127.0.0.1" if single else listen_address(platform, other)}:*'
     kind = DragonKind(loop, address, single=single, by_ssh=platform['resource_manager'] not in _BATCH)
     # a runtime takes all nodes of its job
-    return JobExecutor(uid, tracer, loop, context, kind, (range(len(names)),), names, setting['cores_per_node'])
+    return JobExecutor(uid, tracer, loop, context, kind, (range(len(names)),), nodes_of(setting))

@@ -26,6 +26,7 @@ from rp_agent.executor.spawners import DVM_METHODS
 from rp_agent.instances.division import divide
 from rp_agent.instances.fleet import Demand
 from rp_agent.instances.keeper import InstanceKeeper
+from rp_agent.instances.launcher import nodes_of
 from rp_agent.instances.prrte import OrteDvm, Prrte
 from rp_agent.launch_method.dvm import DVM_URI
 from rp_agent.task import DVM, AgentTask
@@ -83,7 +84,7 @@ class Dvms:
                  hooks: Hooks) -> None:
         self._loop = loop
         self._hooks = hooks
-        nodes = tuple(launchers.setting['nodes'])
+        nodes = nodes_of(launchers.setting)
         self.parts = parts(launchers.platform, len(nodes))
         environment = launchers.environment(method)
         options = launchers.platform['launch_methods'].get(method.NAME) or {}
@@ -91,7 +92,7 @@ class Dvms:
         launcher = _MAKERS[method.NAME](environment.get('UMS_OMPIX_PRRTE_DIR', ''))
         variables = {**environment, **context.belongs}
         self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
-                                     launchers.setting['cores_per_node'], context.own_sandbox, variables, self)
+                                     context.own_sandbox, variables, self)
         self.tasks: dict[str, AgentTask] = {}
         """Those that wait here, by their uid."""
         self._launched: dict[str, AgentTask] = {}

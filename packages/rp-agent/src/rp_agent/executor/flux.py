@@ -11,7 +11,7 @@ from rp_agent.executor.jobs import Job, JobExecutor
 from rp_agent.instances.division import divide
 from rp_agent.instances.flux import Flux
 from rp_agent.instances.jobspec import jobspec
-from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.launcher import InstanceLauncher, Startup, nodes_of
 from rp_agent.instances.process import Processes
 from rp_agent.instances.runner import Broken, News, PipeRunner, Runner
 from rp_agent.instances.runners import flux_runner
@@ -57,7 +57,7 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     platform, setting = context.launchers.platform, context.launchers.setting
     names = tuple(setting['nodes'])
     here = frozenset(name for position, name in enumerate(names) if context.launchers.is_here(position))
-    kind = FluxKind(Flux(platform['resource_manager'], setting['gpus_per_node'], here))
+    kind = FluxKind(Flux(platform['resource_manager'], here))
     options = platform['launch_methods'].get('FLUX') or {}
     parts = divide('FLUX', len(names), options, platform['n_partitions'])
-    return JobExecutor(uid, tracer, loop, context, kind, parts, names, setting['cores_per_node'])
+    return JobExecutor(uid, tracer, loop, context, kind, parts, nodes_of(setting))

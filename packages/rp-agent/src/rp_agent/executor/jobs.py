@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from rp_agent.executor.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox
 from rp_agent.instances.fleet import Demand
 from rp_agent.instances.keeper import InstanceKeeper
-from rp_agent.instances.launcher import InstanceLauncher
+from rp_agent.instances.launcher import InstanceLauncher, Node
 from rp_agent.instances.process import Processes
 from rp_agent.instances.runner import Broken, News, Runner
 from rp_agent.task import AgentTask
@@ -95,7 +95,7 @@ class JobExecutor(BaseExecutor):
     """Runs tasks as jobs of instances of this kind, on these parts of the nodes of the pilot."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, kind: Kind,
-                 parts: tuple[range, ...], names: tuple[str, ...], cores_per_node: int) -> None:
+                 parts: tuple[range, ...], nodes: Sequence[Node]) -> None:
         super().__init__(uid, tracer, loop)
         self._context = context
         self._environment = TaskEnvironment(context)
@@ -105,7 +105,7 @@ class JobExecutor(BaseExecutor):
         self._runners: dict[int, Runner] = {}
         variables = {**context.base_env, **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
-        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, names, cores_per_node,
+        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                      context.own_sandbox, variables, self)
         kind.begin(self.keeper.hear)
 

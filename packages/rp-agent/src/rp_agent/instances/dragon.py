@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import zmq
 
-from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 from rp_agent.instances.runner import News
 from rp_agent.instances.runners import dragon_runner
 from rp_api.mesh.keys import Gate, generate, make_server
@@ -94,13 +94,13 @@ class Dragon(InstanceLauncher):
         self._single = single
         self._by_ssh = by_ssh
 
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """A runtime with a runner in it."""
         name = f'dragon.{number:04d}.json'
         if self._single:
             where: tuple[str, ...] = ('--single-node-override',)
         elif self._by_ssh:
-            where = ('--wlm', 'ssh', '--hostlist', ','.join(nodes))
+            where = ('--wlm', 'ssh', '--hostlist', ','.join(node.name for node in nodes))
         else:
             where = ('--nodes', str(len(nodes)))
         command = 'dragon', *where, str(Path(dragon_runner.__file__)), name

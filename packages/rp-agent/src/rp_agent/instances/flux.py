@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 
 _SAID = 'flux instance at '
 
@@ -31,15 +31,13 @@ class Flux(InstanceLauncher):
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
 
-    def __init__(self, resource_manager: str = 'FORK', gpus_per_node: int = 0,
-                 here: frozenset[str] = frozenset(('localhost',))) -> None:
+    def __init__(self, resource_manager: str = 'FORK', here: frozenset[str] = frozenset(('localhost',))) -> None:
         self._slurm = resource_manager == 'SLURM'
-        self._gpus = gpus_per_node
         self._here = here
 
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """An instance whose first broker tells its address."""
-        return Startup((*self._brokers(nodes, cores_per_node), 'flux', 'start', 'sh', '-c', _INITIAL),
+        return Startup((*self._brokers(nodes), 'flux', 'start', 'sh', '-c', _INITIAL),
                        environment={'RP_AGENT_HOST': os.uname().nodename})
 
     def address(self, line: str) -> str:
@@ -50,13 +48,28 @@ class Flux(InstanceLauncher):
         """The initial program runs when the instance is complete."""
         return bool(self.address(line))
 
-    def _brokers(self, nodes: Sequence[str], cores: int) -> tuple[str, ...]:
+    def _brokers(self, nodes: Sequence[Node]) -> tuple[str, ...]:
         """The command that starts a broker on each node; none if the only one is this host."""
         count = str(len(nodes))
+        names = ','.join(node.name for node in nodes)
         if self._slurm:
-            gpus = ('--gpus-per-task', str(self._gpus)) if self._gpus else ()
-            return ('srun', '--nodes', count, '--ntasks', count, '--ntasks-per-node', '1',
-                    '--nodelist', ','.join(nodes), '--cpus-per-task', str(cores), *gpus, '--export=ALL', '--overlap')
-        if len(nodes) == 1 and nodes[0] in self._here:
+            return ('srun', '--nodes', count, '--ntasks', count, '--ntasks-per-node', '1', '--nodelist', names,
+                    *_devices(nodes), '--export=ALL', '--overlap')
+        if len(nodes) == 1 and nodes[0].name in self._here:
             return ()
-        return ('mpiexec', '-n', count, '--host', ','.join(nodes))
+        return ('mpiexec', '-n', count, '--host', names)
+
+
+def _devices(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The options by which a step of one process on each node gets the cores and GPUs of the nodes.
+
+    Slurm takes one number of cores for all processes. If it is told none, each has all that the job has on its node, as
+    long as it is not bound to a part of them. GPUs can be told in all; of more than the smallest node has, Slurm 22.05
+    gives none.
+    """
+    cores, gpus = {node.cores for node in nodes}, {node.gpus for node in nodes}
+    found = ('--cpus-per-task', str(*cores)) if len(cores) == 1 else ('--cpu-bind=none',)
+    if len(gpus) == 1:
+        each = str(*gpus)
+        return found if each == '0' else (*found, '--gpus-per-task', each)
+    return (*found, '--gpus', str(sum(node.gpus for node in nodes)))

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from rp_agent.instances import fleet
 from rp_agent.instances.fleet import Demand, Fleet
-from rp_agent.instances.launcher import InstanceLauncher
+from rp_agent.instances.launcher import InstanceLauncher, Node
 from rp_agent.instances.process import InstanceProcess, Processes
 from rp_api import processes
 from rp_api.mesh.loop import Loop, Timer
@@ -65,15 +65,13 @@ class InstanceKeeper:
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, pilot: str, launcher: InstanceLauncher, parts: Sequence[range],
-                 names: Sequence[str], cores_per_node: int, directory: str, environment: Mapping[str, str],
-                 user: User) -> None:
+                 nodes: Sequence[Node], directory: str, environment: Mapping[str, str], user: User) -> None:
         self._loop = loop
         self._tracer = tracer
         self._pilot = pilot
         self._launcher = launcher
         self.parts = tuple(parts)
-        self._names = tuple(names)
-        self._cores_per_node = cores_per_node
+        self._nodes = tuple(nodes)
         self._user = user
         self._directory = directory
         self._processes = Processes(loop, directory, environment)
@@ -171,10 +169,10 @@ class InstanceKeeper:
     def _start(self, index: int) -> None:
         number = self._starts
         self._starts += 1
-        nodes = [self._names[position] for position in self.parts[index]]
+        nodes = [self._nodes[position] for position in self.parts[index]]
         self._record('dvm_start', number)
         try:
-            startup = self._launcher.startup(number, nodes, self._cores_per_node)
+            startup = self._launcher.startup(number, nodes)
             startup = replace(startup, environment={**startup.environment, INSTANCE: self._mark(number)})
             process = self._processes.start(startup,
                                             partial(self._said, index), partial(self._ended, index))

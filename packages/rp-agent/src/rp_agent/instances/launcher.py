@@ -6,7 +6,22 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+
+class Node(NamedTuple):
+    """A node of the pilot, and what tasks may use of it."""
+
+    name: str
+    cores: int
+    gpus: int = 0
+
+
+def nodes_of(setting: Mapping[str, Any]) -> tuple[Node, ...]:
+    """The nodes of a pilot of which these are the fields of `rp_agent.launch_method.base.Setting`."""
+    smaller = {position: devices for position, *devices in setting.get('smaller', ())}
+    alike = setting['cores_per_node'], setting.get('gpus_per_node', 0)
+    return tuple(Node(name, *smaller.get(position, alike)) for position, name in enumerate(setting['nodes']))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,7 @@ class InstanceLauncher(ABC):
     """What makes an instance end; 0 if it ends by itself when its runner does."""
 
     @abstractmethod
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """What starts instance number `number` on these nodes."""
 
     @abstractmethod

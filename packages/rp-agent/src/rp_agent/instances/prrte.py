@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rp_agent.instances.launcher import InstanceLauncher, Startup
+from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 
 MESSAGE_SIZE = 1 << 30
 """Bytes of a message between daemons; the default is too small for the map of a job over many nodes."""
@@ -29,14 +29,14 @@ class Prrte(InstanceLauncher):
     def __init__(self, prefix: str = '') -> None:
         self._prefix = ('--prefix', prefix) if prefix else ()
 
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """A DVM that tells its address on standard output."""
         hosts = f'prrte.{number:04d}.hosts'
         width = str(len(nodes) if len(nodes) <= _SMALL else _SMALL)
         argv = ('prte', *self._prefix, '--report-uri', '-', '--hostfile', hosts,
                 '--pmixmca', 'ptl_base_max_msg_size', str(MESSAGE_SIZE),
                 '--prtemca', 'routed_radix', width, '--prtemca', 'plm_rsh_num_concurrent', width)
-        text = ''.join(f'{node} slots={cores_per_node}\n' for node in nodes)
+        text = ''.join(f'{node.name} slots={node.cores}\n' for node in nodes)
         return Startup(argv, {hosts: text})
 
     def address(self, line: str) -> str:
@@ -54,10 +54,10 @@ class OrteDvm(Prrte):
 
     NAME: ClassVar[str] = 'ORTE'
 
-    def startup(self, number: int, nodes: Sequence[str], cores_per_node: int) -> Startup:
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """A DVM that tells its address on standard output, line by line."""
         hosts = f'orte.{number:04d}.hosts'
-        text = ''.join(f'{node} slots={cores_per_node}\n' for node in nodes)
+        text = ''.join(f'{node.name} slots={node.cores}\n' for node in nodes)
         return Startup(('stdbuf', '-oL', 'orte-dvm', '--hostfile', hosts), {hosts: text})
 
     def address(self, line: str) -> str:

@@ -83,13 +83,16 @@ class Setting:
     """What else the resource manager has found out."""
     unlike: tuple[int, ...] = ()
     """Positions of nodes of which the CPUs and GPUs of the agent's host tell nothing, as they have more, or fewer."""
+    smaller: tuple[tuple[int, int, int], ...] = ()
+    """Positions of nodes that have less than the others, with their numbers of cores and GPUs."""
 
     @classmethod
     def of(cls, allocation: Allocation, platform: Mapping[str, Any]) -> Setting:
         """The setting of a pilot that has this allocation."""
         architecture = platform.get('system_architecture') or {}
         return cls(allocation.names, allocation.cores_per_node, allocation.gpus_per_node, allocation.threads_per_core,
-                   bool(architecture.get('exclusive')), allocation.facts, allocation.unlike)
+                   bool(architecture.get('exclusive')), allocation.facts, allocation.unlike,
+                   tuple((position, *devices) for position, devices in sorted(allocation.smaller.items())))
 
 
 @dataclass(frozen=True, slots=True)
