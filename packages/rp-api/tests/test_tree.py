@@ -11,6 +11,7 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.mesh import keys, leaf, tree
+from rp_api.mesh.homes import Homes
 from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.tree import Root, relays_for
@@ -189,7 +190,7 @@ def test_a_relay_that_dies_costs_nobody_else_anything(make: Callable[..., Mesh],
         homes = {mesh.leaves[name].address for name in ('n3', 'n4', 'n5', 'n6', 'n7', 'n8')}
         return len(homes) == 2 and mesh.root.address not in homes
 
-    mesh.run_until(mesh.settled, kill, arrived, lambda: mesh.lost, resettled)
+    mesh.run_until(mesh.housed, kill, arrived, lambda: mesh.lost, resettled)
     assert mesh.lost == {'n0': 'its connection is lost'}
     assert all(mesh.there[name] == numbered(6) == mesh.here[name] for name in others)
 
@@ -230,7 +231,7 @@ def test_connections_that_break_lose_nothing(make: Callable[..., Mesh]) -> None:
         mesh.leaves['n2']._greet()
         return False
 
-    mesh.run_until(mesh.settled, breaks, put, arrived)
+    mesh.run_until(mesh.housed, breaks, put, arrived)
     assert mesh.there['n2'] == mesh.here['n2'] == numbered(40)
 
 
@@ -279,7 +280,7 @@ def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., M
 
 def test_a_guest_is_silent_if_its_relay_is_not(make: Callable[..., Mesh]) -> None:
     mesh = make(4, 1)
-    mesh.run_until(mesh.settled)
+    mesh.run_until(mesh.housed)
     heard = {'n0': 70, 'n1': 0, 'n2': 149, 'n3': 151}   # 60 s more than the relay, and two beats
     for name, ago in heard.items():
         mesh.root._leaves[name].heard = 1000.0 - ago
@@ -333,7 +334,7 @@ def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatc
         mesh.gate.close()
         return True
 
-    mesh.run_until(mesh.settled, end, lambda: len(mesh.forsaken) == 3)
+    mesh.run_until(mesh.housed, end, lambda: len(mesh.forsaken) == 3)
     assert set(mesh.forsaken.values()) == {f'there is no connection to {mesh.root.address} any more'}
 
 
@@ -377,6 +378,18 @@ def test_a_leaf_on_another_host_compares_its_clock(make: Callable[..., Mesh], re
     mesh.run_until(lambda: far._connected, ask_again, lambda: readings, tell, lambda: moments)
     assert abs(readings[0].ahead - 5_000_000_000) <= readings[0].within
     assert moments == [('far', 'm', 2)]
+
+
+def test_who_comes_back_from_a_relay_finds_another() -> None:
+    """Also when all have their share of guests: the machine of that relay may just have been slow."""
+    homes = Homes(9, 3)
+    for number in range(3):
+        homes.add(f'n{number}', f'address {number}')
+    first = {name: homes.find(name) for name in ('n3', 'n4', 'n5', 'n6', 'n7', 'n8')}
+    assert sorted(first.values()) == [f'address {number}' for number in (0, 0, 1, 1, 2, 2)]
+    second = homes.find('n3')
+    assert second not in ('', first['n3'])
+    assert homes.find('n3') not in ('', second)
 
 
 @pytest.mark.parametrize(('leaves', 'relays'), [(0, 0), (64, 0), (65, 64), (4096, 64), (8000, 89)])

@@ -29,14 +29,15 @@ class Homes:
     def find(self, name: str) -> str:
         """The address that a leaf is to connect to; empty if it is to stay with the root, at least for now.
 
-        One that comes back from a relay is not sent there again: it may be gone.
+        One that comes back from a relay is not sent there again: it may be gone. For such leaves each relay has one
+        more place, as all others may be taken, while the one that they have left stays empty.
         """
         if not self._relays:
             return ''
         self.remove(name)
         there = [relay for relay in self._guests if relay != self._last.get(name)]
         relay = min(there, key=lambda each: len(self._guests[each]), default=None)
-        if relay is None or len(self._guests[relay]) >= self._capacity():
+        if relay is None or len(self._guests[relay]) >= self._capacity() + (name in self._last):
             self._waiting[name] = None
             return ''
         self._guests[relay].add(name)
