@@ -150,8 +150,12 @@ def children(pid: int) -> list[int]:
 
 
 def kill_children(pid: int) -> None:
-    """Kill what a sub-agent runs; returns when it knows of it."""
-    for child in children(pid):
+    """Kill what a sub-agent runs, as soon as that runs; returns when it knows of it."""
+    own = Path(f'/proc/{pid}/cmdline').read_bytes()
+    while not (running := children(pid)) or any(
+            Path(f'/proc/{child}/cmdline').read_bytes() == own for child in running):
+        time.sleep(0.01)
+    for child in running:
         os.kill(child, signal.SIGKILL)
     while children(pid):
         time.sleep(0.01)
@@ -191,7 +195,13 @@ def test_who_stops_hears_of_all_that_was_killed(make: Callable[..., Agent]) -> N
 
     def stop() -> None:
         kill_children(pid_on(agent.base, 0))
-        agent.pipeline.stop('the end', lambda: at_the_end.append(task.target_state))
+        agent.stopping = True
+        agent.pipeline.stop('the end', stopped)
+
+    def stopped() -> None:
+        at_the_end.append(task.target_state)
+        agent.stopped = True
+        agent._check_end()
 
     once_running(agent, 1, stop)
     agent.run(task)
