@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,18 @@ STAND_IN = Path(__file__).with_name('flux_stand_in')
 
 
 class Harness(SpawnerHarness):
-    """A Flux executor with so many instances, each on one node of four cores."""
+    """A Flux executor with so many instances, each on one node of four cores, whose brokers use a directory."""
 
     executor: JobExecutor
 
-    def __init__(self, path: Path, instances: int = 1, **arguments: Any) -> None:
+    def __init__(self, path: Path, brokers: str, instances: int = 1, **arguments: Any) -> None:
         parts = tuple(range(index, index + 1) for index in range(instances))
 
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
             return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), parts, [Node('localhost', 4)] * instances)
 
-        super().__init__(path, make, PATH=f'{STAND_IN}:{os.environ["PATH"]}', **arguments)
+        super().__init__(path, make, PATH=f'{STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers,
+                         **arguments)
 
     def task(self, uid: str = 'task.000000', **description: Any) -> Any:
         task = super().task(uid, **description)
@@ -62,19 +64,26 @@ def twice(path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+def brokers() -> Iterator[str]:
+    """A directory whose name is short enough for sockets, for brokers that are killed before they remove theirs."""
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+
+@pytest.fixture
+def make(tmp_path: Path, brokers: str) -> Iterator[Callable[..., Harness]]:
     before = open_descriptors()
     made: list[Harness] = []
 
     def make(**arguments: Any) -> Harness:
-        made.append(Harness(tmp_path, **arguments))
+        made.append(Harness(tmp_path, brokers, **arguments))
         return made[-1]
 
     yield make
     for harness in made:
-        brokers = harness.brokers()
+        pids = harness.brokers()
         harness.close()
-        assert all(map(is_gone, brokers))
+        assert all(map(is_gone, pids))
         must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
     assert open_descriptors() <= before
 
