@@ -1,4 +1,4 @@
-"""Executors whose process has other limits, another user or another clock: `launch_scenarios.py NAME PATH`.
+"""Executors whose process has other limits, another user, clock or numbers: `launch_scenarios.py NAME PATH`.
 
 Each scenario runs in a process of its own, as it changes that for good. It raises AssertionError if something is wrong.
 """
@@ -21,7 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from executor_support import Harness, sh
-from launch_support import Gate, an_executor, is_gone, lines, none_left, numbers, reap_orphans, states_of, text, when
+from launch_support import (
+    LAST_PID,
+    Bystanders,
+    Gate,
+    an_executor,
+    is_gone,
+    lines,
+    none_left,
+    numbers,
+    reap_orphans,
+    states_of,
+    text,
+    when,
+)
 from leftovers import open_descriptors
 
 from rp_agent.executor import component
@@ -373,10 +386,71 @@ def output_to_nobody(path: Path) -> None:
         assert f'{into_fifo.sandbox}/fifo' in into_fifo.exception_detail, into_fifo.exception_detail
 
 
+# numbers of processes that are used again: in a namespace of its own, or other tests' processes would get them as well
+
+
+@contextmanager
+def some_bystanders() -> Iterator[Bystanders]:
+    """Processes that must still run in the end."""
+    started = Bystanders()
+    try:
+        yield started
+        assert started.run(), "a process was signalled that is not a task's"
+    finally:
+        started.end()
+
+
+def number_of_a_rank_is_used_again(path: Path) -> None:
+    """One rank has ended, its number is that of somebody else, and then the task is cancelled."""
+    command = r'echo \$\$ >>../pids.\$RP_RANK; test \$RP_RANK = 0 || while :; do sleep 1000; done'
+    for name, before in (('TERM', ''), ('KILL', "trap '' TERM; ")):
+        place = path / name
+        place.mkdir()
+        with an_executor(place, grace=0.1) as harness, some_bystanders() as bystanders:
+            task = harness.task(**sh(before + command), ranks=2, use_mpi=False)
+            when(harness, partial(_is_taken, place, bystanders), partial(harness.executor.cancel, [task.uid]))
+            harness.run(task)
+            assert task.target_state == states.CANCELED
+
+
+def _is_taken(place: Path, bystanders: Bystanders) -> bool:
+    both = all(lines(place / f'pids.{rank}') for rank in (0, 1))
+    return both and bystanders.take(numbers(place / 'pids.0')[0])
+
+
+def many_short_tasks_and_cancels(path: Path) -> None:
+    """A thousand tasks, some of which are cancelled while they start, run or end; their numbers are used again."""
+    with an_executor(path) as harness, some_bystanders() as bystanders:
+        silent = {'stdout': '/dev/null', 'stderr': '/dev/null'}
+        tasks = [harness.task(f'task.{index:06d}', **silent) for index in range(1000)]
+        for task in tasks:
+            task.sandbox = str(harness.path)
+        waiting = iter(tasks[16:])
+        first = bystanders.add()
+
+        def go_on(ended: list[AgentTask]) -> None:
+            more = [task for task in (next(waiting, None) for _ in ended) if task is not None]
+            if len(harness.out) % 100 < len(ended):
+                LAST_PID.write_text(str(first))
+                bystanders.add()
+            harness.executor.put(more)
+            some = [task.uid for task in [*ended, *more] if int(task.uid[5:]) % 10 == 0]
+            harness.executor.cancel(some[::2])
+            harness.loop.call_soon(harness.executor.cancel, some[1::2])
+
+        harness.on_output = go_on
+        harness.wanted = len(tasks)
+        harness.executor.put(tasks[:16])
+        harness.wait()
+        assert len(harness.out) == len({task.uid for task in harness.out}) == len(tasks)
+        assert states_of(tasks) == {states.DONE, states.CANCELED}
+        assert {task.target_state for task in tasks if int(task.uid[5:]) % 10} == {states.DONE}
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {scenario.__name__: scenario for scenario in (
     wait_for_processes, order_is_kept, wait_for_processes_of_ranks, no_process_at_all, shortage_passes,
     waiting_is_ended, wait_for_descriptors, shortage_at_every_step, cancel_without_descriptors, no_descriptor_at_all,
-    passing_errors, clock_steps, output_to_nobody)}
+    passing_errors, clock_steps, output_to_nobody, number_of_a_rank_is_used_again, many_short_tasks_and_cancels)}
 
 
 if __name__ == '__main__':

@@ -20,7 +20,7 @@ from rp_api import processes
 from rp_api.processes import read_process
 
 LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
-"""The number before the one that the next process gets, if that is free."""
+"""The number before the one that the next process gets, if that is free; to be changed in a namespace of one's own."""
 
 
 @contextmanager

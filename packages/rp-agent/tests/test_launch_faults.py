@@ -1,6 +1,6 @@
 """What can go wrong when tasks are launched, while they run and when they are ended, with real processes.
 
-What needs a process with other limits, another user or another clock is in launch_scenarios.py.
+What needs a process with other limits, another user, clock or numbers is in launch_scenarios.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import launch_scenarios as scenarios
 import pytest
 from executor_support import Harness, sh
 from launch_support import (
-    LAST_PID,
-    Bystanders,
     Gate,
     an_executor,
     compiled,
@@ -45,7 +43,9 @@ from rp_api.processes import read_process
 
 HERE = Path(__file__).parent
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else or mount')
-chooses_numbers = pytest.mark.skipif(not os.access(LAST_PID, os.W_OK), reason='needs to choose numbers of processes')
+
+OWN_NUMBERS = ('unshare', '--pid', '--fork', '--kill-child', '--mount-proc', 'setsid')
+"""Has a program run where it alone chooses the numbers of processes."""
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def public() -> Iterator[Path]:
         yield Path(path)
 
 
-def run(scenario: Callable[[Path], None], path: Path, **environment: str) -> None:
+def run(scenario: Callable[[Path], None], path: Path, *wrapper: str, **environment: str) -> None:
     """Run a scenario in a process of its own, and end it if it hangs."""
-    command = [sys.executable, str(HERE / 'launch_scenarios.py'), scenario.__name__, str(path)]
+    command = [*wrapper, sys.executable, str(HERE / 'launch_scenarios.py'), scenario.__name__, str(path)]
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path)), **environment}
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, env=environment)
@@ -431,58 +431,8 @@ def test_clock_steps(tmp_path: Path) -> None:
 # numbers of processes that are used again
 
 
-@pytest.fixture
-def bystanders(make: Callable[..., Harness]) -> Iterator[Bystanders]:
-    started = Bystanders()
-    yield started
-    started.end()
-
-
-@chooses_numbers
-@pytest.mark.parametrize('ending', ['TERM', 'KILL'])
-def test_number_of_a_rank_is_used_again(make: Callable[..., Harness], bystanders: Bystanders, ending: str) -> None:
-    """One rank has ended, its number is that of somebody else, and then the task is cancelled."""
-    harness = make(grace=0.1)
-    stubborn = "trap '' TERM; " if ending == 'KILL' else ''
-    command = rf'{stubborn}echo \$\$ >>../pids.\$RP_RANK; test \$RP_RANK = 0 || while :; do sleep 1000; done'
-    task = harness.task(**sh(command), ranks=2, use_mpi=False)
-
-    def number_is_taken() -> bool:
-        both = all(lines(harness.path / f'pids.{rank}') for rank in (0, 1))
-        return both and bystanders.take(numbers(harness.path / 'pids.0')[0])
-
-    when(harness, number_is_taken, lambda: harness.executor.cancel([task.uid]))
-    harness.run(task)
-    assert task.target_state == states.CANCELED
-    assert bystanders.run(), "a process was signalled that is not the task's"
-
-
-def test_many_short_tasks_and_cancels(harness: Harness, bystanders: Bystanders) -> None:
-    """A thousand tasks, some of which are cancelled while they start, run or end; their numbers are used again."""
-    silent = {'stdout': '/dev/null', 'stderr': '/dev/null'}
-    tasks = [harness.task(f'task.{index:06d}', **silent) for index in range(1000)]
-    for task in tasks:
-        task.sandbox = str(harness.path)
-    waiting = iter(tasks[16:])
-    first = bystanders.add()
-    reusable = os.access(LAST_PID, os.W_OK)
-
-    def go_on(ended: list[AgentTask]) -> None:
-        more = [task for task in (next(waiting, None) for _ in ended) if task is not None]
-        if len(harness.out) % 100 < len(ended):
-            if reusable:
-                LAST_PID.write_text(str(first))
-            bystanders.add()
-        harness.executor.put(more)
-        some = [task.uid for task in [*ended, *more] if int(task.uid[5:]) % 10 == 0]
-        harness.executor.cancel(some[::2])
-        harness.loop.call_soon(harness.executor.cancel, some[1::2])
-
-    harness.on_output = go_on
-    harness.wanted = len(tasks)
-    harness.executor.put(tasks[:16])
-    harness.wait()
-    assert len(harness.out) == len({task.uid for task in harness.out}) == len(tasks)
-    assert states_of(tasks) == {states.DONE, states.CANCELED}
-    assert {task.target_state for task in tasks if int(task.uid[5:]) % 10} == {states.DONE}
-    assert bystanders.run(), "a process was signalled that is not a task's"
+@needs_root
+@pytest.mark.parametrize('scenario', [
+    scenarios.number_of_a_rank_is_used_again, scenarios.many_short_tasks_and_cancels])
+def test_numbers_are_used_again(tmp_path: Path, scenario: Callable[[Path], None]) -> None:
+    run(scenario, tmp_path, *OWN_NUMBERS)
