@@ -10,7 +10,9 @@ let view = whole;
 let waiting = false;
 
 function numbers(text) {
-  const bytes = Uint8Array.from(atob(text), each => each.charCodeAt(0));
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);   // a loop, as there are millions of them
+  for (let index = 0; index < bytes.length; index += 1) bytes[index] = characters.charCodeAt(index);
   return new Float32Array(bytes.buffer);
 }
 
@@ -138,9 +140,10 @@ class Plot {
     pen.scale(ratio, ratio);
     const shown = this.layers.filter(each => each.shown);
     const top = this.top(shown);
+    const { width, height } = this;   // once: who asks for the size has the browser lay out the page
     const place = {
-      x: time => MARGIN.left + (time - view[0]) / (view[1] - view[0]) * this.width,
-      y: value => MARGIN.top + (1 - value / top) * this.height,
+      x: time => MARGIN.left + (time - view[0]) / (view[1] - view[0]) * width,
+      y: value => MARGIN.top + (1 - value / top) * height,
     };
     pen.save();
     pen.beginPath();
@@ -228,11 +231,17 @@ class Plot {
   points(pen, place, shown) {
     const count = shown.reduce((sum, layer) => sum + layer.x.length, 0);
     const size = count > 50000 ? 1 : count > 2000 ? 2 : 4;
+    const columns = this.canvas.clientWidth;
     for (const { x, y, colour } of shown) {
+      const covered = new Uint8Array(columns * this.canvas.clientHeight);   // of many points, most are at the same place
       pen.fillStyle = colour;
       for (let index = 0; index < x.length; index += 1) {
         if (x[index] >= view[0] && x[index] <= view[1]) {
-          pen.fillRect(place.x(x[index]) - size / 2, place.y(y[index]) - size / 2, size, size);
+          const column = Math.round(place.x(x[index]) - size / 2), row = Math.round(place.y(y[index]) - size / 2);
+          if (!covered[row * columns + column]) {
+            covered[row * columns + column] = 1;
+            pen.fillRect(column, row, size, size);
+          }
         }
       }
     }
