@@ -210,6 +210,19 @@ def test_a_defect_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert 'KeyError' in capsys.readouterr().err
 
 
+def test_requests_do_not_keep_it_from_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Endpoint, '_pause', lambda self, asked: 1e-6)   # all that is left of a second, at times
+    polls: queue.SimpleQueue[None] = queue.SimpleQueue()
+    monkeypatch.setattr(Endpoint, '_do_poll', lambda self: polls.put(None))
+    endpoint = Endpoint(URL, lambda event: None)
+    try:
+        for _ in range(5000):
+            endpoint.request({'op': 'cancel', 'url': URL, 'keys': []})
+            polls.get(timeout=PATIENCE)
+    finally:
+        endpoint.close(PATIENCE)
+
+
 def test_cancel(site: Site) -> None:
     site.launch('sleep 1000')
     site.wait(lambda: site.handles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import Any
 
 from rp_raptor.application_link import Master
@@ -82,7 +82,8 @@ class _Stream:
         else:
             self._calls = UnderWay(_chunks(items, chunksize), self._encode_chunk)
             self._finished = self._finish_chunks
-        self._arrived: SimpleQueue[tuple[array[int], Outcomes]] = SimpleQueue()
+        # not a `SimpleQueue`, which at times waits for ever when it is to wait for a moment (CPython 3.10 to 3.12)
+        self._arrived: Queue[tuple[array[int], Outcomes]] = Queue()
 
     def run(self, masters: Sequence[Master], blob: bytes, attributes: Mapping[str, Any]) -> Iterator[Call]:
         """The calls, as they finish."""

@@ -65,7 +65,8 @@ class Endpoint:
         self._jobs: dict[str, _Job] = {}
         self._unsubmitted: set[str] = set()
         self._cancelled: set[str] = set()
-        self._requests: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        # not a `SimpleQueue`, which at times waits for ever when it is to wait for a moment (CPython 3.10 to 3.12)
+        self._requests: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._serve, name=url, daemon=True)
         self._thread.start()
 
