@@ -53,6 +53,7 @@ SSH = {'openssh-server': 'sshd', 'iproute2': 'ip'}
 SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
 SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
 QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
+SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
 MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
        'libmpich-dev': 'mpicc.mpich', 'rsh-redone-client': 'rsh-redone-rsh', 'rsh-redone-server': 'in.rshd'}
@@ -196,7 +197,7 @@ def run_asan(session: nox.Session) -> bool:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that a change must pass."""
-    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, BROWSER)
+    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, BROWSER, SHELLS)
     wheels = install_wheels(session)
     # rdkit is what examples/screening needs
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich', 'radical.analytics', 'rdkit')
