@@ -44,7 +44,9 @@ def pubsub(loop: Loop, keys: KeyPair, gate: Gate, address: str | None) -> Served
     own = generate()
     gate.allow(own.public)
     subscriber = Subscriber(loop, bridge.subscribe_address, own, keys.public, ['topic'],
-                            lambda topic, message: heard.append(message), context=gate.context)
+                            lambda topic, message: heard.append(message), live=loop.stop, context=gate.context)
+    loop.run()   # until the bridge knows of it: what is published before that is not heard
+    loop._stopping = False
 
     def figures() -> dict[str, Any]:
         return {'accepted': len(heard), 'malformed': bridge.malformed, 'strangers': bridge.strangers}

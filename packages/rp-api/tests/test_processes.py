@@ -185,6 +185,16 @@ def test_sweep_finds_a_daemon_by_its_environment(spawned: Spawned, tmp_path: Pat
     assert not spawned.ended(other, 0)
 
 
+def test_sweep_finds_a_process_that_executes_programs(spawned: Spawned, tmp_path: Path) -> None:
+    """On the way from one program to the next it has no environment."""
+    program = tmp_path / 'again.sh'
+    program.write_text(f'exec /bin/sh {program}\n')
+    for number in range(100):
+        pid = spawned.shell(f'echo; . {program}', count=0, RP_SESSION_ID=TAG, RP_TASK_ID=f'task.{number}')[0]
+        spawned.popens[-1].stdout.readline()
+        assert sweep({'RP_SESSION_ID': TAG, 'RP_TASK_ID': f'task.{number}'}, signal.SIGKILL) == [pid]
+
+
 def test_sweep_for_several_tasks(spawned: Spawned) -> None:
     pids = [spawned.sleeper(RP_SESSION_ID=TAG, RP_TASK_ID=f'task.{index}') for index in range(3)]
     found = sweep({'RP_SESSION_ID': TAG, 'RP_TASK_ID': {'task.0', 'task.2'}}, signal.SIGTERM)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 # a process may start another one just before it is signalled; more rounds than that mean a fork bomb
 _ROUNDS = 20
+
+# seconds that processes may take to execute a program, while which they have no environment, and between two looks
+_EXECUTION, _LOOK_AGAIN = 0.25, 0.001
+
+# of the values behind the name in /proc/PID/stat: the size of the memory, and where the environment ends in it
+_SIZE, _ENVIRONMENT_END = 20, 48
 
 
 class Process(NamedTuple):
@@ -176,8 +183,21 @@ def _same(process: Process) -> bool:
 
 
 def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:
-    pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
-    return {pid for pid in pids if _matches(pid, wanted) and _send(pid, sig, partial(_matches, pid, wanted))}
+    found: set[int] = set()
+    pids = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
+    deadline = time.monotonic() + _EXECUTION
+    while True:
+        unknown = []
+        for pid in pids:
+            matches = _matches(pid, wanted)
+            if matches and _send(pid, sig, partial(_matches, pid, wanted)):
+                found.add(pid)
+            elif matches is not False and (_executes(pid) or _matches(pid, wanted)):   # or it has just done so
+                unknown.append(pid)
+        if not unknown or time.monotonic() > deadline:
+            return found
+        time.sleep(_LOOK_AGAIN)
+        pids = unknown
 
 
 def _entries(name: str, value: str | Collection[str]) -> frozenset[bytes]:
@@ -185,18 +205,32 @@ def _entries(name: str, value: str | Collection[str]) -> frozenset[bytes]:
     return frozenset(os.fsencode(f'{name}={text}') for text in values)
 
 
-def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool:
-    """Was the process started with one entry of each set? Processes of other users cannot be read and do not match."""
+def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool | None:
+    """Was the process started with one entry of each set? None if it has no environment, or not yet.
+
+    Processes of other users cannot be read and do not match.
+    """
     try:
         with open(f'/proc/{pid}/environ', 'rb') as stream:
             environ = stream.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
     entries = environ.split(b'\0')
-    return all(not entries_of_name.isdisjoint(entries) for entries_of_name in wanted)
+    return all(not entries_of_name.isdisjoint(entries) for entries_of_name in wanted) if environ else None
 
 
-def _send(pid: int, sig: int, still_meant: Callable[[], bool]) -> bool:
+def _executes(pid: int) -> bool:
+    """Whether a process is about to execute a program: it has memory (which the kernel's own have not), and nobody has
+    said yet where in it the environment ends."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as stream:
+            fields = stream.read().rpartition(b') ')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[0] not in b'ZX' and fields[_SIZE] != b'0' and fields[_ENVIRONMENT_END] == b'0'
+
+
+def _send(pid: int, sig: int, still_meant: Callable[[], object]) -> bool:
     """Signal one process, if it is still the one that is meant; True if it was sent."""
     if pid == os.getpid():
         return False
