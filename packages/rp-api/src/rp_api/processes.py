@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # a process may start another one just before it is signalled; more rounds than that mean a fork bomb
 _ROUNDS = 20
 
-# seconds that processes may take to execute a program, while which they have no environment, and between two looks
+# seconds that a process may be on its way to its program, when it has no environment, and seconds between two looks at
+# it; callers are held up for as long, which is a moment unless a file server hangs
 _EXECUTION, _LOOK_AGAIN = 0.25, 0.001
 
 # of the values behind the name in /proc/PID/stat: the size of the memory, and where the environment ends in it
