@@ -100,6 +100,21 @@ def test_the_end_of_a_pilot_does_not_come_before_its_results(site: Site, client:
     assert client.order[-1] == 'p0'
 
 
+def test_an_active_pilot_says_again_what_it_has(site: Site, client: Client) -> None:
+    agent = agent_with(site, client, ['a'])
+    for names in ([], ['n1'], ['n1', 'n2']):
+        agent.do(agent.connection.update_pilots, [Update('p0', states.PMGR_ACTIVE, {'notices': names})])
+    client.until(lambda: client.pilots and client.pilots[-1].info == {'notices': ['n1', 'n2']})
+    agent.report_pilot(states.FAILED)
+    client.until(lambda: client.pilots[-1].state == states.FAILED)
+    agent.do(agent.connection.update_pilots, [Update('p0', states.PMGR_ACTIVE, {'notices': ['late']})])
+    agent.until_settled()
+    site.leave(client)
+    heir = site.client(recover=True)
+    heir.recovered()
+    assert heir.known_pilots['p0'].state == states.FAILED
+
+
 def test_pilots_move_forward_and_the_last_word_counts(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     for state in (states.PMGR_ACTIVE, states.PMGR_LAUNCHING, states.FAILED):

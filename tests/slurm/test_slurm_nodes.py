@@ -91,6 +91,9 @@ def test_a_lost_node_does_not_end_the_pilot(managers: Managers) -> None:
 
 def test_a_node_that_slurm_takes_down_does_not_end_the_job(managers: Managers, slurm: SlurmCluster) -> None:
     pilot = managers.active(cores=0, nodes=3)
+    told: list[tuple[str, str]] = []
+    pilot.register_callback(lambda pilot, state: told.append((state, pilot.log[-1])))
+    assert pilot.nodelist is not None
     whole = {'executable': '/bin/sh', 'arguments': ['-c', ': >"on.$SLURMD_NODENAME"; exec sleep 600'],
              'cores_per_rank': 8, 'restartable': False}
     tasks = managers.tmgr.submit_tasks([rp.TaskDescription(whole) for _ in range(3)])
@@ -102,6 +105,12 @@ def test_a_node_that_slurm_takes_down_does_not_end_the_job(managers: Managers, s
         managers.tmgr.wait_tasks([on['n3'].uid], timeout=40)
         assert on['n3'].state == rp.FAILED
         assert 'is lost: sub-agent agent_n.0002' in on['n3'].exception
+        assert wait_until(lambda: told)
+        assert told[0][0] == rp.PMGR_ACTIVE
+        assert f'{pilot.uid} has lost n3: sub-agent agent_n.0002' in told[0][1]
+        assert pilot.resources == {'cpu': 16, 'gpu': 4}
+        used = [{core['occupation'] for core in node['cores']} for node in pilot.nodelist.nodes]
+        assert used == [{0.0}, {0.0}, {None}]
         managers.tmgr.cancel_tasks([on['n2'].uid])
         (done,) = managers.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'})])
         managers.tmgr.wait_tasks([on['n2'].uid, done.uid], timeout=40)

@@ -73,7 +73,8 @@ def test_a_job_that_is_cancelled_while_it_runs(managers: Managers, slurm: SlurmC
     pilot, tasks = busy(managers)
     slurm.run('scancel', last_job(slurm))
     said = managers.failed(pilot)
-    assert 'was told to end by a signal: the batch system, or somebody else, has ended its job' in said
+    assert 'was told to end by a signal, before its runtime was over; job ' in said
+    assert 'JobState=CANCELLED' in said
     managers.tmgr.wait_tasks(timeout=40)
     assert {task.state for task in tasks} == {rp.FAILED}
 

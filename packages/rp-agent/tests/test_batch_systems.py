@@ -241,7 +241,7 @@ def test_outside_of_a_job_each_names_its_variable(name: str, variable: str) -> N
 
 
 def test_unknown_resource_managers_are_refused_with_all_names() -> None:
-    with pytest.raises(PlatformError, match="resource_manager 'SLRUM' of the platform is unknown, installed are CCM, "):
+    with pytest.raises(PlatformError, match="resource_manager 'SLRUM' of the platform is unknown, installed are ALLOC"):
         find('SLRUM')
 
 

@@ -94,6 +94,12 @@ def test_gpus(platform: dict[str, Any], granted: int | None, gpus: int) -> None:
     assert shaped(Node('n', 8, granted), platform).gpus_per_node == gpus
 
 
+def test_a_part_of_a_node_has_no_gpus_unless_the_batch_system_says_so() -> None:
+    platform = {'cores_per_node': 8, 'gpus_per_node': 4}
+    assert shaped(Node('n', 2, None), platform).gpus_per_node == 0
+    assert shaped(Node('n', 2, 1), platform).gpus_per_node == 1
+
+
 @pytest.mark.parametrize(('platform', 'granted', 'mem'), [
     ({}, 0, 8192), ({}, 500, 500), ({'mem_per_node': 600}, 0, 600), ({'mem_per_node': 600}, 500, 500),
     ({'mem_per_node': 400}, 500, 400)])

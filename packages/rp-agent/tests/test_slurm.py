@@ -38,6 +38,14 @@ def test_gpus(environ: dict[str, str], gpus: int | None) -> None:
     assert nodes(SLURM_JOB_NODELIST='a', **environ) == [Node('a', 0, gpus)]
 
 
+@pytest.mark.parametrize(('answer', 'gpus'), [('Gres=gpu:a100:4(S:0-1)', 0), ('Gres=(null)', None), ('', None)])
+def test_gpus_that_were_not_asked_for(answer: str, gpus: int | None) -> None:
+    """Where Slurm hands out GPUs, a job that has asked for none has none."""
+    answers = {'scontrol show node a': f'NodeName=a CPUTot=8\n   {answer}\n   Partitions=p'} if answer else {}
+    environ = {'SLURM_JOB_NODELIST': 'a', 'SLURM_JOB_CPUS_PER_NODE': '8'}
+    assert Slurm().nodes(MadeUp(environ, answers=answers)) == [Node('a', 8, gpus)]
+
+
 @pytest.mark.parametrize(('environ', 'mem'), [
     ({'SLURM_MEM_PER_NODE': '16000'}, 16000), ({'SLURM_MEM_PER_CPU': '500'}, 4000), ({}, 0),
     ({'SLURM_MEM_PER_NODE': '0'}, 0), ({'SLURM_MEM_PER_GPU': '1000', 'SLURM_GPUS_ON_NODE': '2'}, 2000)])

@@ -48,8 +48,8 @@ def write(configs, site, content):
 DATA = Path(load.__file__).parent / 'data'
 LABELS = sorted(f'{path.stem.removeprefix("resource_")}.{name}'
                 for path in DATA.iterdir() for name in read_json(str(path)))
-HERE = ['debug.flux', 'debug.noop', 'debug.radical', 'debug.summit', 'debug.test', 'local.dragon', 'local.localhost',
-        'local.localhost_anaconda', 'local.localhost_test']
+HERE = ['debug.flux', 'debug.noop', 'debug.radical', 'debug.summit', 'debug.test', 'local.allocation', 'local.dragon',
+        'local.localhost', 'local.localhost_anaconda', 'local.localhost_test']
 
 
 class TestShipped:

@@ -51,6 +51,8 @@ class Agent:
         self.pilot: str = config['pilot']
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
+        self._lost_nodes: set[int] = set()
+        self._by_signal = False
         self._ending: tuple[str, str] | None = None
         self._alone = Alone(loop, config['orphan_timeout'], self._unfinished, self._give_up)
         self._drain_timer: Timer | None = None
@@ -65,6 +67,7 @@ class Agent:
         self._allocation = (from_plain(config['allocation']) if 'allocation' in config else
                             allocate(request, config['platform']))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
+        self._notices = [self._allocation.hint] if self._allocation.hint else []
         config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
@@ -76,6 +79,7 @@ class Agent:
         self._pipeline.on_master_up = self._master_is_up
         self._pipeline.on_moment = self._tracer.relate
         self._pipeline.on_sub_agent_stop = lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)
+        self._pipeline.on_nodes_lost = self._nodes_lost
         self._reporter.on_pushed = lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}')
         self._pipeline.knows = self._tasks.__contains__
         self._connect()
@@ -88,8 +92,7 @@ class Agent:
         connection.on_found = self._coordinator_found
         connection.on_refused = self._refused
         connection.on_clock = self._read_clock
-        connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
-            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
+        self._tell_resources()
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         self._loop.call_later(FLUSH, self._flush_traces)
 
@@ -111,6 +114,7 @@ class Agent:
 
     def told_to_end(self) -> None:
         """End the pilot, as a signal wants it."""
+        self._by_signal = self._ending is None
         self.finish(*self._lifetime.told_to_end())
 
     def close(self) -> None:
@@ -122,6 +126,25 @@ class Agent:
         self._tracer.close()
         if self._forsaken:
             self._connection.remove_endpoint()
+
+    def _tell_resources(self) -> None:
+        """Tell what the pilot has, with all that is noteworthy about it."""
+        self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
+            **self._resources(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
+
+    def _resources(self) -> dict[str, Any]:
+        return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices}
+
+    def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
+        """Nodes cannot be used any more; the components see to their tasks."""
+        self._lost_nodes.update(positions)
+        names = [self._allocation.names[position] for position in positions]
+        self._notices.append(f'{self.pilot} has lost {", ".join(names)}: {reason}')
+        _log.error('%s', self._notices[-1])
+        for name in names:
+            self._tracer.record('node_lost', self.pilot, msg=name)
+        if self._ending is None:
+            self._tell_resources()
 
     # what comes from the coordinator
 
@@ -238,9 +261,10 @@ class Agent:
         sandbox.wrap_up(self._config)
         # with all that was said before: of several updates at once, the client may get only the last one
         sentence = f'{self.pilot} {reason}'
-        info = {'reason': sentence, 'resource_details': self._allocation.details()}
+        info = {'reason': sentence, **self._resources()}
         if state == states.FAILED:
-            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence}
+            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
+                     'by_signal': self._by_signal}
         last = Update(self.pilot, state, info)
         self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
         if not self._alone.lost:

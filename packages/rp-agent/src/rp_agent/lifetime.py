@@ -60,7 +60,7 @@ class Lifetime:
             return states.CANCELED, 'was told to end by a signal'
         if self.left <= MARGIN:
             return states.DONE, self.over
-        return states.FAILED, 'was told to end by a signal: the batch system, or somebody else, has ended its job'
+        return states.FAILED, 'was told to end by a signal, before its runtime was over'
 
 
 def _age(pid: int) -> float:

@@ -63,6 +63,7 @@ class Pipeline:
         self.on_moment: Callable[[str, int, str], object] = lambda message, when, uid: None
         self.on_sub_agent_stop: Callable[[str], object] = lambda name: None
         self.on_master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
+        self.on_nodes_lost: Callable[[Sequence[int], str], None] = lambda positions, reason: None
         self.knows: Callable[[str], bool] = lambda uid: False
         self._names = allocation.names
         self._allocation = allocation
@@ -362,6 +363,7 @@ class Pipeline:
     def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """Tasks have died with a node: let those run on others that may, and end the others."""
         self._lost_nodes += 1
+        self.on_nodes_lost([remote.node], reason)
         if self._lost_nodes == len(self._names):
             self._broken(f'has lost its last node: {reason}')
             self._stopping = True
@@ -381,6 +383,7 @@ class Pipeline:
         """An executor can launch nothing on these nodes any more."""
         self._lost_nodes += len(nodes)
         self._scheduler.nodes_down(nodes)
+        self.on_nodes_lost(nodes, reason)
         if self._lost_nodes >= len(self._names):
             self._broken(f'has lost its last node: {reason}')
 

@@ -313,5 +313,18 @@ class Pilot:
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)
+        self._log += [notice for notice in info.get('notices', ()) if notice not in self._log]   # it may come again
+        if 'resource_details' in info and self._nodelist is not None:
+            _take_down(self._nodelist, self._resource_details)
         if 'exception' in info or 'reason' in info:
             self._log.append(info.get('exception') or info['reason'])
+
+
+def _take_down(nodes: NodeList, details: Mapping[str, Any] | None) -> None:
+    """Note in a node list what cannot be used any more."""
+    known = {node['index']: node for node in details['node_list']} if details else {}
+    for node in nodes.nodes:
+        for kind in ('cores', 'gpus'):
+            for device, now in zip(node[kind], known.get(node['index'], node)[kind], strict=False):
+                if now['occupation'] is None and device['occupation'] is not None:
+                    device['occupation'] = None

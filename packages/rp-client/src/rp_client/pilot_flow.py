@@ -6,6 +6,7 @@ finds it. A launcher watches the job, and the agent reports on itself; where bot
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,11 +31,16 @@ if TYPE_CHECKING:
     from rp_client.session import Session
     from rp_profiling.tracer import Tracer
 
+_log = logging.getLogger('radical.pilot.pilot_manager')
+
 GRACE = 10.0
 """Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
 
 DRAIN = 0.25
 """Seconds that results of an agent that has died have to arrive before its tasks are failed."""
+
+BATCH_WORD = 10.0
+"""Seconds that a batch system has to tell why it has ended a job whose agent was told to end by a signal."""
 
 LAST_WORD = 1.0
 """Seconds that an agent's message about its end has to arrive when it ended in order."""
@@ -53,6 +59,7 @@ class PilotFlow:
         self._tracker = tracker
         self._tracer = tracer
         self._restored: list[tuple[Pilot, KnownPilot, Mapping[str, Any]]] = []
+        self._postponed: dict[str, Change] = {}
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._agent_ended)))
@@ -96,8 +103,39 @@ class PilotFlow:
     def apply(self, updates: Sequence[Update]) -> None:
         """Take over what agents have reported, as far as it is of these pilots."""
         changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
-        self._changed(self._tracker.apply(changes))
+        self._follow([change for change in changes if not self._postpone(change)])
         self._partitions.apply(updates)
+
+    def _follow(self, changes: list[Change]) -> None:
+        for change in changes:
+            pilot, known = change.entity, len(change.entity.log)
+            real = self._tracker.apply([change])
+            notices = [notice for notice in (change.info or {}).get('notices', ()) if notice in pilot.log[known:]]
+            for notice in notices:
+                _log.warning('%s', notice)
+            if notices and not real:
+                self._tracker.news(pilot)   # its state is the same, but a callback may want to look at it
+            self._changed(real)
+
+    def _postpone(self, change: Change) -> bool:
+        """Whether an end that an agent was told by a signal waits for the word of the batch system."""
+        pilot, state, info = change
+        launcher = self._launchers.of(pilot.uid)
+        if (pilot.uid in self._postponed or pilot.state in states.FINAL or state != states.FAILED
+                or not (info or {}).get('by_signal') or launcher is None or launcher.near):
+            return False
+        self._postponed[pilot.uid] = change
+        self._engine.loop.call_later(BATCH_WORD, self._end_postponed, pilot.uid, '')
+        return True
+
+    def _end_postponed(self, uid: str, words: str) -> None:
+        change = self._postponed.get(uid)
+        if change is not None:
+            info = dict(change.info or {})
+            if words:
+                info |= {'exception': f'{info["exception"]}; {words}', 'reason': f'{info["reason"]}; {words}'}
+            self._follow([change._replace(info=info)])
+            del self._postponed[uid]
 
     def leave(self) -> None:
         """Leave the pilots alone from now on."""
@@ -211,6 +249,9 @@ class PilotFlow:
             'stdout': end.stdout if end else '', 'stderr': end.stderr if end else ''})
 
     def _agent_ended(self, end: End) -> None:
+        if end.reason is not None and end.uid in self._postponed:
+            self._end_postponed(end.uid, end.reason)
+            return
         # what the agent has said last may still be on its way through the hub
         delay = LAST_WORD if end.reason is None else DRAIN
         self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)

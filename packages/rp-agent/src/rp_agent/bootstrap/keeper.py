@@ -75,6 +75,7 @@ class Keeper:
         self._awaited = set(range(len(first)))   # empty: the pilot is active
         self._timer: Timer | None = None
         self._ending: tuple[str, str] | None = None
+        self._by_signal = False
         self._farewell: Farewell | None = None
         self._forsaken = False
         self._alone = Alone(loop, config['orphan_timeout'], lambda: bool(self._partitions), self._give_up)
@@ -113,6 +114,7 @@ class Keeper:
 
     def told_to_end(self) -> None:
         """End the pilot, as a signal wants it."""
+        self._by_signal = self._ending is None
         self.finish(*self._lifetime.told_to_end())
 
     def close(self) -> None:
@@ -288,7 +290,8 @@ class Keeper:
         if self._ending:
             return
         self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
-            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
+            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()},
+            'notices': [self._allocation.hint] if self._allocation.hint else []})])
         self._tracer.flush()
 
     def _look_at_end(self) -> None:
@@ -307,9 +310,10 @@ class Keeper:
         self._tracer.flush()
         sandbox.wrap_up(self._config)
         sentence = f'{self.pilot} {reason}'
-        info = {'reason': sentence, 'resource_details': self._allocation.details()}
+        info: dict[str, Any] = {'reason': sentence, 'resource_details': self._allocation.details()}
         if state == states.FAILED:
-            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence}
+            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
+                     'by_signal': self._by_signal}
         last = Update(self.pilot, state, info)
         self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
         if not self._alone.lost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
@@ -54,6 +54,8 @@ class Allocation:
     """Positions of nodes that are not the agent's own host."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What else the resource manager has found out, for launch methods and the application."""
+    hint: str = ''
+    """A sentence for the application, if there is more to be had than it uses."""
 
     @property
     def here(self) -> list[int] | None:
@@ -112,12 +114,14 @@ class Allocation:
         return (f'nodes={len(self.names)} cores={self.cores} gpus={self.gpus} cores_per_node={self.cores_per_node} '
                 f'gpus_per_node={self.gpus_per_node}')
 
-    def details(self) -> dict[str, Any]:
-        """What the application gets to see as `Pilot.resource_details`."""
-        return {'node_list': self.node_list(), 'cores_per_node': self.cores_per_node,
+    def details(self, lost: Container[int] = ()) -> dict[str, Any]:
+        """What the application gets to see as `Pilot.resource_details`; nodes that were `lost` have nothing to use."""
+        nodes = [_down(node) if node['index'] in lost else node for node in self.node_list()]
+        return {'node_list': nodes, 'cores_per_node': self.cores_per_node,
                 'gpus_per_node': self.gpus_per_node, 'mem_per_node': self.mem_per_node,
                 'lfs_per_node': self.lfs_per_node, 'threads_per_core': self.threads_per_core,
-                'requested_nodes': len(self.names), 'cores': self.cores, 'gpus': self.gpus, **self.facts}
+                'requested_nodes': len(self.names), 'cores': _usable(nodes, 'cores'), 'gpus': _usable(nodes, 'gpus'),
+                **self.facts}
 
 
 def _devices(usable: int, blocked: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -125,6 +129,15 @@ def _devices(usable: int, blocked: tuple[int, ...]) -> list[dict[str, Any]]:
     blocked = below(usable, blocked)
     return [{'index': index, 'occupation': None if index in blocked else 0.0}
             for index in range(usable + len(blocked))]
+
+
+def _usable(nodes: Iterable[Mapping[str, Any]], kind: str) -> int:
+    return sum(device['occupation'] is not None for node in nodes for device in node[kind])
+
+
+def _down(node: dict[str, Any]) -> dict[str, Any]:
+    """A node of which nothing can be used."""
+    return node | {kind: [device | {'occupation': None} for device in node[kind]] for kind in ('cores', 'gpus')}
 
 
 def below(usable: int, blocked: tuple[int, ...]) -> tuple[int, ...]:

@@ -21,7 +21,12 @@ FORK = 'FORK'
 HERE = (FORK, 'DEBUG', 'YARN')
 """Those that give the agent's own machine, without a job of a batch system."""
 
+JOBS = {'SLURM': 'SLURM_JOB_ID', 'PBSPRO': 'PBS_JOBID', 'TORQUE': 'PBS_JOBID', 'LSF': 'LSB_JOBID',
+        'COBALT': 'COBALT_JOBID', 'LOADLEVELER': 'LOADL_STEP_ID', 'SGE': 'JOB_ID'}
+"""The resource managers of batch systems, and the environment variable that holds the id of a job."""
+
 _OWN = {   # without a look at all that is installed, which takes longer than most of an agent's start
+    'ALLOCATION': 'enclosing:Enclosing',
     'CCM': 'ccm:Ccm',
     'COBALT': 'cobalt:Cobalt',
     'DEBUG': 'debug:Debug',

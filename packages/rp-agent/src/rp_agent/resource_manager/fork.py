@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rp_agent.resource_manager import architecture, binding, machine
 from rp_agent.resource_manager.base import Allocation, Request, below
+from rp_agent.resource_manager.find import JOBS
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError, ResourceError
 
@@ -17,7 +19,12 @@ class Fork:
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         """What the pilot gets on this machine."""
-        return allocate(request, platform, system.environ)
+        found = allocate(request, platform, system.environ)
+        if any(map(system.environ.get, JOBS.values())):
+            from rp_agent.resource_manager.enclosing import hint
+
+            return replace(found, hint=hint(system, 1))
+        return found
 
 
 def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Allocation:

@@ -73,9 +73,16 @@ class Shape:
         return _part(self._cores, node.cores * self._factor, self._blocked_cores)
 
     def _gpus_of(self, node: Node) -> Part:
+        if node.gpus is None and self._is_part(node):
+            return Part(0, ())   # those of the node may be another job's
         if node.gpus is None:
             return _part(self._gpus or machine.usable_gpus(self._environ), None, self._blocked_gpus)
         return _part(self._gpus, node.gpus, self._blocked_gpus)
+
+    def _is_part(self, node: Node) -> bool:
+        """Whether the job has been granted a part of the node only, as far as is known."""
+        whole = architecture.usable(self._cores, self._blocked_cores)
+        return 0 < node.cores * self._factor < whole
 
     def _memory(self, nodes: Sequence[Node]) -> int:
         """The smallest of all nodes, and no more than the definition says; that of this machine if nobody says."""

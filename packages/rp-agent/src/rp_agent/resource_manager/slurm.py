@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from rp_agent.resource_manager.batch import BatchSystem
@@ -28,10 +29,12 @@ class Slurm(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         environ = system.environ
         groups = environ.get('SLURM_HET_SIZE')
-        if not groups:
-            return of_group(environ)
-        return merged(node for group in range(number(groups, 'SLURM_HET_SIZE'))
-                      for node in of_group(environ, f'_HET_GROUP_{group}'))
+        found = of_group(environ) if not groups else merged(
+            node for group in range(number(groups, 'SLURM_HET_SIZE'))
+            for node in of_group(environ, f'_HET_GROUP_{group}'))
+        if all(node.gpus is None for node in found) and _grants_gpus(system, found[0].name):
+            return [replace(node, gpus=0) for node in found]   # it would have said so
+        return found
 
     def own(self, nodes: Sequence[Node], system: System) -> Node | None:
         name = system.environ.get('SLURMD_NODENAME')   # several nodes may be one host
@@ -54,6 +57,15 @@ def of_group(environ: Mapping[str, str], group: str = '') -> list[Node]:
                  or gpus * amount('SLURM_MEM_PER_GPU'))
             for name, cores in zip(names, _cores(get('SLURM_JOB_CPUS_PER_NODE'), amount('SLURM_CPUS_ON_NODE'),
                                                  len(names)), strict=True)]
+
+
+def _grants_gpus(system: System, node: str) -> bool:
+    """Whether GPUs of a node have to be asked for: elsewhere jobs have those of their nodes."""
+    try:
+        said = system.run('scontrol', 'show', 'node', node)
+    except PlatformError:   # compute nodes of some sites cannot ask
+        return False
+    return re.search(r'\bGres=\S*\bgpu\b', said) is not None
 
 
 def by_model(text: str) -> int:

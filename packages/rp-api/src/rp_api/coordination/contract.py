@@ -5,6 +5,7 @@
   commands) or changes nothing (states only move forward).
 - An update of a task counts only if it comes from the pilot that the task is bound to: a pilot that was given up, and
   comes back when its tasks run elsewhere, changes nothing.
+- A pilot that is active may report the same state again, with all that is known of it now (a node was lost, for one).
 - What was accepted is kept until the session ends. A backend that was restarted serves it again, and so does a client
   that takes over the session of another one (`recover`).
 - An agent whose process has died, or that is silent for longer than its lease, is declared lost: its pilot becomes

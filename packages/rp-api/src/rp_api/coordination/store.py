@@ -33,11 +33,13 @@ CREATE TABLE IF NOT EXISTS peers (
 """
 
 # A state only moves forward; the model says which final states can be corrected by what was already on its way.
-_UPDATE_PILOT = f"""
-UPDATE pilots SET state = ?, value = ?, info = coalesce(?, info), changed = coalesce(?, changed)
-WHERE uid = ? AND (value < ? OR (state, ?) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
-"""
 _FINAL = states.PILOT.value(states.DONE)
+# an active pilot may say again what it has: ?3 IS NOT NULL
+_UPDATE_PILOT = f"""
+UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), changed = coalesce(?4, changed)
+WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NULL)
+                    OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
+"""
 
 
 def claim(directory: str) -> int:
@@ -95,7 +97,7 @@ class Store(Database):
         rows = []
         for uid, state, info in updates:
             value = states.PILOT.value(state)
-            rows.append((state, value, info, self.take(1)[0] if announce else None, uid, value, state))
+            rows.append((state, value, info, self.take(1)[0] if announce else None, uid))
         self.write_many(_UPDATE_PILOT, rows)
 
     def pilots_since(self, since: int, limit: int) -> Batch:

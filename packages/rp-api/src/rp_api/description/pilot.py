@@ -38,6 +38,9 @@ RECONFIG_SRC = 'reconfig_src'
 PARTITIONS = 'partitions'
 CONFIG = '_config'
 
+ALLOCATION = 'local.allocation'
+"""The platform on which a pilot without a size has all there is."""
+
 
 def _service(value: Any) -> TaskDescription:
     """A verified description of a service; a dict becomes one, and a description without a mode gets the right one."""
@@ -67,7 +70,8 @@ class PilotDescription(Description):
     - `resource` (str, None): the platform's label, `<site>.<machine>`; needed.
     - `access_schema` (str, None): the way to reach it, if the platform's definition has several.
 
-    Size; either `nodes`, or `cores` (and `gpus`) is needed, or the sizes of all `partitions`
+    Size; either `nodes`, or `cores` (and `gpus`) is needed, or the sizes of all `partitions`. Without a size, a pilot
+    on `local.allocation` has all nodes of the job that the application runs in.
 
     - `nodes` (int, 0): number of whole nodes.
     - `backup_nodes` (int, 0): nodes to ask for on top, from which broken ones are replaced when the pilot starts.
@@ -184,6 +188,8 @@ class PilotDescription(Description):
             raise DescriptionError(f'PilotDescription.backup_nodes is {self.backup_nodes}, but nodes is not set: '
                                    'only a pilot that is sized by nodes can have some')
         if not self.cores:
+            if self.resource == ALLOCATION and not self.gpus and not self.partitions:
+                return
             raise DescriptionError('PilotDescription.nodes and cores are both 0, but one of them is needed')
         self._verify_partitions()
 

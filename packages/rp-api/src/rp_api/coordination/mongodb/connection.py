@@ -154,6 +154,6 @@ def move(collection: Collection, model: states.StateModel, kind: str, updates: S
     """Move pilots or tasks forward, those that may do so."""
     if updates:
         collection.bulk_write([
-            UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update.state)},
+            UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update)},
                       {'$set': documents.moved(model, update)})
             for update in updates], ordered=False)

@@ -183,12 +183,13 @@ def _info(document: Document) -> dict[str, Any] | None:
     return cast(dict[str, Any], codec.unpack(data)) if data else None
 
 
-def forward(model: states.StateModel, state: str) -> Document:
-    """A filter for documents that may move to that state; `StateModel` has the rules."""
-    if model.is_final(state):
-        lasting = [final for final in states.FINAL if (final, state) not in model.corrections]
+def forward(model: states.StateModel, update: Update) -> Document:
+    """A filter for documents that an update changes; `StateModel` has the rules."""
+    if model.is_final(update.state):
+        lasting = [final for final in states.FINAL if (final, update.state) not in model.corrections]
         return {'state': {'$nin': lasting}}
-    return {'value': {'$lt': model.value(state)}}
+    again = model is states.PILOT and update.info   # an active pilot may say again what it has
+    return {'value': {'$lte' if again else '$lt': model.value(update.state)}}
 
 
 def moved(model: states.StateModel, update: Update) -> Document:

@@ -37,7 +37,7 @@ def apply(collection: Collection, news: Document) -> Outcome:
         return Outcome([], [])
     mine: Document = {'type': kind} if kind == 'pilot' else {'pilot': news['pilot']}
     result = collection.bulk_write([
-        UpdateOne({'_id': uid, **mine, **documents.forward(model, update.state)},
+        UpdateOne({'_id': uid, **mine, **documents.forward(model, update)},
                   {'$set': {**documents.moved(model, update), 'news': news['_id']}})
         for uid, update in folded.items()], ordered=False)
     if result.matched_count == len(folded):
