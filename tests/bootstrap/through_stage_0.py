@@ -16,6 +16,7 @@ def main() -> None:
     """Become stage 0, as a batch job would."""
     values, path = sys.argv[1:]
     config = json.loads(Path(path).read_text())
+    del config['launcher']   # a job is not noted
     bootstrap = prepare(config, ResourceConfig(config['platform'] | json.loads(values)), Client.here())
     sandbox = Path(config['pilot_sandbox'])
     for name, content in bootstrap.files.items():

@@ -19,8 +19,9 @@ from rp_api import states
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.process import HubProcess
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
 from rp_api.mesh.loop import Loop
+from rp_api.processes import pidfd_open
 
 PATIENCE = 30.0
 PILOT = 'pilot.0000'

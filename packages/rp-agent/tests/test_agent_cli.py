@@ -146,6 +146,52 @@ def test_mistake_in_the_agent_is_loud(main: Program, config: str, monkeypatch: p
         main(config)
 
 
+# an agent that another process on this host launches, and makes a note of
+
+LAUNCHER = '''
+import json, os, socket, subprocess, sys
+from rp_api.agent_process import AgentProcess
+from rp_api.host import python_program
+
+sandbox, who = sys.argv[1:]
+with open(f'{sandbox}/agent_0.cfg', 'w') as file:
+    json.dump({'pilot_sandbox': sandbox, 'launcher': os.getpid()}, file)
+ours, theirs = socket.socketpair()
+program = python_program('rp_agent.cli')
+program[-1] = 'import rp_agent.cli as c; c._run = lambda config: print("runs", *config, flush=True); ' + program[-1]
+agent = subprocess.Popen([*program, f'{sandbox}/agent_0.cfg'], stdin=theirs.fileno())
+if who == 'dies':
+    os._exit(0)
+pid = {'agent': agent.pid, 'another': os.getpid()}[who]
+AgentProcess.of(pid).note(sandbox)
+if who == 'another':   # which is to be the agent
+    os._exit(0)
+ours.shutdown(socket.SHUT_RDWR)
+agent.wait()
+'''
+
+
+def launched(sandbox: Path, who: str) -> tuple[str, str]:
+    """What an agent writes whose launcher has made a note of it, or of another process, or has died before."""
+    done = subprocess.run([sys.executable, '-c', LAUNCHER, str(sandbox), who], capture_output=True, text=True,
+                          timeout=60)   # which ends when the agent does, too: it has the pipes
+    return done.stdout, done.stderr
+
+
+def test_agent_runs_when_its_launcher_has_noted_it(tmp_path: Path) -> None:
+    """Nothing of that is in its configuration any more, which agents of partitions get as well."""
+    assert launched(tmp_path, 'agent') == ('runs agent_uid pilot_sandbox\n', '')
+
+
+@pytest.mark.parametrize('who', ['dies', 'another'])
+def test_agent_that_was_not_noted_ends(tmp_path: Path, who: str) -> None:
+    """The next application would not find it, and start another one."""
+    stdout, stderr = launched(tmp_path, who)
+    assert stdout == ''
+    assert stderr.endswith('ends, as another one is the agent or is to be\n')
+    assert not (tmp_path / 'agent_0.log').exists()
+
+
 @pytest.mark.parametrize(('name', 'level'), [
     (None, logging.INFO), ('', logging.INFO), ('DEBUG', logging.DEBUG), ('debug', logging.DEBUG),
     ('DEBUG_9', logging.DEBUG), ('Warning', logging.WARNING), ('ERROR', logging.ERROR), ('REPORT', logging.INFO),

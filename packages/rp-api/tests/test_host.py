@@ -1,9 +1,8 @@
-"""Who shares a host, and whether a process is there."""
+"""Processes that share a host."""
 
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 
@@ -24,19 +23,3 @@ def test_without_proc_the_id_is_the_name_of_the_host(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, 'readlink', refuse)
     assert host.host_id.__wrapped__() == os.uname().nodename
-
-
-def test_a_pidfd_becomes_readable_when_the_process_ends() -> None:
-    child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
-    fd = host.pidfd_open(child.pid)
-    assert fd is not None
-    assert select.select([fd], [], [], 0) == ([], [], [])
-    child.communicate(b'\n')
-    assert select.select([fd], [], [], 10) == ([fd], [], [])
-    os.close(fd)
-
-
-def test_there_is_no_pidfd_of_a_process_that_is_gone() -> None:
-    child = subprocess.Popen([sys.executable, '-c', ''])
-    child.wait()
-    assert host.pidfd_open(child.pid) is None

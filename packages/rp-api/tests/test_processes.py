@@ -101,6 +101,46 @@ def test_an_ended_process_is_not_alive() -> None:
     assert processes.pidfd_open(popen.pid) is None
 
 
+# a process is its number and its start time
+
+
+def test_a_process_is_opened_by_number_and_start_time(spawned: Spawned) -> None:
+    pid = spawned.sleeper()
+    started = processes.start_time(pid)
+    assert started is not None
+    pidfd = processes.open_process(pid, started)
+    assert pidfd is not None
+    assert processes.lives(pid, started)
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    assert select.select([pidfd], [], [], 30)[0]
+    assert not processes.lives(pid, started)   # it is still there, to be reaped
+    os.close(pidfd)
+
+
+def test_another_process_with_the_number_is_not_opened(spawned: Spawned) -> None:
+    """Nor is its descriptor kept."""
+    pid = spawned.sleeper()
+    before = os.listdir('/proc/self/fd')
+    assert processes.open_process(pid, 1) is None
+    assert os.listdir('/proc/self/fd') == before
+    assert not processes.lives(pid, 1)
+
+
+def test_a_process_that_is_gone_is_not_opened() -> None:
+    with subprocess.Popen(['/bin/true']) as popen:
+        started = processes.start_time(popen.pid)
+    assert started is not None
+    assert processes.open_process(popen.pid, started) is None
+    assert processes.start_time(popen.pid) is None
+
+
+def test_a_process_that_does_not_tell_its_start_time_is_its_number() -> None:
+    pidfd = processes.open_process(os.getpid(), None)
+    assert pidfd is not None
+    os.close(pidfd)
+    assert processes.lives(os.getpid(), None)
+
+
 def test_tree_follows_sessions_groups_and_parents() -> None:
     table = a_table(a_process(1, 0), a_process(10), a_process(11, 10, 10, 10), a_process(12, 1, 12, 10),
                     a_process(13, 1, 10, 10), a_process(14, 12), a_process(15, 14), a_process(20),

@@ -92,7 +92,7 @@ class Hub:
                 party.close()
         finally:
             served = [sessions.summary(path).hub for path in sessions.find(self.directory)]
-            for pid in [self.pid, *(each.pid for each in served if each and each.runs('rp_api.coordination'))]:
+            for pid in [self.pid, *(each.pid for each in served if each and each.runs)]:
                 with suppress(ProcessLookupError):
                     end_of(pid)
 

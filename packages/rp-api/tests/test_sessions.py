@@ -18,6 +18,7 @@ from rp_api.coordination import sessions
 from rp_api.coordination.presence import Where, note, own_note, read_note
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
+from rp_api.processes import start_time
 
 
 @pytest.fixture
@@ -63,8 +64,8 @@ def test_an_open_session(site: Site, client: Client, directory: Path) -> None:
     assert (found.uid, found.state, found.closed) == ('session', 'open', 0)
     assert found.pilots == {'PMGR_ACTIVE': 1}
     assert found.tasks == {'DONE': 2, 'FAILED': 1, 'AGENT_STAGING_INPUT_PENDING': 2}
-    assert found.hub == Where(site.hub.pid, host_id(), os.uname().nodename)
-    assert found.client == Where(os.getpid(), host_id(), os.uname().nodename)
+    assert found.hub == Where(site.hub.pid, host_id(), os.uname().nodename, start_time(site.hub.pid))
+    assert found.client == Where(os.getpid(), host_id(), os.uname().nodename, start_time(os.getpid()))
     assert found.size == sum(path.stat().st_size for path in directory.iterdir())
     assert sessions.find(directory.parent) == [directory]
 
@@ -158,8 +159,8 @@ def test_purge_of_everything(site: Site, client: Client, directory: Path) -> Non
 
 def test_notes_about_processes() -> None:
     here = read_note(own_note())
-    assert here == Where(os.getpid(), host_id(), os.uname().nodename)
-    assert (here.local, here.gone, here.runs(), here.runs('no such program')) == (True, False, True, False)
+    assert here == Where(os.getpid(), host_id(), os.uname().nodename, start_time(os.getpid()))
+    assert (here.local, here.gone, here.runs) == (True, False, True)
     assert read_note('') is None
     assert read_note(None) is None
 
@@ -167,13 +168,23 @@ def test_notes_about_processes() -> None:
 def test_a_process_that_has_ended() -> None:
     done = subprocess.Popen([sys.executable, '-c', ''])
     done.wait()
-    assert not Where(done.pid, host_id(), 'x').runs()
+    assert not Where(done.pid, host_id(), 'x').runs
+
+
+def test_a_process_that_has_the_number_of_one_that_has_ended() -> None:
+    assert not Where(os.getpid(), host_id(), 'x', started=1).runs
+
+
+def test_a_note_of_an_earlier_version_tells_no_start_time() -> None:
+    before = read_note(json.dumps([os.getpid(), host_id(), os.uname().nodename]))
+    assert before is not None
+    assert before.runs
 
 
 def test_processes_of_other_hosts() -> None:
-    elsewhere = read_note(note(1, 'another boot', 'another host'))
-    before = read_note(note(1, 'another boot', os.uname().nodename))
+    elsewhere = read_note(note(1, 'another boot', 'another host', 1))
+    before = read_note(note(1, 'another boot', os.uname().nodename, 1))
     assert elsewhere is not None
     assert before is not None
-    assert [(each.local, each.gone, each.runs()) for each in (elsewhere, before)] == [
+    assert [(each.local, each.gone, each.runs) for each in (elsewhere, before)] == [
         (False, False, False), (False, True, False)]

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from client_support import Events, Later, a_pilot
 
-from rp_api import states
+from rp_api import agent_process, states
+from rp_api.agent_process import AgentProcess
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
@@ -191,7 +192,7 @@ def test_configuration_is_private(site: Site) -> None:
     config.chmod(0o666)
     site.launch('pass')
     assert stat.S_IMODE(config.stat().st_mode) == 0o600
-    assert json.loads(config.read_text()) == {'code': 'pass'}
+    assert json.loads(config.read_text()) == {'code': 'pass', 'launcher': os.getpid()}
     site.end()
 
 
@@ -260,15 +261,36 @@ def test_agent_that_cannot_be_watched(site: Site, monkeypatch: pytest.MonkeyPatc
     """It is not left running."""
     pids: list[int] = []
 
-    def pidfd_open(pid: int) -> int:
+    def open_process(pid: int, started: int) -> int:
         pids.append(pid)
         raise OSError(24, 'Too many open files')
 
-    monkeypatch.setattr(local, 'pidfd_open', pidfd_open)
+    monkeypatch.setattr(agent_process, 'open_process', open_process)
     site.launch(BLOCK)
     ((_, reason),) = site.refused
     assert 'Too many open files' in reason
     assert [read_process(pid) for pid in pids] == [None]
+
+
+def test_agent_that_cannot_be_noted(site: Site) -> None:
+    """No other application would find it: it is not left running, and nothing else either."""
+    sandbox = site.sandbox()
+    (sandbox / 'agent_0.process').mkdir()
+    before = os.listdir('/proc/self/fd')
+    site.launch(BLOCK)
+    ((_, reason),) = site.refused
+    assert 'agent_0.process' in reason
+    assert site.launched == []
+    assert os.listdir('/proc/self/fd') == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_agent_waits_until_it_is_noted(site: Site) -> None:
+    """It reads the end of its standard input when it is, also if a fork of the application has the other end."""
+    site.launch("sys.stdin.read(); print(open('agent_0.process').read())")
+    noted = json.loads(site.end().stdout)
+    assert noted.keys() == {'pid', 'started'}
 
 
 # how they are ended
@@ -321,13 +343,12 @@ def test_close_after_the_loop(site: Site) -> None:
 class Stranger:
     """An agent that nobody here has started."""
 
-    def __init__(self, site: Site, uid: str = 'pilot.0000', name: str = 'rp_agent') -> None:
+    def __init__(self, site: Site, uid: str = 'pilot.0000') -> None:
         self.sandbox = site.sandbox(uid)
-        config = self.sandbox / 'agent_0.cfg'
-        self.process = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()', name, str(config)],
-                                        start_new_session=True)
-        while str(config).encode() not in Path(f'/proc/{self.process.pid}/cmdline').read_bytes():
-            os.sched_yield()   # it has not got its arguments yet
+        self.process = subprocess.Popen(['sleep', '1000'], start_new_session=True)
+        agent = AgentProcess.of(self.process.pid)
+        assert agent is not None
+        agent.note(self.sandbox)
 
     def end(self) -> int:
         self.process.kill()
@@ -364,14 +385,17 @@ def test_adopted_agent_is_ended_at_the_end(site: Site, stranger: Stranger) -> No
 
 
 def test_only_the_agent_of_the_pilot_is_adopted(site: Site, stranger: Stranger) -> None:
-    other = Stranger(site, 'pilot.0001', 'vim')
-    try:
-        assert not site.launcher.adopt('pilot.0001', other.sandbox, {})
-        assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'), {})
-    finally:
-        other.end()
+    """Not another process that has its number by now, or looks like it."""
+    AgentProcess(stranger.process.pid, 1).note(site.sandbox('pilot.0001'))
+    assert not site.launcher.adopt('pilot.0001', site.sandbox('pilot.0001'), {})
+    assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'), {})
     site.launcher.close(PATIENCE)
     assert stranger.process.poll() is None
+
+
+def test_agent_that_has_ended_is_not_adopted(site: Site, stranger: Stranger) -> None:
+    stranger.end()
+    assert not site.launcher.adopt('pilot.0000', stranger.sandbox, {})
 
 
 def test_agents_are_left(site: Site) -> None:

@@ -17,6 +17,7 @@ import zmq
 
 from rp_api.mesh.codec import pack, unpack
 from rp_api.mesh.keys import KeyPair, make_client
+from rp_api.processes import start_time
 from rp_raptor.cursor import Cursors
 from rp_raptor.payload import encode_error, encode_value
 from rp_raptor.rank_link import (
@@ -51,7 +52,7 @@ class Rank:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         make_client(self.socket, KeyPair(self.run.public.encode(), self.run.secret.encode()), self.run.server.encode())
         self.socket.connect(self.run.address)
-        self.send('hello', self.rank, os.getpid())
+        self.send('hello', self.rank, os.getpid(), start_time(os.getpid()))
 
     def send(self, *message: Any) -> None:
         self.socket.send(pack(list(message)))

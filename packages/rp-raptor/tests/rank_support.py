@@ -15,6 +15,7 @@ import zmq
 
 from rp_api.host import python_program
 from rp_api.mesh import codec
+from rp_api.processes import start_time
 from rp_raptor import cursor, payload
 from rp_raptor.mpi_launch import Launcher
 from rp_raptor.rank_link import (
@@ -64,9 +65,10 @@ class Manager:
             self.cursors.move(rank, 1 << 32)
         self.run_file = directory / 'ranks.json'
         Run(address=f'ipc://{directory}/s', server=public.decode(), public=mine.decode(), secret=my_secret.decode(),
-            pid=os.getpid(), worker='raptor.0000.0000', master='raptor.0000', file=file, class_name=class_name,
-            ranks=ranks, cores_per_rank=1, mpi=mpi, rank_variable='', device_variable=device_variable,
-            devices=devices or [[] for _ in range(ranks)], cursors=str(words)).save(self.run_file)
+            pid=os.getpid(), started=start_time(os.getpid()), worker='raptor.0000.0000', master='raptor.0000',
+            file=file, class_name=class_name, ranks=ranks, cores_per_rank=1, mpi=mpi, rank_variable='',
+            device_variable=device_variable, devices=devices or [[] for _ in range(ranks)],
+            cursors=str(words)).save(self.run_file)
 
     def start(self, rank: int = 0, launcher: Launcher | None = None, command: list[str] | None = None,
               environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -170,7 +172,7 @@ class Manager:
     def _take(self, identity: bytes, data: bytes) -> None:
         operation, *arguments = parse(data, FROM_RANK)
         if operation == 'hello':
-            rank, pid = arguments
+            rank, pid, _ = arguments
             self._identities[rank], self.ready[rank] = identity, pid
         elif operation == 'results':
             self.results.update(zip(unpack_ids(arguments[0]), arguments[1], strict=True))

@@ -12,7 +12,8 @@ from typing import Any
 
 import zmq
 
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
+from rp_api.processes import pidfd_open
 
 _TAIL = 2048
 """Bytes of a process' output that are shown when it has died."""

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from rp_agent import logs
 from rp_agent.lineage import become_subreaper
 from rp_api import parts
+from rp_api.agent_process import AgentProcess, noted
 from rp_api.errors import PilotError
 from rp_api.mesh.loop import Loop
+from rp_api.processes import pidfd_open
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
@@ -33,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         config = _read(arguments[0])
+        if not _is_wanted(config):
+            print(f'rp-agent: process {os.getpid()} ends, as another one is the agent or is to be', file=sys.stderr)
+            return 0
         os.chdir(config['pilot_sandbox'])
         logs.start(f'{config["agent_uid"]}.log')
     except (OSError, ValueError) as error:
@@ -55,6 +61,22 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
         raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
     return {'agent_uid': 'agent_0', **config}
+
+
+def _is_wanted(config: dict[str, Any]) -> bool:
+    """Whether this process is the agent, or another one of which the launcher has made a note (see `agent_process`).
+
+    The launcher, if there is one on this host, closes our standard input when it has.
+    """
+    launcher = config.pop('launcher', None)
+    if launcher is None:
+        return True
+    pidfd = pidfd_open(launcher)
+    if pidfd is not None:
+        if os.getppid() == launcher:   # else it has died
+            select.select([sys.stdin, pidfd], [], [])
+        os.close(pidfd)
+    return noted(config['pilot_sandbox']) == AgentProcess.of(os.getpid())
 
 
 def _run(config: dict[str, Any]) -> None:

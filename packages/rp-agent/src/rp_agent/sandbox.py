@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rp_agent.logs import LOG
+from rp_api import agent_process
 from rp_api.logger import logger
 from rp_profiling.shell import gtod_script, task_event_script
 
@@ -64,27 +65,29 @@ def wrap_up(config: Mapping[str, Any]) -> None:
     except OSError as error:
         logger(LOG).error('the sandbox cannot be wrapped up: %s', error)
     if config['cleanup']:
-        _clear(pilot_sandbox, keep=Path(updates(config)))
+        _clear(pilot_sandbox, keep=(updates(config), agent_process.path_in(pilot_sandbox)))
 
 
 def remove(config: Mapping[str, Any]) -> None:
     """After all results were delivered: remove what `wrap_up` may have had to leave."""
     if config['cleanup']:
+        with suppress(OSError):   # it was started by a job
+            os.unlink(agent_process.path_in(config['pilot_sandbox']))
         with suppress(OSError):   # it is not there, or there is something in it
             os.rmdir(config['pilot_sandbox'])
 
 
-def _clear(directory: Path, keep: Path) -> None:
-    """Delete a directory; if that file is in it, everything else in it."""
+def _clear(directory: Path, keep: tuple[str, ...]) -> None:
+    """Delete a directory; if one of these files is in it, everything else in it."""
     import shutil  # like tarfile, it takes long to load and most pilots need neither
 
-    if not keep.exists():
+    if not any(map(os.path.exists, keep)):
         shutil.rmtree(directory, ignore_errors=True)
         return
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        elif path != keep:
+        elif str(path) not in keep:
             path.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Facts about the host that a process runs on, and about processes there."""
+"""Facts about the host that a process runs on, and how programs are started there."""
 
 from __future__ import annotations
 
@@ -31,11 +31,3 @@ def python_program(module: str) -> list[str]:
     the program can change that directory. What it loads before it begins is no garbage, and is not searched for any.
     """
     return [sys.executable, '-c', _RUN.format(module)]
-
-
-def pidfd_open(pid: int) -> int | None:
-    """A file descriptor that becomes readable when the process ends; None if there is no such process."""
-    try:
-        return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None

@@ -3,8 +3,10 @@
 Two ways, because neither finds all. `kill_tree` follows sessions, process groups and parents, and so misses a daemon
 that left all three. `sweep` reads the environment that a process was started with, and so misses one that cleared it.
 
-A process is signalled through a process file descriptor, after a second look: a number that the kernel has given to
-another process in between hits nobody. Source of the formats: proc(5).
+A process is identified by its number and its start time, on the host that `rp_api.host.host_id()` names: its number
+alone is given to another process later, and its command line is also that of the children that have not executed their
+programs yet. It is signalled through a process file descriptor that was checked against that identity. Source of the
+formats: proc(5).
 """
 
 from __future__ import annotations
@@ -52,6 +54,35 @@ def pidfd_open(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None
+
+
+def open_process(pid: int, started: int | None) -> int | None:
+    """A file descriptor of the process with that number and start time; None if it has ended.
+
+    A start time of None is that of a process which has not told it, as those of version 2.0.0 do not.
+    """
+    descriptor = pidfd_open(pid)
+    if descriptor is None or started is None:
+        return descriptor
+    same = False
+    try:
+        same = start_time(pid) == started   # else another process has the number by now
+    finally:
+        if not same:
+            os.close(descriptor)
+    return descriptor if same else None
+
+
+def start_time(pid: int) -> int | None:
+    """When the process was started, in clock ticks since boot; None if there is none of that number."""
+    process = read_process(pid)
+    return None if process is None else process.started
+
+
+def lives(pid: int, started: int | None) -> bool:
+    """Whether the process with that number and start time is there, and has not ended; see `open_process`."""
+    process = read_process(pid)
+    return process is not None and process.alive and started in (None, process.started)
 
 
 _left: set[int] = set()
@@ -142,7 +173,7 @@ def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
     killed = set(_signal_tree(wanted, sig))
     # one that has lost its parent meanwhile is not in the tree any more, and would stay stopped for ever
     killed |= {pid for pid, process in stopped.items()
-               if pid not in killed and _send(pid, sig, partial(_same, process))}
+               if pid not in killed and _send(pid, sig, partial(lives, pid, process.started))}
     return sorted(killed)
 
 
@@ -175,12 +206,7 @@ def _signal_tree(roots: Collection[int], sig: int) -> dict[int, Process]:
     table = process_table()
     # parents first: a shell whose command was ended goes on with the next one
     found = sorted(tree(roots, table), key=lambda pid: (table[pid].started, pid))
-    return {pid: table[pid] for pid in found if _send(pid, sig, partial(_same, table[pid]))}
-
-
-def _same(process: Process) -> bool:
-    now = read_process(process.pid)
-    return now is not None and now.started == process.started and now.alive
+    return {pid: table[pid] for pid in found if _send(pid, sig, partial(lives, pid, table[pid].started))}
 
 
 def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:

@@ -23,6 +23,7 @@ from rp_api.mesh import codec
 from rp_api.mesh.connection import Connection, arrivals
 from rp_api.mesh.keys import Tally
 from rp_api.mesh.loop import Loop
+from rp_api.processes import start_time
 from rp_api.raptor_link import Access
 from rp_api.states import FINAL
 from rp_raptor import payload
@@ -130,7 +131,8 @@ class ApplicationLink:
         self._met = True
         self.room = 0
         self._heard = time.monotonic()
-        self._send(['open', self._name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid()}])
+        self._send(['open', self._name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid(),
+                                         'started': start_time(os.getpid())}])
         for fid, blob in self._owner.definitions.items():
             self._send(['define', fid, blob])
         self._give_up_calls()

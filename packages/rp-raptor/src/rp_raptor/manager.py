@@ -16,6 +16,7 @@ from typing import Any
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id, python_program
 from rp_api.mesh.loop import Loop, Timer
+from rp_api.processes import start_time
 from rp_raptor.dispatcher import Dispatcher
 from rp_raptor.interrupts import error
 from rp_raptor.master_connection import MasterConnection
@@ -111,7 +112,8 @@ class Manager:
 
     def _introduce(self) -> None:
         """Say who this is, after each handshake; what was in hand before does not count any more."""
-        info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename}
+        info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
+                'started': start_time(os.getpid())}
         self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
         ready = {desk.rank: 'ACTIVE' for desk in self._dispatcher.desks if desk.ready}
         if ready:
@@ -155,7 +157,7 @@ class Manager:
         elif kind == 'part':
             self._dispatcher.part(rank, message[1], message[2])
         elif kind == 'hello':
-            self._rank_ready(rank, message[2])
+            self._rank_ready(rank, *message[2:])
         elif kind == 'run':
             self._run_somewhere(rank, *message[1:])
         elif kind == 'submit':
@@ -180,10 +182,10 @@ class Manager:
         self._asking[self._asked] = rank, asked
         self._master.send(['run', self._asked, description, result])
 
-    def _rank_ready(self, rank: int, pid: int) -> None:
+    def _rank_ready(self, rank: int, pid: int, started: int) -> None:
         if not 0 <= rank < self._worker.ranks:
             raise CoordinationError(f'malformed message: rank {rank} of {self._worker.ranks}')
-        self._ranks.arrived(rank, pid)
+        self._ranks.arrived(rank, pid, started)
         for fid, blob in self._functions.items():
             self._server.send(rank, ['define', fid, blob])
         self._master.send(['rank_states', {rank: 'ACTIVE'}])

@@ -14,7 +14,7 @@ from rp_api.host import host_id
 from rp_api.mesh.codec import pack
 from rp_api.mesh.connection import Connection, arrivals
 from rp_api.mesh.loop import Loop
-from rp_api.processes import pidfd_open
+from rp_api.processes import open_process
 from rp_api.raptor_link import Access
 from rp_raptor.protocol import PING, SILENCE, WORKER, parse_from_master
 
@@ -89,7 +89,7 @@ class MasterConnection:
     def _welcome(self, info: dict[str, Any]) -> None:
         if self._pidfd >= 0 or info.get('host') != host_id():
             return
-        pidfd = pidfd_open(int(info['pid']))
+        pidfd = open_process(int(info['pid']), info.get('started'))
         if pidfd is None:
             self._lost('the master has ended')
             return

@@ -7,7 +7,7 @@ import threading
 
 import zmq
 
-from rp_api.host import pidfd_open
+from rp_api.processes import open_process
 
 
 class ManagerWatch:
@@ -16,11 +16,11 @@ class ManagerWatch:
     A thread waits for that, and uses no time otherwise. To be made before the socket is connected.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], manager: int, same_node: bool) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], manager: int, started: int | None, same_node: bool) -> None:
         self._socket = socket
         self._events = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
-        self._manager = pidfd_open(manager) if same_node else None
+        self._manager = open_process(manager, started) if same_node else None
         self._gone = same_node and self._manager is None
         self._thread = threading.Thread(target=self._wait, name='manager-watch', daemon=True)
         self._thread.start()

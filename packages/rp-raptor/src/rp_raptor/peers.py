@@ -7,17 +7,18 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.host import host_id, pidfd_open
+from rp_api.host import host_id
 from rp_api.mesh import codec
 from rp_api.mesh.connection import Listener, send_to
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.keys import Gate, KeyPair, Tally, generate
 from rp_api.mesh.loop import Loop
+from rp_api.processes import open_process, start_time
 from rp_api.raptor_link import Access
 from rp_raptor import protocol
 from rp_raptor.exchange import Exchange
@@ -54,17 +55,31 @@ class Audience(Protocol):
         """A rank of the worker wants a task run, or has run it and has a result; `answer` takes its final result."""
 
 
+class PeerProcess(NamedTuple):
+    """The process of a peer; the start time is None if it did not tell."""
+
+    host: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def told(cls, host: Any, pid: Any, started: Any) -> PeerProcess:
+        """The process that a peer has told of; `CoordinationError` if that cannot be one."""
+        if not isinstance(host, str) or type(pid) is not int or pid <= 0 or type(started) not in (int, type(None)):
+            raise CoordinationError('a peer that does not tell host, process number and start time')
+        return cls(host, pid, started)
+
+
 class Peer:
     """A worker or an application that is connected."""
 
-    __slots__ = ('address', 'heard', 'host', 'pid', 'pidfd', 'role', 'stopped', 'uid')
+    __slots__ = ('address', 'heard', 'pidfd', 'process', 'role', 'stopped', 'uid')
 
-    def __init__(self, role: str, address: bytes, uid: str, host: str, pid: int) -> None:
+    def __init__(self, role: str, address: bytes, uid: str, process: PeerProcess) -> None:
         self.role = role
         self.address = address
         self.uid = uid
-        self.host = host
-        self.pid = pid
+        self.process = process
         self.pidfd: int | None = None
         self.stopped = False
         self.heard = time.monotonic()
@@ -75,8 +90,8 @@ class WorkerPeer(Peer):
 
     __slots__ = ('worker',)
 
-    def __init__(self, address: bytes, uid: str, host: str, pid: int, worker: Worker) -> None:
-        super().__init__(WORKER, address, uid, host, pid)
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker) -> None:
+        super().__init__(WORKER, address, uid, process)
         self.worker = worker
 
 
@@ -85,9 +100,9 @@ class ApplicationPeer(Peer):
 
     __slots__ = ('_send', 'lane', 'owed')
 
-    def __init__(self, address: bytes, uid: str, host: str, pid: int,
+    def __init__(self, address: bytes, uid: str, process: PeerProcess,
                  send: Callable[[bytes, Message], object]) -> None:
-        super().__init__(APPLICATION, address, uid, host, pid)
+        super().__init__(APPLICATION, address, uid, process)
         self._send = send
         self.lane: Lane | None = None
         self.owed = 0   # room that it does not know of yet
@@ -214,19 +229,21 @@ class Peers:
             return False
         for known in list(self._peers.values()):
             if known.address == peer.address or (known.role == peer.role == WORKER and known.uid == peer.uid):
-                again = known.pid == peer.pid   # its connection was lost
+                again = known.process == peer.process   # its connection was lost
                 self._forget(known, '' if again else 'another process has taken its place', died=not again)
         self._peers[peer.address] = peer
-        self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid()}])
+        self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
+                                              'started': start_time(os.getpid())}])
         self._watch(peer)
         return True
 
     # workers
 
     def _on_worker(self, address: bytes, uid: str, host: str, pid: int, ranks: int, info: dict[str, Any]) -> None:
-        if not ranks or not pid:
-            raise CoordinationError(f'a worker with {ranks} ranks and process number {pid}')
-        peer = WorkerPeer(address, uid, host, pid, Worker(address, uid, ranks, info.get('mpi') is True))
+        if not ranks:
+            raise CoordinationError('a worker without ranks')
+        process = PeerProcess.told(host, pid, info.get('started'))
+        peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True))
         if self._greet(peer, info.get('protocol')):
             self.exchange.attach(peer.worker)
             self._audience.came(uid, ranks)
@@ -261,10 +278,8 @@ class Peers:
     # applications
 
     def _on_open(self, address: bytes, stream: str, info: dict[str, Any]) -> None:
-        host, pid = info.get('host'), info.get('pid')
-        if not isinstance(host, str) or type(pid) is not int or pid <= 0:
-            raise CoordinationError('an application that does not tell host and process number')
-        peer = ApplicationPeer(address, stream, host, pid, self.send)
+        process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
+        peer = ApplicationPeer(address, stream, process, self.send)
         if self._greet(peer, info.get('protocol')):
             peer.lane = self.exchange.open(peer)
             self.send(address, ['room', WINDOW])
@@ -297,10 +312,10 @@ class Peers:
 
     def _watch(self, peer: Peer) -> None:
         """Notice at once when a process on this host ends."""
-        if peer.host != host_id():
+        if peer.process.host != host_id():
             return
         try:
-            peer.pidfd = pidfd_open(peer.pid)
+            peer.pidfd = open_process(peer.process.pid, peer.process.started)
         except OSError:   # no more descriptors: it is watched like one on another host
             return
         if peer.pidfd is None:
@@ -318,7 +333,7 @@ class Peers:
         if self._peers.get(peer.address) is not peer:
             return
         self._receive_last()
-        self._forget(peer, f'its process {peer.pid} has died', died=not peer.stopped)
+        self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
 
     def _receive_last(self) -> None:
         """Take in what has arrived: it may be the results, or the goodbye, of one who is gone by now."""

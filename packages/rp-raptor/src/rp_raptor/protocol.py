@@ -12,6 +12,8 @@ it. Payloads are opaque here (see `rp_raptor.payload`). `attributes` are for the
 The addresses and keys are in `rp_api.raptor_link.master_file()` for workers; applications get theirs with the state of
 the master.
 
+`started` is when the process was started (`rp_api.processes.start_time`): its number alone may be another's by now.
+
 Each connection starts anew. A peer says `worker` or `open` first, and again after each handshake, as a connection that
 was lost may have lost messages: the master then takes back all calls that the worker had, and gives them to workers
 again, this one included; the worker drops what it has not started, and does not wonder that nobody wants the results of
@@ -21,7 +23,7 @@ more: who gets them drops them.
 From the manager of a worker:
 
     worker, uid, host, pid, ranks, info     hello; `host` is `rp_api.host.host_id()`, info: {'mpi': bool,
-                                            'protocol': PROTOCOL, 'host_name': str}
+                                            'protocol': PROTOCOL, 'host_name': str, 'started': int}
     credit, n                               it takes n calls more
     results, ids, payloads                  each call has one result
     returned, ids                           calls that were not started, given back because of `give_back`
@@ -35,7 +37,8 @@ From the manager of a worker:
 
 To the manager of a worker:
 
-    welcome, {'uid', 'host', 'pid'}         who and where the master is
+    welcome, {'uid', 'host', 'pid', 'started'}
+                                            who and where the master is
     refused, reason                         the manager can end: another version, or a name that is taken
     define, fid, blob                       a function that calls may refer to; before them
     forget, fid                             no call will refer to it any more
@@ -50,7 +53,7 @@ To the manager of a worker:
 From an application:
 
     open, stream, info                      hello; `stream` is a unique name of this one, info: {'protocol': PROTOCOL,
-                                            'host': host_id(), 'pid': pid}
+                                            'host': host_id(), 'pid': pid, 'started': int}
     define, fid, blob
     calls, ids, payloads, attributes        never more than there is room
     cancel, ids                             each call still has a result, a CancelledError if it was in time
@@ -59,7 +62,7 @@ From an application:
 
 To an application:
 
-    welcome, {'uid', 'host', 'pid'}
+    welcome, {'uid', 'host', 'pid', 'started'}
     refused, reason
     room, n                                 n calls more may be sent: WINDOW after `open`, then as results come
     results, ids, payloads

@@ -26,6 +26,7 @@ import zmq
 from rp_api.errors import PilotError
 from rp_api.mesh import codec
 from rp_api.mesh.keys import KeyPair, make_client
+from rp_api.processes import start_time
 from rp_api.values import from_plain
 from rp_raptor import communicators, payload
 from rp_raptor.calls import Calls, Later
@@ -81,7 +82,7 @@ class Rank:
         make_client(self._socket, KeyPair(run.public.encode(), run.secret.encode()), run.server.encode())
         self._socket.sndhwm = self._socket.rcvhwm = 0   # the manager sees to it that there is never much
         give_way(threads() - before)   # those of ZeroMQ
-        self._watch = ManagerWatch(self._socket, run.pid, run.address.startswith('ipc:'))
+        self._watch = ManagerWatch(self._socket, run.pid, run.started, run.address.startswith('ipc:'))
         self._socket.connect(run.address)
         self._operations: dict[str, Callable[..., object]] = {
             'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
@@ -96,7 +97,7 @@ class Rank:
                               span(self.ranks))
         self._operations.update(define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
-        self._send(['hello', self.rank, os.getpid()])
+        self._send(['hello', self.rank, os.getpid(), start_time(os.getpid())])
 
     def join(self) -> None:
         """Run calls until the worker ends; then the connection is closed."""

@@ -23,7 +23,7 @@ To a rank:
 
 From a rank:
 
-    ['hello', rank, pid]          ready for calls
+    ['hello', rank, pid, started] ready for calls; the process and when it was started
     ['results', ids, payloads, seconds]
                                   finished calls, and the time that the rank was busy with them
     ['part', id, payload, seconds]
@@ -53,8 +53,8 @@ CallTimeout or CallCanceled only if that is the position of the call that runs (
 come late. A rank that goes on is killed. A signal that is not for the running call asks the rank to send at once the
 results that it has: they must not wait for a call that turns out to be long.
 
-**Ends.** A rank ends by itself when the manager (`Run.pid`) is gone. It closes the connection only after 'stop' or
-'failed'.
+**Ends.** A rank ends by itself when the manager (`Run.pid`, `Run.started`) is gone. It closes the connection only after
+'stop' or 'failed'.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ TO_RANK: form.Table = {
     'stop': (),
 }
 FROM_RANK: form.Table = {
-    'hello': (_NUMBER, _NUMBER),
+    'hello': (_NUMBER, _NUMBER, _NUMBER),
     'results': (_BYTES, _LIST, form.is_a(float)),
     'part': (_NUMBER, _BYTES, form.is_a(float)),
     'parked': (_BYTES,),
@@ -117,6 +117,7 @@ class Run:
     public: str
     secret: str
     pid: int
+    started: int | None
     worker: str
     master: str
     file: str

@@ -14,6 +14,7 @@ from rp_api.mesh.codec import pack
 from rp_api.mesh.connection import Listener, arrivals, make_private_directory, send_to
 from rp_api.mesh.keys import Gate, Tally, generate
 from rp_api.mesh.loop import Loop
+from rp_api.processes import start_time
 from rp_raptor import cursor
 from rp_raptor.rank_link import FROM_RANK, Run, parse
 from rp_raptor.surroundings import Surroundings
@@ -48,8 +49,9 @@ class RankServer:
         cursor.create(self._cursor_file, worker.ranks)
         Run(address=self._listener.address, server=self._keys.public.decode(),
             public=self._rank_keys.public.decode(), secret=self._rank_keys.secret.decode(), pid=os.getpid(),
-            worker=worker.uid, master=worker.master, file=file, class_name=class_name, ranks=worker.ranks,
-            cores_per_rank=worker.cores_per_rank, mpi=bool(rank_variable), rank_variable=rank_variable,
+            started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
+            ranks=worker.ranks, cores_per_rank=worker.cores_per_rank, mpi=bool(rank_variable),
+            rank_variable=rank_variable,
             device_variable=worker.device_variable, devices=worker.devices,
             cursors=self._cursor_file).save(self.run_file)
         return cursor.Cursors(self._cursor_file)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from rp_api.mesh.loop import Loop, Timer
-from rp_api.processes import kill_tree, pidfd_open
+from rp_api.processes import kill_tree, open_process
 from rp_raptor.mpi_launch import Launcher
 from rp_raptor.rank_link import RANK_VARIABLE
 
@@ -42,7 +42,7 @@ class RankProcesses(Protocol):
     def start(self) -> None:
         """Start all ranks."""
 
-    def arrived(self, rank: int, pid: int) -> None:
+    def arrived(self, rank: int, pid: int, started: int) -> None:
         """The rank has said hello."""
 
     def signal(self, rank: int) -> None:
@@ -82,7 +82,7 @@ class Direct:
         for rank in range(self._ranks):
             self._start(rank)
 
-    def arrived(self, rank: int, pid: int) -> None:
+    def arrived(self, rank: int, pid: int, started: int) -> None:
         """The rank has said hello."""
         self._disarm(rank)
 
@@ -123,8 +123,9 @@ class Direct:
         self._timers[rank] = self._loop.call_later(START_PATIENCE, self.kill, rank, 'it did not say hello')
 
     def _ended(self, rank: int) -> None:
+        # what it has left behind in its session, as long as the number is its own
+        kill_tree([self._processes[rank].pid], signal.SIGKILL)
         process = self._reap(rank)
-        kill_tree([process.pid], signal.SIGKILL)   # what it has left behind in its session
         if self._stopping:
             if not self._processes:
                 self._stopping()
@@ -195,11 +196,11 @@ class Job:
         self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello'),
                         self._loop.call_later(_LOOK, self._look)]
 
-    def arrived(self, rank: int, pid: int) -> None:
+    def arrived(self, rank: int, pid: int, started: int) -> None:
         """The rank has said hello."""
         if self._process is None:   # it is of a job that has ended meanwhile
             return
-        pidfd = pidfd_open(pid)
+        pidfd = open_process(pid, started)
         if pidfd is None:
             self._dead.add(rank)
             self._break(f'rank {rank} has ended')
@@ -307,10 +308,10 @@ class Job:
         self._rank_pidfds.clear()
         self._loop.remove_fd(self._pidfd)
         os.close(self._pidfd)
-        code = self._process.wait()
-        self._process = None
         kill_tree(list(self._sessions), signal.SIGKILL)   # what the ranks have left behind there
         self._sessions.clear()
+        code = self._process.wait()
+        self._process = None
         return code
 
     def _disarm(self) -> None:

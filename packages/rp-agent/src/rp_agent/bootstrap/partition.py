@@ -12,8 +12,9 @@ from typing import Any
 
 from rp_agent.bootstrap import line, stage_2
 from rp_agent.partitions import Parts
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
 from rp_api.mesh.loop import Loop
+from rp_api.processes import pidfd_open
 
 AGENT = 'agent_0'
 

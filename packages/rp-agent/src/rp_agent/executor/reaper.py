@@ -182,8 +182,9 @@ class Reaper:
         if not _signal_group(pid, 0):
             return
         try:
-            for survivor in processes.tree([pid], processes.process_table()):
-                descriptor = processes.pidfd_open(survivor)
+            table = processes.process_table()
+            for survivor in processes.tree([pid], table):
+                descriptor = processes.open_process(survivor, table[survivor].started)
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))

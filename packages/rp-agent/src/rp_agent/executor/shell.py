@@ -33,7 +33,7 @@ from rp_agent.executor.launch_outcome import conclude
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.plan import DIRECT, LAUNCH, LaunchPlan, plan
 from rp_agent.executor.shell_process import ShellProcess, find_tools
-from rp_agent.executor.shell_reaper import SHELL_NAME, ShellReaper, signal_trees
+from rp_agent.executor.shell_reaper import SHELL_NAME, ShellReaper
 from rp_agent.executor.shell_run import ShellRun
 from rp_agent.executor.starter import make_sandbox, write_scripts
 from rp_agent.task import AgentTask
@@ -249,15 +249,17 @@ class ShellExecutor(BaseExecutor):
 
     def _answered(self, answers: list[shell_program.Answer]) -> None:
         self._answers += 1
+        assert self._shell is not None
+        shell = self._shell.pid
         for kind, number, value in answers:
             if number not in self._ranks:
                 # its task was given up
                 if kind == 'S':
-                    signal_trees({value}, signal.SIGKILL)
+                    self._reaper.kill(value, shell)
             else:
                 run, rank = self._ranks[number]
                 if kind == 'S':
-                    self._started(run, rank, value)
+                    self._started(run, rank, value, shell)
                 elif kind == 'E':
                     self._coded(run, rank, value)
                 else:
@@ -265,16 +267,16 @@ class ShellExecutor(BaseExecutor):
         self._reaper.reap_orphans(self._shell.pid if self._shell is not None else None)
         self._start_soon()
 
-    def _started(self, run: ShellRun, rank: int, pid: int) -> None:
+    def _started(self, run: ShellRun, rank: int, pid: int, shell: int) -> None:
         """The process of a rank runs."""
         if run.plan.kind == DIRECT:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
         try:
-            runs = self._reaper.follow(run, rank, pid)
+            runs = self._reaper.follow(run, rank, pid, shell)
         except OSError as error:
             runs = False
             run.failure = f'cannot watch the processes of the task: {error.strerror}'
-            signal_trees({pid}, signal.SIGKILL)
+            self._reaper.kill(pid, shell)
         self._leave_start(run, rank)
         if not runs:
             self._ask_code(run, rank)

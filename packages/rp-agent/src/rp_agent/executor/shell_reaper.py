@@ -50,14 +50,17 @@ class ShellReaper:
         self._finished = finished
         self._given_up = given_up
 
-    def follow(self, run: ShellRun, rank: int, pid: int) -> bool:
+    def follow(self, run: ShellRun, rank: int, pid: int, shell: int) -> bool:
         """Follow the process of a rank; false if it has ended already. OSError if that is impossible."""
         run.pids[rank] = pid
+        run.make_room(1)
+        process = processes.read_process(pid)
+        if process is not None and not _has_started(shell, process):
+            return False
         run.sessions.add(pid)
         if run.ending is not None:
             signal_trees({pid}, run.signal)
-        run.make_room(1)
-        descriptor = processes.pidfd_open(pid)
+        descriptor = processes.open_process(pid, process.started) if process is not None else None
         if descriptor is None:
             self._end_group(run, rank)
             return False
@@ -68,6 +71,13 @@ class ShellReaper:
             raise
         run.leaders[descriptor] = rank
         return True
+
+    @staticmethod
+    def kill(pid: int, shell: int) -> None:
+        """Kill a process that the shell has just started, and what it has started itself."""
+        process = processes.read_process(pid)
+        if process is not None and _has_started(shell, process):
+            signal_trees({pid}, signal.SIGKILL)
 
     def reaped(self, run: ShellRun, rank: int) -> None:
         """The shell has reaped the process of a rank, so that its number is only used by what is left of its group."""
@@ -164,8 +174,9 @@ class ShellReaper:
 
     def _watch_survivors(self, run: ShellRun) -> None:
         try:
-            for pid in processes.tree(run.sessions, processes.process_table()):
-                descriptor = processes.pidfd_open(pid)
+            table = processes.process_table()
+            for pid in processes.tree(run.sessions, table):
+                descriptor = processes.open_process(pid, table[pid].started)
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
@@ -206,6 +217,14 @@ class ShellReaper:
     def _finish(self, run: ShellRun) -> None:
         del self.running[run.task.uid]
         self._finished(run)
+
+
+def _has_started(shell: int, process: processes.Process) -> bool:
+    """Whether a process is one that the shell has started: else that has ended, and the number is another's by now.
+
+    Orphans of a shell that has died are ours.
+    """
+    return process.parent in (shell, os.getpid())
 
 
 def signal_group(pid: int, number: int) -> bool:

@@ -40,6 +40,7 @@ from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.mesh import codec, keys
 from rp_api.mesh.loop import Loop
+from rp_api.processes import start_time
 from rp_profiling.tracer import Tracer
 
 BURST = 64
@@ -261,7 +262,7 @@ class Exchange:
         if known is not None and not self._replace(known, peer):
             return
         self._peers.attach(peer)
-        self._send(address, ['welcome', {'pid': os.getpid(), 'host': host_id()}])
+        self._send(address, ['welcome', {'pid': os.getpid(), 'started': start_time(os.getpid()), 'host': host_id()}])
         if role == 'client':
             self._client_came(peer)
         else:
@@ -295,7 +296,7 @@ class Exchange:
     def _client_came(self, client: Peer) -> None:
         self._watch.client_attached()
         self._write('client', '', self._store.set_meta,
-                    [(presence.CLIENT, presence.note(client.pid, client.host, client.host_name))])
+                    [(presence.CLIENT, presence.note(client.pid, client.host, client.host_name, client.started))])
 
     def _agent_came(self, agent: Peer) -> None:
         self._watch.agent_attached(agent)

@@ -15,11 +15,12 @@ import zmq
 
 from rp_api.coordination import rows
 from rp_api.coordination.contract import PROTOCOL, Connection, Update
-from rp_api.host import host_id, pidfd_open
+from rp_api.host import host_id
 from rp_api.mesh import codec, keys
 from rp_api.mesh import connection as link
 from rp_api.mesh.clocks import ClockReader
 from rp_api.mesh.loop import Loop
+from rp_api.processes import open_process, start_time
 from rp_profiling.host_clock import SAME, Moment
 
 WINDOW = 8
@@ -68,8 +69,8 @@ class HubConnection(Connection):
         self._endpoint = address.endpoint
         instance = os.urandom(8).hex()
         self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
-                       'host_name': os.uname().nodename, 'pid': os.getpid(), 'instance': instance, 'hold': False,
-                       'recover': False}
+                       'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
+                       'instance': instance, 'hold': False, 'recover': False}
         self._unsettled: deque[tuple[int, bytes]] = deque()
         self._number = 0
         self._cursors = 0, 0   # of tasks and of what else there is
@@ -206,7 +207,7 @@ class HubConnection(Connection):
         self.on_welcome(hub)
         if hub['host'] != host_id():
             self._clock.start()
-        elif self._watch(hub['pid']):
+        elif self._watch(hub['pid'], hub.get('started')):
             self.on_clock(SAME)
         else:
             return
@@ -219,9 +220,9 @@ class HubConnection(Connection):
     def _on_time(self, sent: int, there: int) -> None:
         self._clock.answer(sent, there)
 
-    def _watch(self, pid: int) -> bool:
+    def _watch(self, pid: int, started: int | None) -> bool:
         """Notice the death of a hub on this host at once; False if it is dead already."""
-        self._pidfd = pidfd_open(pid)
+        self._pidfd = open_process(pid, started)
         if self._pidfd is None:
             self._hub_lost('it died')
             return False

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rp_api.host import host_id, pidfd_open
+from rp_api.host import host_id
 from rp_api.mesh.loop import Loop
+from rp_api.processes import open_process
 
 Key = tuple[str, str, str]
 
@@ -27,7 +28,7 @@ class Peer:
 
     __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'heard', 'hold', 'host', 'host_name',
                  'hungry', 'in_flight', 'instance', 'kept', 'number', 'ordered', 'pid', 'pidfd', 'recovering', 'role',
-                 'sent', 'stale', 'uid')
+                 'sent', 'stale', 'started', 'uid')
 
     def __init__(self, address: bytes, hello: dict[str, Any], number: int) -> None:
         self.address = address
@@ -38,6 +39,7 @@ class Peer:
         self.host: str = hello['host']
         self.host_name: str = hello['host_name']
         self.pid: int = hello['pid']
+        self.started: int | None = hello.get('started')
         self.cursors: tuple[int, int] = hello['since'], hello['others']
         self.sent = self.cursors
         self.number = self.kept = max(number, hello['settled'])
@@ -94,7 +96,7 @@ class Peers:
         self._peers[peer.address] = peer
         if peer.host == host_id():
             try:
-                fd = pidfd_open(peer.pid)
+                fd = open_process(peer.pid, peer.started)
             except OSError:   # no more descriptors: it is watched like one on another host
                 return
             if fd is None:

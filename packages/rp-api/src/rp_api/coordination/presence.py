@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from rp_api.host import host_id
+from rp_api.processes import lives, start_time
 
 HUB = 'hub'
 CLIENT = 'client'
@@ -18,11 +18,15 @@ CLIENT = 'client'
 
 @dataclass(frozen=True)
 class Where:
-    """A process: its id, the host that knows this id (`host_id`), and the name of that host."""
+    """A process: its id, the host that knows this id (`host_id`), the name of that host, and its start time there.
+
+    The start time is None in the file of a session that version 2.0.0 has served.
+    """
 
     pid: int
     host: str
     host_name: str
+    started: int | None = None
 
     @property
     def local(self) -> bool:
@@ -34,24 +38,20 @@ class Where:
         """Whether the process cannot exist any more: this host was started again since."""
         return not self.local and self.host_name == os.uname().nodename
 
-    def runs(self, program: str = '') -> bool:
-        """Whether a process of that id exists here, with that text in its command line."""
-        if not self.local:
-            return False
-        try:
-            return program.encode() in Path(f'/proc/{self.pid}/cmdline').read_bytes()
-        except OSError:
-            return False
+    @property
+    def runs(self) -> bool:
+        """Whether the process runs here."""
+        return self.local and lives(self.pid, self.started)
 
 
-def note(pid: int, host: str, host_name: str) -> str:
+def note(pid: int, host: str, host_name: str, started: int | None) -> str:
     """What a session notes about a process."""
-    return json.dumps([pid, host, host_name])
+    return json.dumps([pid, host, host_name, started])
 
 
 def own_note() -> str:
     """What a session notes about this process."""
-    return note(os.getpid(), host_id(), os.uname().nodename)
+    return note(os.getpid(), host_id(), os.uname().nodename, start_time(os.getpid()))
 
 
 def read_note(text: str | None) -> Where | None:

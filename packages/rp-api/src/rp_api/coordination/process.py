@@ -22,10 +22,10 @@ from rp_api.coordination.coordinator import Coordinator
 from rp_api.coordination.embedded import HubClientConnection
 from rp_api.coordination.store import claim
 from rp_api.errors import CoordinationError
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.processes import leave as leave_process
-from rp_api.processes import reap_left
+from rp_api.processes import open_process, reap_left, start_time
 
 RESTARTS = 5
 """How often a hub is started again before the session gives up."""
@@ -173,7 +173,7 @@ class HubProcess(Coordinator):
                 python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, start_new_session=True)
         self._started = time.monotonic()
-        self._watch_process(self._process.pid)
+        self._watch_process(self._process.pid, start_time(self._process.pid))
         answer = self._tell(self._process, self._config | {'fresh': fresh, 'patient': patient})
         if not answer.get('ok'):
             if not self._await_end(KILLED):
@@ -201,10 +201,10 @@ class HubProcess(Coordinator):
 
     # watching
 
-    def _watch_process(self, pid: int) -> bool:
+    def _watch_process(self, pid: int, started: int | None) -> bool:
         """Have an eye on that process; False if it has ended already."""
         self._forget()
-        self._pidfd = pidfd_open(pid)
+        self._pidfd = open_process(pid, started)
         if self._pidfd is None:
             return False
         if self._loop is not None:
@@ -229,7 +229,7 @@ class HubProcess(Coordinator):
                 self._on_open()
         if self._process is None and self._loop is not None:
             self._pid = hub['pid']
-            if not self._watch_process(self._pid):
+            if not self._watch_process(self._pid, hub.get('started')):
                 self._died()
 
     def _look(self) -> None:

@@ -22,9 +22,10 @@ from rp_api.coordination import hub_file, sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.presence import Where
 from rp_api.errors import CoordinationError
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
 from rp_api.mesh import keys
 from rp_api.mesh.loop import Loop, Timer
+from rp_api.processes import open_process, start_time
 
 PROGRAM = 'rp_api.coordination.hub'
 
@@ -106,7 +107,7 @@ class ServedSession:
             raise CoordinationError(f'{self.uid} is not served, as its files cannot be read: {error}') from error
         if not self.config:
             raise CoordinationError(f'{self.uid} is not open')
-        if hub is not None and hub.runs(PROGRAM) and self._adopt(hub):
+        if hub is not None and self._adopt(hub):
             self._serving()
         else:
             self._start()
@@ -149,7 +150,7 @@ class ServedSession:
             self._process.stdin.close()
         except BrokenPipeError:   # it died at once
             _log.debug('the hub of %s does not listen', self.uid)
-        self._watch(self.pid)
+        self._watch(self.pid, start_time(self.pid))
         assert self._process.stdout is not None
         self._loop.add_fd(self._process.stdout.fileno(), self._answered)
         self._deadline = self._loop.call_later(START, self._too_slow)
@@ -180,11 +181,13 @@ class ServedSession:
 
     def _adopt(self, hub: Where) -> bool:
         """Watch a process that an earlier service has started; False if it is gone."""
+        if not hub.local or hub.started is None or not self._watch(hub.pid, hub.started):
+            return False
         self.pid = hub.pid
-        return self._watch(hub.pid)
+        return True
 
-    def _watch(self, pid: int) -> bool:
-        pidfd = pidfd_open(pid)
+    def _watch(self, pid: int, started: int | None) -> bool:
+        pidfd = open_process(pid, started)
         if pidfd is None:
             return False
         self._pidfd = pidfd

@@ -208,11 +208,11 @@ def _state(closed: bool, hub: Where | None, client: Where | None) -> str:
         return CLOSED
     if hub is None:
         return RESTING
-    if hub.gone or (hub.local and not hub.runs('rp_api.coordination.hub')):
+    if hub.gone or (hub.local and not hub.runs):
         return CRASHED
     if not hub.local:
         return ELSEWHERE
-    return ORPHANED if client is None or (client.local and not client.runs()) else OPEN
+    return ORPHANED if client is None or (client.local and not client.runs) else OPEN
 
 
 def _place(where: Where | None) -> dict[str, Any] | None:

@@ -101,4 +101,5 @@ _ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
 _HELLO: dict[str, Check] = {
     'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'agent': _is(str), 'instance': _is(str),
     'host': _is(str), 'host_name': _is(str), 'pid': lambda value: _is_number(value) and 0 < value <= _PID_MAX,
+    'started': lambda value: value is None or _is_number(value),   # version 2.0.0 does not tell
     'since': _is_number, 'others': _is_number, 'settled': _is_number, 'hold': _is(bool), 'recover': _is(bool)}

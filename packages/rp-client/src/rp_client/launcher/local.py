@@ -1,7 +1,7 @@
 """The launcher for the machine that the application runs on: agents are child processes, no shell in between.
 
-Those of a session that was taken over are the children of somebody else: they are found by their command lines, and
-their exit codes stay unknown.
+Those of a session that was taken over were started by another process, which has noted them in their sandboxes; their
+exit codes stay unknown.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rp_api import parts
+from rp_api.agent_process import AgentProcess, noted
 from rp_api.errors import PilotError
-from rp_api.host import pidfd_open, python_program
+from rp_api.host import python_program
 from rp_api.processes import leave, reap_left, sweep
 from rp_client.launcher.base import Context, End, Launcher, Start
 
@@ -94,22 +96,25 @@ class LocalLauncher(Launcher):
     def _launch(self, start: Start) -> None:
         parts.require('rp-agent')
         config = start.sandbox / _CONFIG
-        _write_private(config, json.dumps(start.config, indent=1))
-        with open(start.sandbox / 'agent_0.out', 'ab') as out, open(start.sandbox / 'agent_0.err', 'ab') as err:
+        _write_private(config, json.dumps({**start.config, 'launcher': os.getpid()}, indent=1))
+        ours, theirs = socket.socketpair()
+        with (ours, theirs, open(start.sandbox / 'agent_0.out', 'ab') as out,
+              open(start.sandbox / 'agent_0.err', 'ab') as err):
             process = subprocess.Popen(
-                [*python_program('rp_agent.cli'), str(config)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                [*python_program('rp_agent.cli'), str(config)], stdin=theirs.fileno(), stdout=out, stderr=err,
                 env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
-        try:
-            pidfd = pidfd_open(process.pid)
-        except OSError:   # nobody would notice its end
-            process.kill()
-            process.wait()
-            raise
-        assert pidfd is not None   # it is our child, and we have not waited for it
+            try:
+                pidfd = _noted(process.pid, start.sandbox)
+            except (OSError, PilotError):   # it would be found by nobody, or nobody would notice its end
+                process.kill()
+                process.wait()
+                raise
+            ours.shutdown(socket.SHUT_RDWR)   # which it waits for; a fork of the application may have the socket, too
         self._watch(_Agent(start.uid, start.sandbox, process, pidfd))
 
     def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
-        pidfd = _find(sandbox / _CONFIG)
+        agent = noted(sandbox)
+        pidfd = agent.open() if agent is not None else None
         if pidfd is not None:
             self._watch(_Agent(uid, sandbox, None, pidfd))
         return pidfd is not None
@@ -164,24 +169,18 @@ class LocalLauncher(Launcher):
         return code
 
 
-def _find(config: Path) -> int | None:
-    """A descriptor of the agent that runs with this configuration; None if there is none."""
-    for name in filter(str.isdigit, os.listdir('/proc')):
-        if _runs_with(name, config):
-            pidfd = pidfd_open(int(name))
-            if pidfd is not None and _runs_with(name, config):   # still, so the descriptor is that of the agent
-                return pidfd
-            if pidfd is not None:
-                os.close(pidfd)
-    return None
-
-
-def _runs_with(pid: str, config: Path) -> bool:
+def _noted(pid: int, sandbox: Path) -> int:
+    """A descriptor of an agent that was just started, when it is noted for those who come after us."""
+    agent = AgentProcess.of(pid)
+    pidfd = agent.open() if agent is not None else None
+    if agent is None or pidfd is None:   # a child that has ended is gone where SIGCHLD is ignored
+        raise PilotError(f'the agent ended when it was started, see {sandbox}/agent_0.err')
     try:
-        command = Path('/proc', pid, 'cmdline').read_bytes().split(b'\0')
-    except OSError:   # it has ended, or is another user's
-        return False
-    return os.fsencode(config) in command and any(b'rp_agent' in word for word in command)
+        agent.note(sandbox)
+    except OSError:
+        os.close(pidfd)
+        raise
+    return pidfd
 
 
 def _reason(uid: str, code: int | None) -> str | None:

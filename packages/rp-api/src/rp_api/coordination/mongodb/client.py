@@ -17,9 +17,10 @@ from rp_api.coordination.mongodb.presence import has_died
 from rp_api.coordination.mongodb.recovery import Recovery, repair
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.silence import Silence
-from rp_api.host import host_id, pidfd_open
+from rp_api.host import host_id
 from rp_api.mesh import codec
 from rp_api.mesh.loop import Loop
+from rp_api.processes import open_process
 
 GRACE = 2.0
 """Seconds between the death of an agent on this host and the end of its pilot: its launcher knows more about it."""
@@ -181,7 +182,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         """Notice the death of an agent on this host at once."""
         if self._closed or agent['instance'] in self._watched:
             return
-        pidfd = None if has_died(agent) else pidfd_open(agent['pid'])
+        pidfd = open_process(agent['pid'], agent['started'])
         self._watched[agent['instance']] = -1 if pidfd is None else pidfd
         if pidfd is None:
             self._on_dead(agent)

@@ -9,22 +9,17 @@ from typing import Any
 
 from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.host import host_id
-from rp_api.processes import read_process
+from rp_api.processes import lives, start_time
 
 
 def here() -> Document:
     """Where this process runs, so that others can tell whether it still does."""
-    process = read_process(os.getpid())
-    return {'host': host_id(), 'name': os.uname().nodename, 'pid': os.getpid(),
-            'started': process.started if process else 0}
+    return {'host': host_id(), 'name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid())}
 
 
 def has_died(where: Mapping[str, Any]) -> bool:
     """Whether a process on this host has ended; False for those on other hosts, which cannot be seen."""
-    if where['host'] != host_id():
-        return False
-    process = read_process(where['pid'])
-    return process is None or not process.alive or process.started != where['started']
+    return where['host'] == host_id() and not lives(where['pid'], where['started'])
 
 
 def living_client(collection: Collection, session: Document, interval: float) -> str:

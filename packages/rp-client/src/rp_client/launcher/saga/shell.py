@@ -20,6 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
+from rp_api.processes import pidfd_open
 
 TIMEOUT = 60.0
 """Seconds that a script may take."""
@@ -97,8 +98,10 @@ class Shell:
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_BURIAL)
+            pidfd = pidfd_open(process.pid)
+            if pidfd is not None:   # it is not reaped yet: its number has to be that of its group
+                select.select([pidfd], [], [], _BURIAL)
+                os.close(pidfd)
         self._kill()
 
     @property
