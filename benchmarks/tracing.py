@@ -1,14 +1,16 @@
 """Measure what an event in a trace costs the process that records it, and what tracing costs a whole session.
 
-    python benchmarks/tracing.py [--runs N] [--pairs N] [--count N] [--turns N] [--work DIR]
+    python benchmarks/tracing.py [--runs N] [--pairs N] [--count N] [--turns N] [--details ONE OTHER] [--work DIR]
 
-The cases take turns: the calls of the tracer, and the same rows written by Python's csv module and as formatted
-strings. Times are of the processor, the writing to a file below `--work` (default: in memory) included.
+The cases take turns: the calls of the tracer, also with less detail and compression, and the same rows written by
+Python's csv module and as formatted strings. Times are of the processor, the writing to a file below `--work`
+(default: in memory) included.
 
-Sessions with tracing and without it come in pairs, are open at the same time and take turns: one runs a part of its
-`--count` tasks at full speed while the other one waits, and who goes first changes. A machine that changes its speed
-from one second to the next, as shared ones do, so slows down both. CPU time is that of application, hub and agent,
-without the tasks. The interval holds the true median ratio with a probability of 95 %, if turns are independent.
+Sessions come in pairs, which differ in the `--details` of their traces (default: with tracing and without it). They are
+open at the same time and take turns: one runs a part of its `--count` tasks at full speed while the other one waits,
+and who goes first changes. A machine that changes its speed from one second to the next, as shared ones do, so slows
+down both. CPU time is that of application, hub and agent, without the tasks. The interval holds the true median ratio
+with a probability of 95 %, if turns are independent.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks, session, work_directory
 from tasks import named_children
 
+from rp_profiling.catalogue import LEFT_OUT
+from rp_profiling.detail import EVERYTHING, FULL, OFF, STATES, Detail
+from rp_profiling.files import profiles_below
 from rp_profiling.tracer import Tracer
 
 COMP = 'agent_executing.0000'
@@ -37,6 +43,9 @@ ROUNDS = 10
 
 Figures = tuple[float, float]
 """Tasks per second, microseconds of CPU time per task."""
+
+Pair = tuple[str, str]
+"""The details of two sessions that are compared."""
 
 
 def with_csv(path: Path) -> None:
@@ -66,19 +75,30 @@ def with_record(path: Path) -> None:
     tracer.close()
 
 
-def with_record_many(path: Path) -> None:
-    tracer = Tracer(path, COMP)
+def with_record_many(path: Path, detail: Detail = EVERYTHING) -> None:
+    tracer = Tracer(path, COMP, detail=detail)
     for _ in range(ROUNDS):
         for uid in UIDS:
             tracer.record_many(uid, EVENTS)
     tracer.close()
 
 
-def with_record_bulk(path: Path) -> None:
-    tracer = Tracer(path, COMP)
+def with_record_bulk(path: Path, detail: Detail = EVERYTHING) -> None:
+    tracer = Tracer(path, COMP, detail=detail)
     for _ in range(ROUNDS):
         for event in EVENTS:
             tracer.record_bulk(event, UIDS)
+    tracer.close()
+
+
+def with_record_left_out(path: Path) -> None:
+    """As many calls as of `record`, all of events that are left out."""
+    tracer = Tracer(path, COMP, detail=Detail(STATES))
+    events = [event for event in EVENTS if event in LEFT_OUT]
+    for index in range(ROUNDS * len(EVENTS)):
+        event = events[index % len(events)]
+        for uid in UIDS:
+            tracer.record(event, uid)
     tracer.close()
 
 
@@ -88,12 +108,18 @@ CASES: dict[str, Callable[[Path], None]] = {
     '`record`, one event': with_record,
     f'`record_many`, {len(EVENTS)} events of one uid': with_record_many,
     f'`record_bulk`, one event of {len(UIDS):,} uids': with_record_bulk,
+    '`record`, one event that is left out': with_record_left_out,
+    f'`record_many`, {sum(event in LEFT_OUT for event in EVENTS)} of the {len(EVENTS)} left out':
+        partial(with_record_many, detail=Detail(STATES)),
+    f'`record_many`, {len(EVENTS)} events of one uid, compressed': partial(with_record_many, detail=Detail(FULL, True)),
+    f'`record_bulk`, one event of {len(UIDS):,} uids, compressed': partial(with_record_bulk, detail=Detail(FULL, True)),
 }
 
 
 def nanoseconds(case: Callable[[Path], None], path: Path) -> float:
     """Per event."""
-    path.unlink(missing_ok=True)
+    for old in path.parent.iterdir():
+        old.unlink()
     before = time.process_time_ns()
     case(path)
     return (time.process_time_ns() - before) / (ROUNDS * len(UIDS) * len(EVENTS))
@@ -102,9 +128,10 @@ def nanoseconds(case: Callable[[Path], None], path: Path) -> float:
 class Side:
     """A session in a process of its own, which runs tasks when it is told to."""
 
-    def __init__(self, work: str, traced: bool) -> None:
+    def __init__(self, work: str, detail: str) -> None:
+        self._work = work
         self._process = subprocess.Popen([sys.executable, __file__, '--session', '--work', work], cwd=work, text=True,
-                                         env=os.environ | {'RADICAL_PILOT_PROFILE': str(traced).lower()},
+                                         env=os.environ | {'RADICAL_PILOT_PROFILE': detail},
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, count: int) -> Figures:
@@ -119,6 +146,11 @@ class Side:
     def close(self) -> None:
         self._process.communicate()
         assert not self._process.returncode
+
+    @property
+    def bytes(self) -> int:
+        """How large the profiles are."""
+        return sum(path.stat().st_size for path in profiles_below(Path(self._work)))
 
 
 def serve(work: str) -> None:
@@ -141,17 +173,18 @@ def own_ticks(pid: int) -> list[float]:
     return cpu_ticks(pid)[:2]
 
 
-def pair(base: str, count: int, turns: int) -> list[dict[bool, Figures]]:
+def pair(base: str, details: Pair, count: int, turns: int) -> list[dict[str, Figures]]:
     """What both sides found in each turn."""
     with work_directory(base) as work:
         sides = {}
-        for traced in (True, False):
-            os.mkdir(directory := os.path.join(work, str(traced)))
-            sides[traced] = Side(directory, traced)
-        found = [{traced: sides[traced].run(count // turns) for traced in (number % 2 == 0, number % 2 == 1)}
+        for number, detail in enumerate(details):
+            os.mkdir(directory := os.path.join(work, str(number)))
+            sides[detail] = Side(directory, detail)
+        found = [{detail: sides[detail].run(count // turns) for detail in details[::1 if number % 2 else -1]}
                  for number in range(turns)]
-        for side in sides.values():
+        for detail, side in sides.items():
             side.close()
+            progress(f'{detail}: {side.bytes / count:.0f} bytes of profiles per task')
     return found
 
 
@@ -163,14 +196,14 @@ def interval(values: Sequence[float]) -> str:
     return f'{ordered[first]:.3f} .. {ordered[len(ordered) - 1 - first]:.3f}'
 
 
-def print_turns(turns: list[dict[bool, Figures]]) -> None:
+def print_turns(turns: list[dict[str, Figures]], details: Pair) -> None:
     rows = []
     for index, name in enumerate(('tasks/s', 'CPU time per task / µs')):
-        with_tracing, without = ([each[traced][index] for each in turns] for traced in (True, False))
-        ratios = [one / other for one, other in zip(with_tracing, without, strict=True)]
-        rows.append([name, *(f'{statistics.median(values):.1f}' for values in (with_tracing, without)),
+        ones, others = ([each[detail][index] for each in turns] for detail in details)
+        ratios = [one / other for one, other in zip(ones, others, strict=True)]
+        rows.append([name, *(f'{statistics.median(values):.1f}' for values in (ones, others)),
                      f'{statistics.median(ratios):.3f}', interval(ratios)])
-    print_table(['session', 'with tracing', 'without', 'ratio, median of turns', 'interval'], rows)
+    print_table(['session', *details, 'ratio, median of turns', 'interval'], rows)
 
 
 def main() -> None:
@@ -179,6 +212,8 @@ def main() -> None:
     parser.add_argument('--pairs', type=int, default=7, help='of sessions')
     parser.add_argument('--count', type=int, default=20_000, help='tasks of a session')
     parser.add_argument('--turns', type=int, default=20, help='in which a session runs them')
+    parser.add_argument('--details', nargs=2, default=(FULL, OFF), metavar=('ONE', 'OTHER'),
+                        help='of the traces of the two sessions of a pair, as in RADICAL_PILOT_PROFILE')
     parser.add_argument('--work', default=MEMORY)
     parser.add_argument('--session', action='store_true', help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -189,14 +224,16 @@ def main() -> None:
     turns = []
     for number in range(arguments.pairs):
         progress(f'pair {number + 1} of {arguments.pairs}')
-        turns += pair(arguments.work, arguments.count, arguments.turns)
+        turns += pair(arguments.work, tuple(arguments.details), arguments.count, arguments.turns)
     if turns:
-        print_turns(turns)
+        print_turns(turns, tuple(arguments.details))
 
 
 def print_events(count: int, base: str) -> None:
     with work_directory(base) as work:
-        runs = [[nanoseconds(case, Path(work) / 'trace.prof') for case in CASES.values()] for _ in range(count)]
+        path = Path(work) / 'traces' / 'trace.prof'
+        path.parent.mkdir()
+        runs = [[nanoseconds(case, path) for case in CASES.values()] for _ in range(count)]
     rows = []
     for name, times in zip(CASES, zip(*runs, strict=True), strict=True):
         ratio = statistics.median(run[0] / own for run, own in zip(runs, times, strict=True))

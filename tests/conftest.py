@@ -16,6 +16,7 @@ import pytest
 
 import radical.pilot as rp
 from rp_profiling.check import check_session
+from rp_profiling.files import name_of, profiles_below, text_of
 
 
 class Run(NamedTuple):
@@ -116,8 +117,8 @@ def all_traces_in_order(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     """
     yield
     if request.node.get_closest_marker('disorder') is None:
-        for profile in sorted(tmp_path.rglob('*/*.prof')):
-            if profile.stem == profile.parent.name and 'session_start' in profile.read_text(errors='replace'):
+        for profile in profiles_below(tmp_path):
+            if name_of(profile) == profile.parent.name and b'session_start' in b''.join(text_of(profile)):
                 traces_in_order(profile.parent)
 
 

@@ -15,6 +15,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
+from rp_profiling.detail import OFF, Detail
 from rp_profiling.tracer import Tracer
 
 PATIENCE = 50.0
@@ -48,7 +49,7 @@ class Bench:
         self.context = PilotContext(
             session_id=f'mpi.{path}', pilot_id='pilot.0000', resource='test.mpi', resource_sandbox=str(path),
             session_sandbox=str(path), pilot_sandbox=str(path), registry_address='none', control_pub_address='none',
-            control_sub_address='none', gtod='', prof='', profiling=False, base_env=dict(environ), cpus=cpus,
+            control_sub_address='none', gtod='', prof='', detail=Detail(OFF), base_env=dict(environ), cpus=cpus,
             gpu_ids=gpu_ids, launchers=launchers)
         self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, 3.0)
         self.executor.output = self._out

@@ -13,18 +13,21 @@ from rp_agent.executor.launchers import Launchers
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh.loop import Loop
+from rp_profiling.detail import OFF, Detail
 from rp_profiling.tracer import Tracer
 
+NO_TRACE = Detail(OFF)
 BASE_ENV = {'PATH': '/usr/bin:/bin', 'HOME': '/nowhere', 'LANG': 'C', 'RP_TASK_ID': 'outer', 'PWD': '/outer'}
 
 
-def a_context(base: Path | str = '/base', *, profiling: bool = False, prof: str = '', **base_env: str) -> PilotContext:
+def a_context(base: Path | str = '/base', *, detail: Detail = NO_TRACE, prof: str = '', **base_env: str,
+              ) -> PilotContext:
     """A pilot whose sandboxes are below `base`; uids are unique to it, so that a sweep finds nothing else."""
     return PilotContext(
         session_id=f'session.{os.getpid()}.{abs(hash(str(base)))}', pilot_id='pilot.0000', resource='local.localhost',
         resource_sandbox=f'{base}', session_sandbox=f'{base}/session', pilot_sandbox=f'{base}/session/pilot.0000',
         registry_address='tcp://127.0.0.1:1', control_pub_address='tcp://127.0.0.1:2',
-        control_sub_address='tcp://127.0.0.1:3', gtod=f'{base}/gtod', prof=prof, profiling=profiling,
+        control_sub_address='tcp://127.0.0.1:3', gtod=f'{base}/gtod', prof=prof, detail=detail,
         base_env={**BASE_ENV, **base_env})
 
 

@@ -24,7 +24,7 @@ class Site:
         self.environment = TaskEnvironment(a_context(path, **context))
         self.null = os.open('/dev/null', os.O_RDWR | os.O_CLOEXEC)
         self.plain = PlainTasks(self.launched, self.environment.shared, DEFAULTS, self.environment.programs,
-                                self.environment.search_path, self.environment.context.profiling, self.null)
+                                self.environment.search_path, self.environment.context.detail.on, self.null)
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
         """A task whose program was looked for before, as compiled code does not look."""

@@ -20,6 +20,7 @@ from rp_agent.executor.launch import cpu_mask
 from rp_agent.executor.launchloop import Process
 from rp_agent.executor.plan import plan
 from rp_agent.task import AgentTask
+from rp_profiling.detail import OFF, Detail
 
 
 @pytest.fixture
@@ -41,15 +42,15 @@ def planned(environment: TaskEnvironment, task: AgentTask) -> set[bytes]:
     return set(plan(task, environment).processes[0].env)
 
 
-@pytest.mark.parametrize('profiling', [False, True])
+@pytest.mark.parametrize('detail', [Detail(OFF), Detail()])
 @pytest.mark.parametrize('description', [
     {},
     {'name': 'läbel', 'cores_per_rank': 3},
     {'name': '', 'timeout': 10.0, 'metadata': {'any': ['thing']}, 'tags': {'colocate': 1}, 'use_mpi': False},
     {'ranks': 1, 'environment': {}, 'pre_exec': [], 'gpus_per_rank': 0.0},
 ])
-def test_the_environment_is_the_planned_one(tmp_path: Path, description: dict[str, Any], profiling: bool) -> None:
-    site = Site(tmp_path / 'ä', profiling=profiling, prof='/prof', OWN='user\'s "own" $value')
+def test_the_environment_is_the_planned_one(tmp_path: Path, description: dict[str, Any], detail: Detail) -> None:
+    site = Site(tmp_path / 'ä', detail=detail, prof='/prof', OWN='user\'s "own" $value')
     site.path.mkdir()
     task = site.task(executable='/bin/cat', arguments=['/proc/self/environ'], **description)
     assert site.plain.start(task, None) is not None

@@ -13,6 +13,7 @@ from rp_agent.executor.launchers import Launchers
 from rp_agent.executor.lookup import LaunchRefused, find_program
 from rp_agent.executor.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
 from rp_agent.task import AgentTask
+from rp_profiling.detail import Detail
 
 
 def find(name: str, search_path: str, sandbox: str) -> str:
@@ -45,7 +46,7 @@ def test_output_files() -> None:
 
 
 def test_environment_of_a_task() -> None:
-    told = env_of(planned(a_task(name='my name', cores_per_rank=4, gpus_per_rank=0.5), profiling=True, prof='/prof'))
+    told = env_of(planned(a_task(name='my name', cores_per_rank=4, gpus_per_rank=0.5), detail=Detail(), prof='/prof'))
     base = {name: value for name, value in BASE_ENV.items() if name in ('PATH', 'HOME', 'LANG')}
     context = a_context()
     assert told == base | {

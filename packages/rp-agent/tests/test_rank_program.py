@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from executor_support import NO_TRACE
 from launch_support import is_gone
 
 from rp_agent.executor import rank_program, rank_script
 from rp_agent.executor.rank_script import RankShare
 from rp_agent.executor.script import exec_script
 from rp_agent.task import AgentTask
+from rp_profiling.detail import Detail
 
 CPUS = sorted(os.sched_getaffinity(0))
 PATIENCE = 20.0
@@ -33,7 +35,7 @@ class Ranks:
         self._program = rank_program.installed(str(path))
 
     def command(self, shares: Sequence[RankShare] = (RankShare(),), *, base: Mapping[str, str] | None = None,
-                memory: int = 0, ends: bool = False, trace: bool = False, **description: Any) -> list[str]:
+                memory: int = 0, ends: bool = False, detail: Detail = NO_TRACE, **description: Any) -> list[str]:
         """What the launcher starts for each rank."""
         task = AgentTask('task.0', {'executable': '/bin/true', **description}, 'pilot.0000', str(self.sandbox))
         stem = str(self.sandbox.parent / 'base')
@@ -41,13 +43,13 @@ class Ranks:
             Path(f'{stem}.env').write_text(''.join(f'{name}={value}\0' for name, value in base.items()))
             Path(f'{stem}.sh').write_text(''.join(f"export {name}='{value}'\n" for name, value in base.items()))
         told = {'RP_TASK_SANDBOX': str(self.sandbox), 'RP_TOLD': "it's"}
-        if trace:
+        if detail.on:
             told['RP_PROF_TGT'] = str(self.sandbox / 'task.0.prof')
         if self._way == 'program':
             assert rank_program.is_enough(task.description)
             text = rank_program.plan('task.0', str(self.sandbox), task.description, told, shares, ('NONE', 'NUMBER'),
                                      launcher='TEST', base=f'{stem}.env' if base else '', memory=memory, ends=ends,
-                                     trace=told.get('RP_PROF_TGT', ''))
+                                     trace=told.get('RP_PROF_TGT', ''), detail=detail)
             plan = self.sandbox / 'plan'
             plan.write_text(text)
             return [self._program, str(plan)]
@@ -55,7 +57,7 @@ class Ranks:
             'task.0', str(self.sandbox), shares, ('NONE', 'NUMBER'), launcher='TEST', base=f'{stem}.sh' if base else '',
             memory=memory, ends=ends)
         script = self.sandbox / 'script'
-        script.write_text(exec_script(task, told, surroundings, events=trace))
+        script.write_text(exec_script(task, told, surroundings, detail=detail))
         return ['/bin/sh', str(script)]
 
     def run(self, number: str = '', **how: Any) -> subprocess.CompletedProcess[str]:
@@ -165,7 +167,7 @@ def test_memory(ranks: Ranks) -> None:
 
 def test_trace(ranks: Ranks) -> None:
     begin = time.time()
-    assert ranks.run(trace=True).returncode == 0
+    assert ranks.run(detail=Detail()).returncode == 0
     rows = [line.split(',') for line in (ranks.sandbox / 'task.0.prof').read_text().splitlines()]
     assert [row[1] for row in rows] == ['exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop']
     assert {tuple(row[2:6]) for row in rows} == {('', 'MainThread', 'task.0', 'AGENT_EXECUTING')}
@@ -175,6 +177,12 @@ def test_trace(ranks: Ranks) -> None:
     assert all(re.fullmatch(r'\d+\.\d{7}', row[0]) for row in rows)
     assert [bool(re.fullmatch(r'RP_EXEC_PID=\d+:RP_RANK_PID=\d+', row[6])) for row in rows] == [False] * 3 + [True] + \
         [False] * 2
+
+
+def test_a_trace_of_less_detail(ranks: Ranks) -> None:
+    assert ranks.run(detail=Detail('states')).returncode == 0
+    rows = [line.split(',') for line in (ranks.sandbox / 'task.0.prof').read_text().splitlines()]
+    assert [(row[1], bool(row[6])) for row in rows] == [('rank_start', False), ('rank_stop', True)]
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -209,7 +217,7 @@ def test_a_program_does_not_outlive_its_rank(program: Ranks) -> None:
 
 def test_what_is_not_a_plan(program: Ranks) -> None:
     path = program.sandbox / 'other'
-    for text, said in ((b'rp-rank 0\0', 'is not a plan'), (b'rp-rank 1\0task', 'ends too soon')):
+    for text, said in ((b'rp-rank 0\0', 'is not a plan'), (b'rp-rank 2\0task', 'ends too soon')):
         path.write_bytes(text)
         ran = subprocess.run([program._program, str(path)], capture_output=True, text=True, timeout=PATIENCE)
         assert (ran.returncode, said in ran.stderr) == (1, True)

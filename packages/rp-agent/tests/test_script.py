@@ -16,6 +16,7 @@ from executor_support import a_task, sh
 from rp_agent.executor.launch import spawn
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.script import exec_script, launch_script, start_ranks, started_by_agent
+from rp_profiling.detail import OFF, Detail
 
 SHELLS = [shell for shell in ('sh', 'bash', 'dash', 'ksh', 'busybox') if shutil.which(shell)]
 
@@ -36,7 +37,7 @@ class Script:
     def run(self, rank: int | None = None, **description: Any) -> subprocess.CompletedProcess[str]:
         """Run the script of one rank."""
         task = a_task(self.sandbox, **description)
-        return self.run_text(exec_script(task, self.told, started_by_agent(), events=True),
+        return self.run_text(exec_script(task, self.told, started_by_agent(), detail=Detail()),
                              {} if rank is None else {'RP_RANK': str(rank)})
 
     def run_text(self, text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -126,7 +127,7 @@ def test_named_environment_comes_before_the_own_one(script: Script) -> None:
 def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> None:
     task = a_task(script.sandbox, pre_exec=['ls /proc/self/fd'], executable='ls', arguments=['/proc/self/fd'],
                   post_exec=['ls /proc/self/fd'])
-    text = exec_script(task, script.told, started_by_agent(sync=True, signals_start=True), events=False)
+    text = exec_script(task, script.told, started_by_agent(sync=True, signals_start=True), detail=Detail(OFF))
     path = script.sandbox / 'script.sh'
     path.write_text(text)
     (start_read, start_write), (sync_read, sync_write) = os.pipe(), os.pipe()
@@ -151,11 +152,11 @@ def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> Non
 
 def run_launch(script: Script, ranks: int, **description: Any) -> subprocess.CompletedProcess[str]:
     task = a_task(script.sandbox, ranks=ranks, **description)
-    (script.sandbox / 'x.exec.sh').write_text(exec_script(task, script.told, started_by_agent(), events=True))
+    (script.sandbox / 'x.exec.sh').write_text(exec_script(task, script.told, started_by_agent(), detail=Detail()))
     variables = [{'RP_RANK': str(rank), 'GPUS': f'{rank} {rank}'} for rank in range(ranks)]
     files = str(script.sandbox / 'o $HOME'), str(script.sandbox / 'e')
     start = start_ranks(variables, 'x.exec.sh', files)
-    return script.run_text(launch_script(task, script.told, start, events=True), {})
+    return script.run_text(launch_script(task, script.told, start, detail=Detail()), {})
 
 
 def test_launch_script(script: Script) -> None:
@@ -182,7 +183,7 @@ def test_rows_of_events(script: Script) -> None:
     """They are those that a program writes which records events itself."""
     before = time.time()
     task = a_task(script.sandbox, uid='a,"b"', executable='true', pre_exec=['unset RP_TASK_ID; set -eu'])
-    ran = script.run_text(exec_script(task, script.told, started_by_agent(), events=True), {})
+    ran = script.run_text(exec_script(task, script.told, started_by_agent(), detail=Detail()), {})
     assert (ran.returncode, ran.stderr) == (0, '')
     rows = [line.split(',') for line in (script.sandbox / 'events').read_text().splitlines()]
     assert [row[1:6] for row in rows] == [[event, '', 'MainThread', 'a__b_', 'AGENT_EXECUTING'] for event in (
@@ -193,8 +194,17 @@ def test_rows_of_events(script: Script) -> None:
     assert all(re.fullmatch(r'[0-9]+\.[0-9]{7}', row[0]) for row in rows)
 
 
+def test_less_detail(script: Script) -> None:
+    task = a_task(script.sandbox, pre_exec=['true'])
+    for text in (exec_script(task, script.told, started_by_agent(), detail=Detail('states')),
+                 launch_script(task, script.told, [], detail=Detail('states'))):
+        ran = script.run_text(text, {'RP_RET': '0'})
+        assert (ran.returncode, ran.stderr) == (0, '')
+    assert [event.partition(' ')[0] for event in script.events()] == ['rank_start', 'rank_stop']
+
+
 def test_without_profile_nothing_is_recorded(script: Script) -> None:
-    text = exec_script(a_task(script.sandbox, pre_exec=['true']), script.told, started_by_agent(), events=False)
+    text = exec_script(a_task(script.sandbox, pre_exec=['true']), script.told, started_by_agent(), detail=Detail(OFF))
     ran = script.run_text(text, {})
     assert (ran.returncode, ran.stderr) == (0, '')
     assert not (script.sandbox / 'events').exists()
@@ -202,4 +212,4 @@ def test_without_profile_nothing_is_recorded(script: Script) -> None:
 
 def test_names_that_no_shell_can_set_are_refused() -> None:
     with pytest.raises(LaunchRefused, match="'a-b' cannot be set by a shell"):
-        exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent(), events=False)
+        exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent(), detail=Detail(OFF))

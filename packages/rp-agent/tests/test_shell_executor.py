@@ -27,6 +27,7 @@ from rp_agent.task import AgentTask
 from rp_api import processes, states
 from rp_api.errors import PlatformError
 from rp_api.processes import pidfd_open, read_process
+from rp_profiling.detail import Detail
 
 
 class Harness(SpawnerHarness):
@@ -822,7 +823,7 @@ def events_in(task: AgentTask) -> list[str]:
 
 
 def test_events_of_a_task_with_scripts(make: Callable[..., Harness], tmp_path: Path) -> None:
-    harness = make(profile=tmp_path / 'x.prof', profiling=True, prof='/prof')
+    harness = make(profile=tmp_path / 'x.prof', detail=Detail(), prof='/prof')
     with_exec, with_launch = harness.task('task.0', pre_exec=['true']), harness.task('task.1', pre_launch=['true'])
     harness.run(with_exec, with_launch)
     ours = ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'task_run_stop']

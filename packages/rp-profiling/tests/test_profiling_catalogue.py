@@ -9,7 +9,9 @@ from rp_profiling.catalogue import (
     ALL_PROFILES,
     COMPONENTS,
     CONDITIONS,
+    DETAILS,
     EVENTS,
+    LEFT_OUT,
     ORDERS,
     ORIGINS,
     PILOT_STATES,
@@ -62,6 +64,7 @@ All Profiles: sync_abs END
 ADDED = {
     ('in use', ALL_COMPONENTS): 'bridge_start bridge_stop comp_start comp_stop',
     ('in use', ALL_PROFILES): 'sync_rel',
+    ('RADICAL-Pilot 2', ALL_PROFILES): 'trace_detail',
     ('in use', 'Session'): 'session_ok',
     ('in use', 'Pilot'): 'staging_out_start staging_out_fail staging_out_stop',
     ('in use', 'bootstrap_0'): 'bootstrap_0_ok pre_bootstrap_0_start pre_bootstrap_0_stop pre_bootstrap_2_start '
@@ -115,7 +118,15 @@ def test_an_event_is_described_in_known_terms(each: Event) -> None:
     assert each.origin in ORIGINS
     assert not each.condition or each.condition in CONDITIONS
     assert each.optional or not each.condition
+    assert each.detail in DETAILS
     assert all(pattern.endswith('.prof') for pattern in each.profiles)
+
+
+def test_events_of_one_name_have_one_detail() -> None:
+    """Who records an event knows its name, and not which component it is for the catalogue."""
+    details = {each.name: {other.detail for other in EVENTS if other.name == each.name} for each in EVENTS}
+    assert {name: found for name, found in details.items() if len(found) > 1} == {}
+    assert {name for name, found in details.items() if found == {'full'}} == LEFT_OUT
 
 
 def test_only_events_of_bulks_and_the_two_activations_are_listed_twice() -> None:

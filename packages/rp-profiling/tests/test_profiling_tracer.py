@@ -19,7 +19,7 @@ import pytest
 from rp_profiling import tracer as tracer_module
 from rp_profiling.profile import Row, read_profile
 from rp_profiling.rows import timestamp
-from rp_profiling.tracer import HEADER, LOGGER, Tracer, profile_switches, profiling_enabled
+from rp_profiling.tracer import HEADER, LOGGER, Tracer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -378,37 +378,6 @@ def test_a_directory_in_place_of_the_file_is_warned_of_once_at_close(
     tracer.record('component_init')
     tracer.close()
     assert [record.name for record in caplog.records] == [LOGGER]
-
-
-@pytest.mark.parametrize(
-    ('environ', 'enabled'),
-    [
-        ({}, True),
-        ({'RADICAL_DEFAULT_PROFILE': 'False'}, False),
-        ({'RADICAL_DEFAULT_PROFILE': 'False', 'RADICAL_PROFILE': 'TRUE'}, True),
-        ({'RADICAL_PROFILE': '0'}, False),
-        ({'RADICAL_PROFILE': '1', 'RADICAL_PILOT_PROFILE': 'off'}, False),
-        ({'RADICAL_PROFILE': 'no', 'RADICAL_PILOT_PROFILE': 'yes'}, True),
-        ({'RADICAL_PROFILE': 'no', 'RADICAL_PILOT_PROFILE': ''}, False),
-    ],
-)
-def test_the_most_specific_variable_that_is_set_decides(environ: dict[str, str], enabled: bool) -> None:
-    assert profiling_enabled(environ) is enabled
-
-
-def test_a_component_has_a_switch_of_its_own() -> None:
-    environ = {'RADICAL_PILOT_AGENT_EXECUTING_PROFILE': 'off', 'RADICAL_PILOT_TMGR_PROFILE': 'on',
-               'RADICAL_PILOT_PMGR_PROFILE': ''}
-    assert profile_switches(environ) == {'agent_executing': False, 'tmgr': True}
-    assert not profiling_enabled(environ, 'agent_executing.0003')
-    assert profiling_enabled(environ, 'agent_scheduling.0000')
-    assert profiling_enabled(environ)
-    assert not profiling_enabled(environ | {'RADICAL_PROFILE': 'no'}, 'tmgr.0000'), 'all are off'
-
-
-def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('RADICAL_PILOT_PROFILE', 'false')
-    assert not profiling_enabled()
 
 
 def test_importing_the_tracer_does_not_load_what_it_seldom_needs() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rp_profiling.catalogue import LEFT_OUT
+
 HEADER = '#time,event,comp,thread,uid,state,msg'
 SESSION = 'rp.session.demo'
 CORES = 4
@@ -108,6 +110,14 @@ def _life(number: int) -> list[Event]:
     begin = 300 + 100 * (number // CORES) + 5 * (number % CORES)
     return [Event(file, begin + after, event, uid_of(number), state,
                   f'0:{number % CORES}:' if event == 'schedule_ok' else '') for after, file, event, state in LIFE]
+
+
+def reduced(events: list[Event], *files: str) -> list[Event]:
+    """The events that profiles of less detail have: all profiles, or only `files`."""
+    said = [event._replace(event='trace_detail', msg='states') for event in events
+            if event.event == 'sync_abs' and (not files or event.file in files)]
+    kept = [event for event in events if event.event not in LEFT_OUT or (files and event.file not in files)]
+    return sorted(kept + said, key=lambda event: (event.time, event.event != 'sync_abs', event.event != 'trace_detail'))
 
 
 def uid_of(number: int) -> str:

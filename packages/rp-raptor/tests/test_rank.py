@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import time
@@ -291,6 +292,18 @@ class Other(DefaultWorker):
     def work(self, uid):
         return self._prof
 '''
+
+
+def test_they_are_compressed_as_all_profiles_are(tmp_path: Path) -> None:
+    """And recorded with any detail."""
+    with a_manager(tmp_path, ranks=1, file=worker_file(tmp_path, EVENTS), class_name='Recording') as manager:
+        process = manager.start(0, environ={'RP_TASK_SANDBOX': str(tmp_path), 'RADICAL_PILOT_PROFILE': 'states,gzip'})
+        call = manager.described(mode='task.method', method='work', args=['task.7'])
+        assert manager.result(manager.give([call], rank=0)[0])['return_value'] == 0
+        rows = gzip.decompress((tmp_path / 'raptor.0000.0000.0.prof.gz').read_bytes()).decode().splitlines()
+        assert [row.split(',')[1] for row in rows[2:]] == ['trace_detail', 'app_start', 'app_stop']
+        manager.send(0, ['stop'])
+        assert process.wait(30) == 0
 
 
 def test_workers_record_events_of_their_own(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from rp_agent.executor.launchers import Launchers
 from rp_agent.task import AgentTask
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Offload
+from rp_profiling.detail import Detail
 from rp_profiling.host_clock import HostClock
-from rp_profiling.tracer import Tracer, component_kind
+from rp_profiling.tracer import Tracer
 
 if TYPE_CHECKING:   # sub-agents on nodes have no stagers
     from rp_agent.stager.input import StagerInput
@@ -70,8 +71,15 @@ class Builder:
 
 def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
     """The trace of that name in the pilot's sandbox."""
-    wanted = config['profile'] and config.get('profiles', {}).get(component_kind(name), True)
-    return Tracer(f'{config["pilot_sandbox"]}/{name}.prof' if wanted else None, name, clock=HOST_CLOCK)
+    detail = Detail.parse(config['profile']).of_component(name, config.get('profiles', {}))
+    return Tracer(f'{config["pilot_sandbox"]}/{name}.prof', name, clock=HOST_CLOCK, detail=detail)
+
+
+def task_detail(config: Mapping[str, Any]) -> Detail:
+    """The detail of what tasks record themselves: that of the executor, even if that itself records nothing."""
+    detail = Detail.parse(config['profile'])
+    own = detail.of_component(EXECUTING, config.get('profiles', {}))
+    return own if own.on else detail
 
 
 def belongs(config: Mapping[str, Any]) -> dict[str, str]:
@@ -99,7 +107,7 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
         resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
         pilot_sandbox=sandbox.of_pilot(config), agent_sandbox=config['pilot_sandbox'],
         partition=config.get('partition'), registry_address=address, control_pub_address=address,
-        control_sub_address=address, gtod=gtod, prof=prof, profiling=config['profile'],
+        control_sub_address=address, gtod=gtod, prof=prof, detail=task_detail(config),
         base_env=_of_the_user(config),
         cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']))
 

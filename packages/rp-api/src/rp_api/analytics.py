@@ -179,7 +179,7 @@ def _directory(sid: str, src: str | None) -> Path:
     """Where a session is: the directory itself, or one in which it lies."""
     places = [Path(src), Path(src) / sid] if src else [Path(sid)]
     for place in places:
-        if sessions.is_session(place) or any(place.glob('*.prof')):
+        if sessions.is_session(place) or any(place.glob('*.prof*')):
             return place
     raise FileNotFoundError(f'there is no session {sid!r} in {" or ".join(map(str, places))}')
 

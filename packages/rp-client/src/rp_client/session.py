@@ -28,7 +28,8 @@ from rp_client.settings import session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
 from rp_client.uids import Uids
-from rp_profiling.tracer import Tracer, profile_switches, profiling_enabled
+from rp_profiling.detail import chosen, switches
+from rp_profiling.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
@@ -273,8 +274,7 @@ class Session:
         """What every agent of the session has to know."""
         return {'session': self.uid, 'coordination': self.engine.coordinator.agent_access,
                 'registry_address': self.reg_addr,
-                'orphan_timeout': self._orphan_timeout, 'profile': profiling_enabled(),
-                'profiles': profile_switches()}
+                'orphan_timeout': self._orphan_timeout, 'profile': str(chosen()), 'profiles': switches()}
 
     def register_pmgr(self, manager: PilotManager, uid: str) -> str:
         """Make a pilot manager known, of that uid if it had one before; gives its uid."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rp_client.engine import Engine
+from rp_profiling.detail import chosen
 from rp_profiling.host_clock import HostClock, Reading
-from rp_profiling.tracer import Tracer, profiling_enabled
+from rp_profiling.tracer import Tracer
 
 FLUSH = 1.0
 """Seconds after which what was recorded is in the files: an application that is killed loses no more than that."""
@@ -27,8 +27,7 @@ class Traces:
 
     def make(self, name: str) -> Tracer:
         """A tracer of that name."""
-        path = self._directory / f'{name}.prof' if profiling_enabled(os.environ, name) else None
-        tracer = Tracer(path, name, clock=self._clock)
+        tracer = Tracer(self._directory / f'{name}.prof', name, clock=self._clock, detail=chosen(name=name))
         self._made.append(tracer)
         return tracer
 

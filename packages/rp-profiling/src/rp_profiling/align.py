@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rp_profiling import clock
 from rp_profiling.clock import NEVER
 from rp_profiling.columns import TICKS
+from rp_profiling.files import name_of
 
 if TYPE_CHECKING:
     from rp_profiling.clock import Sync
@@ -97,7 +98,7 @@ class _Clocks:
         """By which clock somebody writes who does not say it."""
         trace = self._trace
         file = trace.files[trace.writers[writer].file]
-        task = trace.columns.uids.find(file.path.stem)
+        task = trace.columns.uids.find(name_of(file.path))
         if task >= 0 and self._started[task] >= 0:
             return self.syncs.get(self._writer(int(self._started[task])))
         return self._agents.get(trace.places.index(file.place))

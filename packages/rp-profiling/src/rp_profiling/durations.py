@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.catalogue import STATES
+from rp_profiling.catalogue import LEFT_OUT
+from rp_profiling.catalogue import STATES as MODELS
 from rp_profiling.columns import TICKS
+from rp_profiling.detail import FULL, STATES
 from rp_profiling.trace import NEVER, Times, Trace
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 Seconds = NDArray[np.float64]
 
-_STATES = {state.name for state in STATES}
+_STATES = {state.name for state in MODELS}
 
 # how the time of a task is spent, one stretch after the other
 TASK = {
@@ -60,7 +62,10 @@ def moments(trace: Trace, name: str) -> Times:
 
 
 def durations(trace: Trace, start: str, stop: str, kind: str = 'task') -> Seconds:
-    """The seconds between two moments, of all entities of a kind that had both."""
+    """The seconds between two moments, of all entities of a kind that had both.
+
+    Here, and below, `ValueError` is raised for an event that a trace of less detail does not have.
+    """
     first, last = _both(trace, start, stop, kind)
     return (last - first) / TICKS
 
@@ -75,7 +80,7 @@ def rate(trace: Trace, moment: str, window: float, kind: str = 'task') -> tuple[
     """How many entities of a kind per second had a moment, over windows of so many seconds: (their middles, rates)."""
     if window <= 0:
         raise ValueError(f'the window of a rate must be longer than 0 s, it is {window!r}')
-    times = moments(trace, moment)[trace.entities(kind)]
+    times = _recorded(trace, moment)[trace.entities(kind)]
     times = times[times != NEVER]
     begin, end = trace.span
     count = max(1, int(np.ceil((end - begin) / TICKS / window)))
@@ -134,8 +139,18 @@ def final_states(trace: Trace) -> NDArray[np.object_]:
     return found
 
 
+def _recorded(trace: Trace, name: str) -> Times:
+    """The times of a moment; ValueError if nothing has it because profiles of less detail leave it out."""
+    times = moments(trace, name)
+    event = name.removeprefix('last ')
+    if event in LEFT_OUT and trace.reduced.any() and not len(trace.rows_of(event)):
+        raise ValueError(f'{event} is not in this trace, which has the detail {STATES!r}: record the session '
+                         f'with RADICAL_PILOT_PROFILE={FULL}')
+    return times
+
+
 def _both(trace: Trace, start: str, stop: str, kind: str) -> tuple[Times, Times]:
     entities = trace.entities(kind)
-    first, last = moments(trace, start)[entities], moments(trace, stop)[entities]
+    first, last = _recorded(trace, start)[entities], _recorded(trace, stop)[entities]
     known = (first != NEVER) & (last != NEVER)
     return first[known], last[known]

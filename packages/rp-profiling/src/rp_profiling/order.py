@@ -8,7 +8,7 @@ the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -55,13 +55,13 @@ class Automata:
         return next(found, self.symbols.index(ANY) if ANY in self.symbols else -1)
 
 
-def compile_order(order: PartialOrder) -> Automata:
-    """The automata of an order."""
+def compile_order(order: PartialOrder, left_out: Container[str] = ()) -> Automata:
+    """The automata of an order, of which the events that are `left_out` need not be there."""
     symbols = tuple(dict.fromkeys(_names(order.pattern)))
     if len(symbols) > MOST_SYMBOLS:
         raise ValueError(f'the order of {order.component} names {len(symbols)} events, {MOST_SYMBOLS} are the most')
-    strict, ends = _determined(order.pattern, symbols)
-    relaxed, _ = _determined(_relaxed(order.pattern), symbols)
+    strict, ends = _determined(_relaxed(order.pattern, left_out), symbols)
+    relaxed, _ = _determined(_relaxed(order.pattern, symbols), symbols)
     return Automata(order, symbols, strict, ends, relaxed)
 
 
@@ -73,13 +73,13 @@ def _names(step: Step) -> list[str]:
     return [name for each in step.steps for name in _names(each)]
 
 
-def _relaxed(step: Step) -> Step:
-    """The pattern with every event optional."""
+def _relaxed(step: Step, optional: Container[str]) -> Step:
+    """The pattern with these events optional."""
     if isinstance(step, str):
-        return Opt(step)
+        return Opt(step) if step in optional else step
     if isinstance(step, Star | Opt):
-        return type(step)(_relaxed(step.step))
-    return type(step)(tuple(map(_relaxed, step.steps)))
+        return type(step)(_relaxed(step.step, optional))
+    return type(step)(tuple(_relaxed(each, optional) for each in step.steps))
 
 
 class _Graph:

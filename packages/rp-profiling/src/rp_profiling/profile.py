@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rp_profiling.files import profiles_below, text_of
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
@@ -26,14 +28,14 @@ class Row(NamedTuple):
 
 
 def read_profile(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of one profile in the order of the file.
+    """The rows of one profile, compressed or not, in the order of the file.
 
     Comments (the header, which may come again where a file was extended) and empty lines are skipped. A
     writer that dies leaves a torn row: it is left out if it lacks a field, and a warning says how many were.
     OSError is raised if the file cannot be read.
     """
-    with open(path, encoding='utf-8', errors='replace', newline='\n') as lines:
-        rows = [_parse(line) for line in lines if not _is_comment(line)]
+    lines = b''.join(text_of(Path(path))).decode('utf-8', 'replace').split('\n')
+    rows = [_parse(line) for line in lines if not _is_comment(line)]
     torn = rows.count(None)
     if torn:
         _log.warning('profile %s: %d torn rows left out', path, torn)
@@ -41,7 +43,7 @@ def read_profile(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def read_profiles(directory: str | os.PathLike[str]) -> list[Row]:
-    """The rows of all `*.prof` files in `directory` and below it, sorted by time.
+    """The rows of all profiles in `directory` and below it, sorted by time.
 
     Rows of one file that carry the same time keep their order. NotADirectoryError is raised if there is no
     such directory.
@@ -49,7 +51,7 @@ def read_profiles(directory: str | os.PathLike[str]) -> list[Row]:
     root = Path(directory)
     if not root.is_dir():
         raise NotADirectoryError(f'no profiles can be read from {root}: it is not a directory')
-    return _merge(read_profile(path) for path in sorted(root.rglob('*.prof')))
+    return _merge(read_profile(path) for path in profiles_below(root))
 
 
 def _merge(profiles: Iterable[list[Row]]) -> list[Row]:

@@ -10,6 +10,8 @@ Rules of this file:
 - Only text that cannot change is kept; whatever else stands for a field is turned into such text at once.
 - What all rows of an event have in common is made once (`_Form`). Fields of plain ASCII are copied as they are; Python
   code looks only at the others.
+- An event that is to be left out is dropped before anything is kept: it costs a look into a set, and several events of
+  one entity cost no more than finding their form, which has only those that are wanted.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -209,14 +211,17 @@ cdef class _Form:
     cdef object events  # a name or a tuple of names
     cdef object state
     cdef bytes text  # of `heads` and `tail`, and as much behind as copying them in blocks may take along
-    cdef Py_ssize_t count
+    cdef Py_ssize_t count  # of the events that are recorded
+    cdef bint told  # whether the first event, which has the message, is recorded
     cdef Text *heads  # `,event,component,thread,` of each event
     cdef Text tail  # `,state,` and the end of the line
 
-    def __init__(self, str source not None, object events, object state):
+    def __init__(self, str source not None, object events, object state, frozenset left_out):
         cdef Py_ssize_t index
         cdef const char *place
         names = events if type(events) is tuple else (events,)
+        self.told = bool(names) and names[0] not in left_out
+        names = [name for name in names if name not in left_out]
         parts = [f',{clean(name)},{source},'.encode() for name in names]
         tail = f',{clean(state)},\n'.encode()
         self.events = events
@@ -279,7 +284,7 @@ cdef class _Rows:
         cdef Text uid
         _held = _set_text(&uid, entity)
         for index in range(form.count):
-            self.add_row(&form.heads[index], &uid, &form.tail, msg if index == 0 else NULL)
+            self.add_row(&form.heads[index], &uid, &form.tail, msg if index == 0 and form.told else NULL)
         return 0
 
     cdef inline int add_row(self, const Text *head, const Text *uid, const Text *tail, const Text *msg) except -1:
@@ -327,7 +332,7 @@ cdef void _forget(Record *records, Py_ssize_t count) noexcept:
 
 @cython.auto_pickle(False)
 cdef class RowBuffer:
-    """Rows of one component that wait to be written; keeps nothing unless `enabled`.
+    """Rows of one component that wait to be written; keeps nothing unless `enabled`, and no events named in `left_out`.
 
     The memory grows as needed. Once there are enough, and again after each further call, `_full` is called: subclasses
     take the rows there.
@@ -343,10 +348,14 @@ cdef class RowBuffer:
     cdef Kind[FORMS] _kinds  # so many of which are known
     cdef list _forms  # all that are needed for what is kept
     cdef str _source  # component and thread
+    cdef frozenset _left_out
+    cdef bint _all  # whether no event is left out
 
-    def __init__(self, str comp not None, str thread not None, bint enabled):
+    def __init__(self, str comp not None, str thread not None, bint enabled, frozenset left_out not None=frozenset()):
         self.comp = comp
         self.enabled = enabled
+        self._left_out = left_out
+        self._all = not left_out
         self._source = f'{clean(comp)},{clean(thread)}'
         self._forms = []
 
@@ -355,20 +364,20 @@ cdef class RowBuffer:
 
     def record(self, event, uid='', state='', msg=''):
         """Keep one event, at the present time."""
-        if self.enabled:
+        if self._wants(event):
             self._keep(_now(), event, state, 1, _fixed(uid), _fixed(msg))
 
     def record_many(self, uid, tuple events not None, msg=''):
         """Keep the `events` of one entity in their order, all at the present time; `msg` is that of the first one."""
         if self.enabled:
-            self._keep(_now(), events, '', len(events), _fixed(uid), _fixed(msg))
+            self._keep(_now(), events, '', 1, _fixed(uid), _fixed(msg))
 
     def record_bulk(self, event, uids, state='', msg=''):
         """Keep one event for each of `uids`, all at the present time."""
         cdef uint64_t ticks
         cdef Py_ssize_t first, count
         cdef tuple fixed
-        if not self.enabled:
+        if not self._wants(event):
             return
         ticks = _now()
         msg = _fixed(msg)
@@ -389,7 +398,7 @@ cdef class RowBuffer:
     def record_each(self, event, entities):
         """Keep one event for each of `entities`, pairs of a uid and a message, all at the present time."""
         cdef uint64_t ticks
-        if not self.enabled:
+        if not self._wants(event):
             return
         ticks = _now()
         for uid, msg in tuple(entities):
@@ -418,20 +427,25 @@ cdef class RowBuffer:
     def _full(self):
         """Called when there are enough rows to be written."""
 
-    cdef int _keep(self, uint64_t ticks, object events, object state, Py_ssize_t rows, object entities,
+    cdef inline bint _wants(self, object event) except -1:
+        return self.enabled and (self._all or event not in self._left_out)
+
+    cdef int _keep(self, uint64_t ticks, object events, object state, Py_ssize_t count, object entities,
                    object msg) except -1:
-        """Keep what belongs to some rows, and see that they are written when they are enough."""
+        """Keep what belongs to the rows of `count` entities, and see that they are written when they are enough."""
         cdef PyObject *form
-        if not self.enabled or rows == 0:  # since the call began, the file has failed, or another thread has closed it
+        if not self.enabled or count == 0:  # since the call began, the file has failed, or a thread has closed it
             return 0
         form = self._form(events, state)
+        if (<_Form>form).count == 0:
+            return 0
         if self._count == self._capacity:
             self._grow()
         Py_INCREF(entities)
         Py_INCREF(msg)
         self._records[self._count] = Record(ticks, form, <PyObject *>entities, <PyObject *>msg)
         self._count += 1
-        self._size += rows * ROW_SIZE + PyUnicode_GET_LENGTH(msg)
+        self._size += count * (<_Form>form).count * ROW_SIZE + PyUnicode_GET_LENGTH(msg)
         if self._size >= FULL_AT:
             self._full()
         return 0
@@ -445,7 +459,7 @@ cdef class RowBuffer:
         return self._new_form(events, state)
 
     cdef PyObject *_new_form(self, object events, object state) except NULL:
-        cdef _Form form = _Form(self._source, events, state)
+        cdef _Form form = _Form(self._source, events, state, self._left_out)
         self._forms.append(form)
         if self._known < FORMS and _is_name(state) and (type(events) is tuple or _is_name(events)):
             self._kinds[self._known] = Kind(<PyObject *>events, <PyObject *>state, <PyObject *>form)

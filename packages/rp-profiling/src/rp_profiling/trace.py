@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from rp_profiling import clock, epochs
 from rp_profiling.align import align
 from rp_profiling.columns import TICKS, Columns
+from rp_profiling.detail import FULL, STATES
+from rp_profiling.files import COMPRESSED, name_of, profiles_below, text_of
 from rp_profiling.match import group
 from rp_profiling.profile import Row
 
@@ -25,7 +27,8 @@ NEVER = clock.NEVER
 
 Times = NDArray[np.int64]
 
-_BLOCK = 8 * 1024 * 1024
+_COMPRESSION = 16
+"""How many times as large as its file the text of a compressed profile is, about."""
 _HEAD = 16 * 1024
 _ADVANCE = 'advance'
 
@@ -81,7 +84,7 @@ class Trace:
         numbers = [self.places.index(file.place) for file in self.files]
         started = self.first_row('task_run_start')
         for number, file in enumerate(self.files):
-            task = self.columns.uids.find(file.path.stem)
+            task = self.columns.uids.find(name_of(file.path))
             if task >= 0 and started[task] >= 0:
                 executor: int = self.columns.sources[self.columns.source[started[task]]][0]
                 numbers[number] = numbers[executor]
@@ -103,6 +106,13 @@ class Trace:
         """For each writer, whether it has closed its profile."""
         found = np.zeros(len(self.writers), np.bool_)
         found[self.writer_of_source[self.columns.source[self.rows_of('END')]]] = True
+        return found
+
+    @cached_property
+    def reduced(self) -> NDArray[np.bool_]:
+        """For each writer, whether it has left out the events that the catalogue has with the detail `full` only."""
+        found = np.zeros(len(self.writers), np.bool_)
+        found[self.writer_of_source[self.columns.source[self.rows_of('trace_detail')]]] = True
         return found
 
     @cached_property
@@ -235,7 +245,7 @@ def _replaced(files: list[ProfileFile], sandboxes: Sequence[Path]) -> list[Profi
 def _files(root: Path, place: str) -> Iterator[ProfileFile]:
     """The profiles below a directory; what lies below the profiles of an agent is of the same pilot."""
     places: dict[Path, str] = {root: place}
-    for path in sorted(root.rglob('*.prof'), key=lambda path: (len(path.parts), path)):
+    for path in sorted(profiles_below(root), key=lambda path: (len(path.parts), path)):
         if path.name.startswith('agent_') and path.parent not in places:
             places[path.parent] = path.parent.name
         parent: Path = next(parent for parent in path.parents if parent in places)
@@ -246,36 +256,43 @@ def _sandboxes(trace: Trace) -> list[Path]:
     """The sandboxes of pilots that the launcher has named, as far as they can be reached from here."""
     rows = trace.rows_of('submission_start')
     named = dict.fromkeys(trace.columns.messages[trace.columns.message[row]] for row in rows)
-    return [Path(name) for name in named if name.startswith('/') and any(Path(name).glob('agent_*.prof'))]
+    return [Path(name) for name in named if name.startswith('/') and any(Path(name).glob('agent_*.prof*'))]
 
 
 def _read(files: Sequence[ProfileFile]) -> Trace:
-    columns = Columns(sum(file.path.stat().st_size for file in files))
+    columns = Columns(sum(_size(file.path) for file in files))
     for file in files:
         columns.begin()
         _add(columns, file.path)
     trace = Trace(columns, files)
     if columns.torn:
         trace.remarks.append(f'{columns.torn} torn rows were left out')
+    if trace.reduced.any():
+        trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, as of staging '
+                             f'directives and launchers, need RADICAL_PILOT_PROFILE={FULL}')
     align(trace)
     return trace
 
 
+def _size(path: Path) -> int:
+    """How long the text of a profile is, about."""
+    return path.stat().st_size * (_COMPRESSION if path.name.endswith(COMPRESSED) else 1)
+
+
 def _add(columns: Columns, path: Path) -> None:
-    with path.open('rb') as stream:
-        line = None
-        rest = b''
-        first = True
-        while block := stream.read(_BLOCK):
-            if first:
-                line = epochs.translation(block[:_HEAD])
-                first = False
-            end = block.rfind(b'\n') + 1
-            if end == 0:
-                rest += block
-                continue
-            text = rest + block[:end]
-            rest = block[end:]
-            columns.add(text if line is None else epochs.translate(text, line))
-        if rest:
-            columns.add(rest if line is None else epochs.translate(rest, line))
+    line = None
+    rest = b''
+    first = True
+    for block in text_of(path):
+        if first:
+            line = epochs.translation(block[:_HEAD])
+            first = False
+        end = block.rfind(b'\n') + 1
+        if end == 0:
+            rest += block
+            continue
+        text = rest + block[:end]
+        rest = block[end:]
+        columns.add(text if line is None else epochs.translate(text, line))
+    if rest:
+        columns.add(rest if line is None else epochs.translate(rest, line))

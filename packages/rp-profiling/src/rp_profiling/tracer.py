@@ -9,23 +9,24 @@ Rules of this file:
 - Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
   raised. Only a file that cannot be opened because descriptors are short is tried again: rows wait for it in memory.
 
-A profile has the columns of RADICAL-Pilot 1.103 (`HEADER`). Times are epoch seconds with seven decimals.
+A profile has the columns of RADICAL-Pilot 1.103 (`HEADER`). Times are epoch seconds with seven decimals. A compressed
+one (`<name>.prof.gz`) has a gzip member for each write: what was written can be read while the writer still runs, and
+after it was killed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from rp_profiling.detail import EVERYTHING, Detail
 from rp_profiling.host_clock import HostClock
 from rp_profiling.rows import RowBuffer, clean, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from io import FileIO
 
 HEADER = '#time,event,comp,thread,uid,state,msg'
@@ -35,61 +36,24 @@ WAITING = 16 << 20
 """Bytes of rows that may wait for a file that cannot be opened yet."""
 
 _SHORT = (errno.EMFILE, errno.ENFILE)
-_ENABLING_VARIABLES = ('RADICAL_PILOT_PROFILE', 'RADICAL_PROFILE', 'RADICAL_DEFAULT_PROFILE')
-_SWITCH = r'RADICAL_PILOT_([A-Z0-9_]+)_PROFILE'
-_OFF = frozenset(('0', 'false', 'no', 'off'))
-
-
-def profiling_enabled(environ: Mapping[str, str] = os.environ, name: str = '') -> bool:
-    """Whether profiles are to be written, or that of the component of this name.
-
-    The first variable of RADICAL_PILOT_PROFILE, RADICAL_PROFILE and RADICAL_DEFAULT_PROFILE that is set and
-    not empty decides: `0`, `false`, `no` and `off` (in any case) switch profiles off. They are on by default. A
-    component may have a switch of its own (`profile_switches`), which counts if they are on.
-    """
-    for variable in _ENABLING_VARIABLES:
-        value = environ.get(variable, '').strip()
-        if value:
-            if _is_off(value):
-                return False
-            break
-    return profile_switches(environ).get(component_kind(name), True)
-
-
-def profile_switches(environ: Mapping[str, str] = os.environ) -> dict[str, bool]:
-    """The components that have a switch of their own, and how that is set.
-
-    RADICAL_PILOT_AGENT_EXECUTING_PROFILE is that of all components `agent_executing.<number>`.
-    """
-    found = {match[1].lower(): value.strip() for variable, value in environ.items()
-             if (match := re.fullmatch(_SWITCH, variable))}
-    return {component: not _is_off(value) for component, value in found.items() if value}
-
-
-def component_kind(name: str) -> str:
-    """The name of a component without its number."""
-    return name.partition('.')[0]
-
-
-def _is_off(value: str) -> bool:
-    return value.lower() in _OFF
 
 
 class Tracer(RowBuffer):
-    """Records the events of one component in one file; with no path it records nothing.
+    """Records the events of one component in one file, with the `detail` that is asked for; without a path, nothing.
 
-    `enabled` tells whether events are kept: false without a path, after `close`, and after a failed write.
+    `enabled` tells whether events are kept: false without a path or detail, after `close`, and after a failed write.
     Several threads may use one tracer. The file and its directory are made by the first flush; an existing
     file is extended. Rows reach the file after some thousand events, on `flush` and on `close`. What the file says of
     the clock is what `clock` knows when it is opened.
     """
 
-    __slots__ = ('_clock', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
+    __slots__ = ('_clock', '_detail', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
 
     def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread',
-                 clock: HostClock | None = None) -> None:
-        super().__init__(comp, thread, path is not None)
-        self._path = '' if path is None else os.fspath(path)
+                 clock: HostClock | None = None, detail: Detail = EVERYTHING) -> None:
+        super().__init__(comp, thread, path is not None and detail.on, detail.left_out)
+        self._path = '' if path is None else os.fspath(path) + ('.gz' if detail.gzip else '')
+        self._detail = detail
         self._thread = thread
         self._started = self._time()
         self._clock = clock or HostClock()
@@ -159,22 +123,25 @@ class Tracer(RowBuffer):
                 self._waiting = b''.join((self._waiting, rows))
                 self._file = _open(self._path)
                 rows, self._waiting = self._preamble(self._file) + self._waiting, b''
-            _write_all(self._file, rows)
+            _write_all(self._file, _compressed(rows) if self._detail.gzip else rows)
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have
             short = self._file is None and isinstance(error, OSError) and error.errno in _SHORT
             if last or not short or len(self._waiting) >= WAITING:
                 self._give_up(error)
 
     def _preamble(self, file: FileIO) -> bytes:
-        """What stands before the first row: the header if the file is new, and the time synchronisation."""
+        """What stands before the first row: the header if the file is new, the time synchronisation, and the detail."""
         size = file.seek(0, os.SEEK_END)
         start = b''
         if size == 0:
             start = f'{HEADER}\n'.encode()
-        elif not _ends_line(file, size):
+        elif self._detail.gzip or not _ends_line(file, size):
             start = b'\n'  # a writer died in its last row; that row must not run into ours
         # taken when the tracer was made, so that no row of this profile is older
-        return start + self._own_row('sync_abs', self._started, self._clock.statement(self._started))
+        start += self._own_row('sync_abs', self._started, self._clock.statement(self._started))
+        if self._detail.left_out:
+            start += self._own_row('trace_detail', self._started, self._detail.events)
+        return start
 
     def _close_file(self) -> None:
         file, self._file = self._file, None
@@ -204,6 +171,15 @@ def _open(path: str) -> FileIO:
     if parent:
         os.makedirs(parent, exist_ok=True)
     return open(path, 'ab+', buffering=0)
+
+
+def _compressed(rows: bytes | memoryview) -> bytes:
+    """The rows as one member of a gzip file."""
+    import zlib
+
+    # of level 1: rows are alike, so the next levels cost more and save little; 31 asks for the form of gzip
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return compressor.compress(rows) + compressor.flush()
 
 
 def _ends_line(file: FileIO, size: int) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rp_profiling.tracer import Tracer, profiling_enabled
+from rp_profiling.detail import chosen
+from rp_profiling.tracer import Tracer
 
 
 class Profile(Tracer):
     """A profile in a directory, written to the way existing masters and workers do; nothing if profiles are off."""
 
     def __init__(self, directory: str, name: str) -> None:
-        super().__init__(f'{directory}/{name}.prof' if directory and profiling_enabled() else None, name)
+        super().__init__(f'{directory}/{name}.prof' if directory else None, name, detail=chosen())
 
     def prof(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
         """Record an event."""

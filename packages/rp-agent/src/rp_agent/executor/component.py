@@ -80,7 +80,7 @@ class Executor(Component):
         self._on_empty: Callable[[], Any] | None = None
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
-                                 self._environment.search_path, context.profiling, self._starter.null)
+                                 self._environment.search_path, context.detail.on, self._starter.null)
         self._ahead = Ahead(loop, self._plain)
         self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
         """Called with a task that is to run on other nodes, and the reason; it is not here any more."""

@@ -16,17 +16,18 @@ from rp_agent.executor.launchers import VISIBLE_GPUS, Launchers
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
+from rp_profiling.detail import OFF, Detail
 
 
 class PilotContext(NamedTuple):
     """What all tasks of a pilot have in common.
 
     `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
-    event helpers; `base_env` is the environment that the user's tasks start from. `cpus` are the numbers that the
-    operating system gives to the cores of a node; empty if tasks are not to be bound to their cores. `gpu_ids` are the
-    names of its GPUs for the variables that make GPUs visible; empty if these are just their indices. `launchers` are
-    the launch methods for what the agent cannot start itself; None if there are none. If the agent has only a
-    `partition` of the pilot, its own files are in `agent_sandbox`.
+    event helpers, `detail` is that of the events that tasks record; `base_env` is the environment that the user's tasks
+    start from. `cpus` are the numbers that the operating system gives to the cores of a node; empty if tasks are not to
+    be bound to their cores. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if
+    these are just their indices. `launchers` are the launch methods for what the agent cannot start itself; None if
+    there are none. If the agent has only a `partition` of the pilot, its own files are in `agent_sandbox`.
     """
 
     session_id: str
@@ -40,7 +41,7 @@ class PilotContext(NamedTuple):
     control_sub_address: str
     gtod: str
     prof: str
-    profiling: bool
+    detail: Detail
     base_env: dict[str, str]
     cpus: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
@@ -57,6 +58,11 @@ class PilotContext(NamedTuple):
         own = {} if self.partition is None else {'RP_PARTITION_ID': str(self.partition)}
         return {'RP_SESSION_ID': self.session_id, 'RP_PILOT_ID': self.pilot_id,
                 'RP_REGISTRY_ADDRESS': self.registry_address, **own}
+
+    @property
+    def in_scripts(self) -> Detail:
+        """The detail of what the scripts of tasks record: nothing without the helpers."""
+        return self.detail if self.prof else Detail(OFF)
 
     @property
     def own_sandbox(self) -> str:
@@ -104,7 +110,7 @@ class TaskEnvironment:
             'RP_RANKS': str(description['ranks']),
             'PWD': task.sandbox,
         }
-        if self.context.profiling:
+        if self.context.detail.on:
             variables['RP_PROF_TGT'] = f'{task.sandbox}/{task.uid}.prof'
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)

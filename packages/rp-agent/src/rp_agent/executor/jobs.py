@@ -196,8 +196,7 @@ class JobExecutor(BaseExecutor):
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
             memory=description['mem_per_rank'] * _MB, sync=bool(description['pre_exec_sync']) and ranks > 1)
         told = {**self._context.variables(), **{name: value for name, value in own.items() if name != 'PWD'}}
-        events = self._context.profiling and bool(self._context.prof)
-        text = script.exec_script(task, told, surroundings, events=events)
+        text = script.exec_script(task, told, surroundings, detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
         try:
             rank_script.prepare(sandbox, uid, bool(description['pre_exec_sync']))

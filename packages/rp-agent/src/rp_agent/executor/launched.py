@@ -21,6 +21,7 @@ from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.rank_script import RankShare
 from rp_agent.launch_method.base import Command, LaunchMethod
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
+from rp_profiling.detail import Detail
 
 _SHELL = '/bin/sh'
 _MB = 2**20
@@ -49,7 +50,7 @@ class Launch:
 
 
 def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str],
-            stdio: tuple[str, str], *, events: bool) -> Launch:
+            stdio: tuple[str, str], *, detail: Detail) -> Launch:
     """How the task is launched; raises LaunchRefused, with a sentence, if no launch method can do it."""
     launchers = environment.context.launchers
     where = places(task)
@@ -59,14 +60,14 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
     elsewhere = tuple(dict.fromkeys(place.index for place in where if not launchers.is_here(place.index)))
     job = job_of(task, where, environment, BELONGS if elsewhere else ())
     method = launchers.choose(job)
-    ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), events)
+    ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), detail)
     if launchers.rank_program and rank_program.is_enough(task.description):
         program, execute, rank_text = launchers.rank_program, f'{task.uid}.exec.plan', ranks_of.plan()
     else:
         program, execute, rank_text = _SHELL, f'{task.uid}.exec.sh', ranks_of.script()
     command = method.command(job, (program, f'{task.sandbox}/{execute}'))
     launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
-                                       _launch(command, stdio), events=events, hidden='')
+                                       _launch(command, stdio), detail=detail, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
     return Launch(
         method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
@@ -78,11 +79,11 @@ class _Ranks:
     """What the ranks of a task run."""
 
     def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
-                 method: LaunchMethod, far: bool, events: bool) -> None:
+                 method: LaunchMethod, far: bool, detail: Detail) -> None:
         self._task = task
         self._told = told
         self._method = method
-        self._events = events
+        self._detail = detail
         self._shares = [share_of(place, task.description['gpu_type'], environment) for place in where]
         if method.chooses_devices:
             self._shares = [RankShare()] * len(where)
@@ -96,7 +97,7 @@ class _Ranks:
         return rank_program.plan(
             task.uid, task.sandbox, task.description, self._told, self._shares, self._method.rank_variables,
             launcher=self._method.NAME, base=self._base.block if self._base else '', memory=self._memory,
-            trace=self._told.get('RP_PROF_TGT', '') if self._events else '', ends=DVM in task.extra)
+            trace=self._told.get('RP_PROF_TGT', ''), detail=self._detail, ends=DVM in task.extra)
 
     def script(self) -> str:
         """The script for the shell."""
@@ -105,7 +106,7 @@ class _Ranks:
             task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
             base=self._base.script if self._base else '', memory=self._memory,
             sync=bool(task.description['pre_exec_sync']) and len(self._shares) > 1, ends=DVM in task.extra)
-        return script.exec_script(task, self._told, surroundings, events=self._events)
+        return script.exec_script(task, self._told, surroundings, detail=self._detail)
 
 
 def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:

@@ -173,7 +173,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
                  for rank in range(task.processes)]
     text = script.exec_script(task, _told(environment, own), script.started_by_agent(sync=sync),
-                              events=_events(environment))
+                              detail=environment.context.in_scripts)
     return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
 
 
@@ -186,11 +186,11 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     sync = _synchronised(task)
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
-    events = _events(environment)
+    detail = environment.context.in_scripts
     surroundings = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
-    texts = {execute: script.exec_script(task, told, surroundings, events=events),
+    texts = {execute: script.exec_script(task, told, surroundings, detail=detail),
              launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task), sync=sync),
-                                          events=events)}
+                                          detail=detail)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     cores = _all_cores(task)
     return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], _launch_output(task), scripts, sync,
@@ -201,7 +201,8 @@ def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     """The launcher that starts the exec scripts, perhaps in the launch script."""
     from rp_agent.executor.launched import compose  # most agents never need it
 
-    launch = compose(task, environment, own, _told(environment, own), _stdio(task), events=_events(environment))
+    launch = compose(task, environment, own, _told(environment, own), _stdio(task),
+                     detail=environment.context.in_scripts)
     description = task.description
     scripts = {name: os.fsencode(text) for name, text in launch.scripts.items()}
     kind, words, output = LAUNCHED, launch.argv, _stdio(task)
@@ -229,10 +230,6 @@ def _all_cores(task: AgentTask) -> tuple[int, ...]:
 def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
     """The variables that a script sets, so that it can also be run by hand."""
     return {**environment.context.variables(), **{key: own[key] for key in own if key != 'PWD'}}
-
-
-def _events(environment: TaskEnvironment) -> bool:
-    return environment.context.profiling and bool(environment.context.prof)
 
 
 def _synchronised(task: AgentTask) -> bool:

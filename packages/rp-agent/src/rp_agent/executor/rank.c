@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT "rp-rank 1"
+#define FORMAT "rp-rank 2"
 #define MAX_CPUS 8192
 
 static const char *launcher = "the launcher", *rank = "?";
@@ -198,13 +198,24 @@ static const char *now(void)
 
 #define ROW "%s,%s,,MainThread,%s,AGENT_EXECUTING,%s\n"
 
-static void record(const char *path, const char *uid, const char *one, const char *two, const char *three,
-                   const char *message_of_one)
+static void started(const char *path, const char *uid, int all)
 {
     const char *time = now();
 
-    if (*path != '\0')
-        append(path, ROW ROW ROW, time, one, uid, message_of_one, time, two, uid, "", time, three, uid, "");
+    if (*path != '\0' && all)
+        append(path, ROW ROW ROW, time, "exec_start", uid, "", time, "exec_pre", uid, "", time, "rank_start", uid, "");
+    else if (*path != '\0')
+        append(path, ROW, time, "rank_start", uid, "");
+}
+
+static void stopped(const char *path, const char *uid, int all, const char *pids)
+{
+    const char *time = now();
+
+    if (*path != '\0' && all)
+        append(path, ROW ROW ROW, time, "rank_stop", uid, pids, time, "exec_post", uid, "", time, "exec_stop", uid, "");
+    else if (*path != '\0')
+        append(path, ROW, time, "rank_stop", uid, pids);
 }
 
 /* A launcher that signals only this process means its program. It is told once: who signals the group as well, or both
@@ -278,7 +289,7 @@ int main(int argc, char **argv)
     const char *uid, *sandbox, *notes, *profile;
     static char **command;
     char pids[80];
-    int code, ends;
+    int code, ends, all;
     long count, index, own = getpid();
 
     if (argc != 2) {
@@ -294,6 +305,7 @@ int main(int argc, char **argv)
     notes = text(&plan);
     ends = number(&plan);
     profile = text(&plan);
+    all = number(&plan);
     set_all(text(&plan));
     limit(strtoull(text(&plan), NULL, 10));
     for (count = number(&plan); count > 0; count--)
@@ -317,12 +329,12 @@ int main(int argc, char **argv)
         append(notes, "%s 1\n", rank);
         fail(1, "cannot enter %s: %s", sandbox, strerror(errno));
     }
-    record(profile, uid, "exec_start", "exec_pre", "rank_start", "");
+    started(profile, uid, all);
     start(command);
     snprintf(pids, sizeof pids, "RP_EXEC_PID=%ld:RP_RANK_PID=%ld", own, (long)program);
     code = ended();
     if (code != 0 || ends)
         append(notes, "%s %d\n", rank, code);
-    record(profile, uid, "rank_stop", "exec_post", "exec_stop", pids);
+    stopped(profile, uid, all, pids);
     return code;
 }

@@ -3,10 +3,11 @@
 A shell, `date` for the times in its trace and `taskset` cost a rank some 5 ms of CPU time, as much as some launchers
 need to start it. The program does the same (`rank.c`), from a plan: a file of strings that end with NUL, in this order.
 
-    rp-rank 1                              the form
+    rp-rank 2                              the form
     uid, launcher, sandbox, notes          as `rank_script.started_by_launcher` has them
     1 if ranks note all ends, else 0
     trace                                  empty if there is none
+    1 if it has all events, else 0         the start and the stop of the program are recorded in any case
     environment                            a file of NAME=VALUE, also NUL-separated, to be set first; empty if none
     memory                                 bytes
     variables of the task                  their number, then NAME=VALUE of each
@@ -29,9 +30,10 @@ from typing import Any
 from rp_agent.executor.rank_script import NOTES, RankShare
 from rp_agent.executor.script import fit_for_a_row
 from rp_agent.launch_method.nodes import ranges
+from rp_profiling.detail import Detail
 
 NAME = 'rp-rank'
-FORM = f'{NAME} 1'
+FORM = f'{NAME} 2'
 
 _BUILT = Path(__file__).with_name('rank')
 _USAGE = 2
@@ -63,12 +65,13 @@ def is_enough(description: Mapping[str, Any]) -> bool:
 
 
 def plan(uid: str, sandbox: str, description: Mapping[str, Any], told: Mapping[str, str], shares: Sequence[RankShare],
-         rank_variables: Sequence[str], *, launcher: str, base: str, memory: int, trace: str, ends: bool) -> str:
+         rank_variables: Sequence[str], *, launcher: str, base: str, memory: int, trace: str, detail: Detail,
+         ends: bool) -> str:
     """The text of the plan; `ValueError` if something holds a NUL character."""
     known = list(dict.fromkeys(shares))
     position = {share: str(number) for number, share in enumerate(known)}
-    words = [FORM, fit_for_a_row(uid), launcher, sandbox, f'{sandbox}/{uid}{NOTES}', str(int(ends)), trace, base,
-             str(memory)]
+    words = [FORM, fit_for_a_row(uid), launcher, sandbox, f'{sandbox}/{uid}{NOTES}', str(int(ends)),
+             trace if detail.on else '', str(int(detail.records('exec_start'))), base, str(memory)]
     words += _counted(_assignments(told))
     words += _counted(rank_variables if len(shares) > 1 else ())
     words += _counted([position[share] for share in shares])

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from rp_agent.executor.expand import literal, shell_quote
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_profiling.detail import Detail
 
 START = 3
 SYNC = 4
@@ -60,8 +61,6 @@ rp_event() {
     done >> "$RP_PROF_TGT"
 } 2> /dev/null'''
 
-_NO_RECORD = 'rp_event() { :; }'
-
 
 class Surroundings(NamedTuple):
     """How the script of a rank gets on with whoever started it, as lines of shell code.
@@ -89,14 +88,15 @@ def started_by_agent(*, sync: bool = False, signals_start: bool = False, launche
         hidden=f'{_HIDDEN} {ALL_READY}<&-' if sync and launched else _HIDDEN)
 
 
-def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, events: bool) -> str:
+def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, detail: Detail) -> str:
     """The script of one rank; `told` are variables that it sets.
 
-    Its exit code is the one of the executable, or 1 if a command before or after it fails.
+    Its exit code is the one of the executable, or 1 if a command before or after it fails. It records the events that
+    `detail` has.
     """
     description = task.description
     hidden = surroundings.hidden
-    record = _Record(task.uid, events)
+    record = _Record(task.uid, detail)
     lines = [*_head(told), *surroundings.begins, 'export RP_EXEC_PID=$$', *record.functions,
              'cd "$RP_TASK_SANDBOX" || exit 1', *surroundings.starts]
     record.note('exec_start')
@@ -120,11 +120,11 @@ def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surround
     return _text([*lines, *record.lines(), 'exit "$RP_RET"'])
 
 
-def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, events: bool,
+def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, detail: Detail,
                   hidden: str = _HIDDEN) -> str:
     """The script that runs the ranks by the lines `start`, which set RP_RET to the exit code of all of them."""
     description = task.description
-    record = _Record(task.uid, events)
+    record = _Record(task.uid, detail)
     lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
              'cd "$RP_TASK_SANDBOX" || exit 1']
     record.note('launch_pre')
@@ -167,15 +167,17 @@ def exports(variables: Mapping[str, str]) -> list[str]:
 
 
 class _Record:
-    """Records events; those between which nothing happens are recorded together."""
+    """Records the events of a detail; those between which nothing happens are recorded together."""
 
-    def __init__(self, uid: str, events: bool) -> None:
-        self.functions = [_RECORD % literal(fit_for_a_row(uid)) if events else _NO_RECORD, _FAILED]
+    def __init__(self, uid: str, detail: Detail) -> None:
+        self.functions = [*([_RECORD % literal(fit_for_a_row(uid))] if detail.on else []), _FAILED]
+        self._detail = detail
         self._noted: list[str] = []
 
     def note(self, event: str, message: str = "''") -> None:
         """Record the event with the next ones; the message is a word of the shell."""
-        self._noted.append(f'{event} {message}')
+        if self._detail.records(event):
+            self._noted.append(f'{event} {message}')
 
     def lines(self, event: str = '') -> list[str]:
         """Lines that record what was noted, and this event."""

@@ -31,7 +31,8 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import keys
 from rp_api.mesh.connection import Strangers
 from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer, profiling_enabled
+from rp_profiling.detail import chosen
+from rp_profiling.tracer import Tracer
 
 RETRY = 1.0
 """Seconds between attempts to open the file of a session that was served, while the disk is full."""
@@ -55,7 +56,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     context = zmq.Context()
     loop = Loop()
     store = None if config.get('patient') else _open_store(config)
-    tracer = Tracer(os.path.join(directory, 'hub.prof') if profiling_enabled() else None, 'hub')
+    tracer = Tracer(os.path.join(directory, 'hub.prof'), 'hub', detail=chosen())
     gate = keys.Gate(context, loop)
     for public in config['peers'].values():
         gate.allow(public.encode())

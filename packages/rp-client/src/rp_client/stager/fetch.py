@@ -17,7 +17,7 @@ from rp_api.staging.directive import expand
 from rp_client.pilot import Pilot
 from rp_client.stager.base import OUTWARDS, pilot_files
 
-PROFILES = ('.prof',)
+PROFILES = ('.prof', '.prof.gz')
 """How the names of traces end."""
 
 LOGS = ('.log', '.out', '.err')

@@ -11,6 +11,7 @@ from rp_profiling.catalogue.model import (
     ALL_COMPONENTS,
     ALL_PROFILES,
     CONDITIONS,
+    DETAILS,
     ORIGINS,
     Alt,
     Event,
@@ -23,13 +24,16 @@ from rp_profiling.catalogue.model import (
     Step,
 )
 from rp_profiling.catalogue.states import PILOT_STATES, STATES, TASK_STATES
+from rp_profiling.detail import FULL
 
 __all__ = [
     'ALL_COMPONENTS',
     'ALL_PROFILES',
     'COMPONENTS',
     'CONDITIONS',
+    'DETAILS',
     'EVENTS',
+    'LEFT_OUT',
     'ORDERS',
     'ORIGINS',
     'PILOT_STATES',
@@ -52,6 +56,9 @@ __all__ = [
 EVENTS: tuple[Event, ...] = (
     *common.EVENTS, *client.EVENTS, *coordination.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
 ORDERS: tuple[PartialOrder, ...] = (*common.ORDERS, *client.ORDERS, *bootstrap.ORDERS, *agent.ORDERS)
+
+LEFT_OUT = frozenset(each.name for each in EVENTS if each.detail == FULL)
+"""The names of the events that are recorded only with the detail `full`."""
 
 # The task manager's scheduler records no events but those of all components.
 COMPONENTS: tuple[str, ...] = (*dict.fromkeys(each.component for each in EVENTS), 'TMGRSchedulingComponent')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.detail import FULL, STATES
 
 _DIRECTIVE = 'uid of the staging directive'
 _DVM = 'dvm_id=%d'
@@ -15,11 +16,11 @@ _IN_STAGER = ('agent_staging_output.*.prof',)
 _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
 # by the executor, which starts them
 _dvm = partial(_agent, msg=_DVM, condition='CFG-DVM', profiles=('agent_0.prof', 'agent_executing.*.prof'))
-_input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',))
-_scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',))
+_input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',), FULL)
+_scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',), FULL)
 _executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof',))
-_script = Recorder('AgentExecutingComponent', 'task', _IN_TASK)
-_output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER)
+_script = Recorder('AgentExecutingComponent', 'task', _IN_TASK, FULL)
+_output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER, FULL)
 
 # `get` has two forms: one row for the bulk, and one for each task in it.
 _AGENT = (
@@ -38,8 +39,8 @@ _AGENT = (
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
     _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),
     _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE),
-    _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d'),
-    _agent('get', 'a task has come from the task manager', uid='task'),
+    _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d', detail=FULL),
+    _agent('get', 'a task has come from the task manager', uid='task', detail=FULL),
     _dvm('dvm_start', 'the launch method starts a DVM'),
     _dvm('dvm_uri', 'the address of the DVM is known'),
     _dvm('dvm_ready', 'the DVM can run tasks'),
@@ -66,27 +67,28 @@ _SCHEDULING = (
         'schedule_ok',
         'the task has its resources; the message is new in RADICAL-Pilot 2',
         msg='<node>:<cores>:<GPUs> of each rank',
+        detail=STATES,
     ),
     _scheduling('unschedule_start', "the task's resources are being freed"),
-    _scheduling('unschedule_stop', "the task's resources are free"),
+    _scheduling('unschedule_stop', "the task's resources are free", detail=STATES),
 )
 
 _EXECUTING = (
-    _executing('task_start', 'work on the task begins'),
-    _executing('task_mkdir', 'the task sandbox is to be made'),
-    _executing('task_mkdir_done', 'the task sandbox has been made'),
+    _executing('task_start', 'work on the task begins', detail=FULL),
+    _executing('task_mkdir', 'the task sandbox is to be made', detail=FULL),
+    _executing('task_mkdir_done', 'the task sandbox has been made', detail=FULL),
     _executing('task_run_start', 'the task is handed to the layer that runs it'),
-    _executing('task_run_ok', 'the layer that runs the task has taken it'),
+    _executing('task_run_ok', 'the layer that runs the task has taken it', detail=FULL),
     _script('launch_start', 'launch script: begins'),
     _script('launch_pre', 'launch script: commands before the launch'),
     _script('launch_submit', 'launch script: the launch method is called'),
     _script('exec_start', 'exec script: begins, on each rank'),
     _script('exec_pre', 'exec script: commands before the executable'),
-    _script('rank_start', 'exec script: the executable starts'),
-    _script('app_start', 'the application says that it begins', condition='APP'),
-    _script('app_*', "the application's own events", condition='APP'),
-    _script('app_stop', 'the application says that it ends', condition='APP'),
-    _script('rank_stop', 'exec script: the executable has ended'),
+    _script('rank_start', 'exec script: the executable starts', detail=STATES),
+    _script('app_start', 'the application says that it begins', condition='APP', detail=STATES),
+    _script('app_*', "the application's own events", condition='APP', detail=STATES),
+    _script('app_stop', 'the application says that it ends', condition='APP', detail=STATES),
+    _script('rank_stop', 'exec script: the executable has ended', detail=STATES),
     _script('exec_post', 'exec script: commands after the executable'),
     _script('exec_stop', 'exec script: ends'),
     _script('launch_collect', 'launch script: the launch method has returned'),

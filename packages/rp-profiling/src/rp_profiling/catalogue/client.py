@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.detail import FULL
 
 _DIRECTIVE = 'uid of the staging directive'
 
 _session = Recorder('Session', 'session', ('rp.session.*.prof',))
 _pmgr = Recorder('PilotManager', 'pilot manager', ('pmgr.*.prof',))
 _launching = Recorder('PMGRLaunchingComponent', 'pilot', ('pmgr_launching.*.prof',))
-_pilot = Recorder('Pilot', 'pilot', ('rp.session.*.prof',))
+_staging = partial(_launching, detail=FULL)
+_pilot = Recorder('Pilot', 'pilot', ('rp.session.*.prof',), FULL)
 _tmgr = Recorder('TaskManager', 'task', ('tmgr.*.prof',))
-_input = Recorder('TMGRStagingInputComponent', 'task', ('tmgr_staging_input.*.prof',))
-_output = Recorder('TMGRStagingOutputComponent', 'task', ('tmgr_staging_output.*.prof',))
-_update = Recorder('UpdateWorker', 'task')
+_input = Recorder('TMGRStagingInputComponent', 'task', ('tmgr_staging_input.*.prof',), FULL)
+_output = Recorder('TMGRStagingOutputComponent', 'task', ('tmgr_staging_output.*.prof',), FULL)
+_update = Recorder('UpdateWorker', 'task', detail=FULL)
 
 # The session's own order has the two config_parser events, which the model does not describe any further.
 _SESSION = (
@@ -37,9 +41,9 @@ _SESSION = (
 
 _PILOTS = (
     _pmgr('setup_done', 'the pilot manager is ready'),
-    _launching('staging_in_start', 'files for the pilot sandbox are being transferred', optional=True),
-    _launching('staging_in_fail', 'files for the pilot sandbox could not be transferred', optional=True, origin=OWN),
-    _launching('staging_in_stop', 'files for the pilot sandbox have been transferred', optional=True),
+    _staging('staging_in_start', 'files for the pilot sandbox are being transferred', optional=True),
+    _staging('staging_in_fail', 'files for the pilot sandbox could not be transferred', optional=True, origin=OWN),
+    _staging('staging_in_stop', 'files for the pilot sandbox have been transferred', optional=True),
     _launching(
         'submission_start',
         'the pilot job is being handed to the batch system; the message is new in RADICAL-Pilot 2',
@@ -62,8 +66,8 @@ _PILOTS = (
 # `get` has two forms: one row for the bulk, and one for each task in it.
 _TASKS = (
     _tmgr('setup_done', 'the task manager is ready', uid='task manager'),
-    _tmgr('get', 'the application hands over a bulk of tasks', uid='task manager', msg='bulk size: %d'),
-    _tmgr('get', 'the application hands over a task'),
+    _tmgr('get', 'the application hands over a bulk of tasks', uid='task manager', msg='bulk size: %d', detail=FULL),
+    _tmgr('get', 'the application hands over a task', detail=FULL),
     _input('create_sandbox_start', 'the task sandbox is being made', condition='Task-DS'),
     _input('create_sandbox_stop', 'the task sandbox has been made', condition='Task-DS'),
     _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),

@@ -7,12 +7,14 @@ from rp_profiling.catalogue.model import (
     ALL_PROFILES,
     CLONES,
     IN_USE,
+    OWN,
     PartialOrder,
     Recorder,
     opt,
     seq,
     star,
 )
+from rp_profiling.detail import FULL
 
 _QUEUES = (
     'agent_scheduling_queue.get.*.prof',
@@ -40,10 +42,10 @@ _any = Recorder(ALL_COMPONENTS, uid='entity')
 _profile = Recorder(ALL_PROFILES, profiles=('*.prof',))
 
 EVENTS = (
-    _any('get', 'an entity reaches the component', state=_STATE, profiles=_QUEUES),
+    _any('get', 'an entity reaches the component', state=_STATE, profiles=_QUEUES, detail=FULL),
     _any('advance', 'the component moves an entity to its next state', state=_STATE, profiles=_ADVANCING),
-    _any('publish', 'the state of an entity is made known', state=_STATE),
-    _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through'),
+    _any('publish', 'the state of an entity is made known', state=_STATE, detail=FULL),
+    _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through', detail=FULL),
     _any('lost', 'an entity is given up because its state is not one for this component', state=_STATE),
     _any(
         'drop',
@@ -84,6 +86,13 @@ EVENTS = (
         'relates the clock of this host to the reference of the session, or to absolute time',
         msg='host:ip:system time:absolute time:mode, mode being ntp (compared) or sys (taken as it is)',
         condition='INTERNAL',
+    ),
+    _profile(
+        'trace_detail',
+        'the profile has only the events of this detail',
+        msg='states',
+        condition='CFG',
+        origin=OWN,
     ),
     _profile('END', 'the profile is closed; its last row'),
 )

@@ -22,12 +22,18 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from rp_profiling.detail import FULL, STATES
+
 # where the knowledge of an event comes from
 MODEL = 'event model'  # the event model in the documentation of RADICAL-Pilot
 IN_USE = 'in use'  # recorded by RADICAL-Pilot 1.103, but missing in its event model
 CLONES = 'advanced profiling'  # goes with the blow-up of single components
 OWN = 'RADICAL-Pilot 2'  # of parts that were not there before
 ORIGINS = (MODEL, IN_USE, CLONES, OWN)
+
+# with the detail STATES, events are left out that there are for each task, file or message, if neither the states of
+# pilots and tasks, nor utilisation, nor the account of resources depends on them
+DETAILS = (FULL, STATES)
 
 ALL_COMPONENTS = 'All Components'
 ALL_PROFILES = 'All Profiles'
@@ -63,7 +69,7 @@ class Event:
 
     `profiles` are patterns of file names (`fnmatch`) in which the event is found, `condition` is a key of
     `CONDITIONS` or empty, `optional` tells that an ordinary run may lack the event, `origin` is one of
-    `ORIGINS`.
+    `ORIGINS`, `detail` the least one of `DETAILS` (`rp_profiling.detail`) that has the event.
     """
 
     name: str
@@ -74,6 +80,7 @@ class Event:
     profiles: tuple[str, ...] = ()
     optional: bool = False
     origin: str = MODEL
+    detail: str = STATES
 
     @property
     def is_family(self) -> bool:
@@ -180,12 +187,13 @@ def _names(step: Step) -> list[str]:
 class Recorder:
     """Makes the events of one component; called with what is particular to an event.
 
-    `uid` and `profiles` hold for all its events that do not say otherwise.
+    `uid`, `profiles` and `detail` hold for all its events that do not say otherwise.
     """
 
     component: str
     uid: str = ''
     profiles: tuple[str, ...] = ()
+    detail: str = STATES
 
     def __call__(
         self,
@@ -199,6 +207,7 @@ class Recorder:
         profiles: tuple[str, ...] | None = None,
         optional: bool = False,
         origin: str = MODEL,
+        detail: str = '',
     ) -> Event:
         return Event(
             name=name,
@@ -209,4 +218,5 @@ class Recorder:
             profiles=self.profiles if profiles is None else profiles,
             optional=optional or bool(condition),
             origin=origin,
+            detail=detail or self.detail,
         )

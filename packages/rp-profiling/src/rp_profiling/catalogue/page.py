@@ -21,6 +21,7 @@ from rp_profiling.catalogue import (
     orders_of,
 )
 from rp_profiling.catalogue.model import MODEL
+from rp_profiling.detail import FULL
 
 _HEAD = """# Events
 
@@ -31,7 +32,8 @@ said here.
 This page is made from `rp_profiling.catalogue`, with `python -m rp_profiling.catalogue.page docs/events.md`.
 
 Each row of a profile has `time,event,comp,thread,uid,state,msg`. Where *uid*, *state* and *msg* are set, the tables say
-to what. *When* is empty for events of every ordinary run; the other entries are explained [below](#conditions). Events
+to what. *When* is empty for events of every ordinary run; the other entries are explained [below](#conditions). Where
+*detail* is *full*, the event is left out if [less detail](tracing.md#less-detail-and-compression) is asked for. Events
 are those of the event model of RADICAL-Pilot, unless *from* says otherwise: *in use* are those that RADICAL-Pilot 1.103
 records without having them in its model, *advanced profiling* goes with clones of tasks, and *RADICAL-Pilot 2* is
 new here.
@@ -48,7 +50,8 @@ def _component(component: str) -> str:
     events = events_of(component)
     lines = [f'## {component}\n']
     if events:
-        lines += _table(('event', 'meaning', 'uid', 'state', 'msg', 'when', 'file', 'from'), map(_event, events))
+        heads = ('event', 'meaning', 'uid', 'state', 'msg', 'when', 'detail', 'file', 'from')
+        lines += _table(heads, map(_event, events))
     else:
         lines.append('Records what all components record.')
     for order in orders_of(component):
@@ -59,8 +62,9 @@ def _component(component: str) -> str:
 def _event(event: Event) -> tuple[str, ...]:
     when = f'[{event.condition}]' if event.condition else '[optional]' if event.optional else ''
     files = ', '.join(f'`{pattern}`' for pattern in event.profiles)
-    return (f'`{event.name}`', event.meaning, event.fields.uid, event.fields.state, event.fields.msg, when, files,
-            '' if event.origin == MODEL else event.origin)
+    detail = event.detail if event.detail == FULL else ''
+    origin = '' if event.origin == MODEL else event.origin
+    return (f'`{event.name}`', event.meaning, *event.fields, when, detail, files, origin)
 
 
 def _order(order: PartialOrder) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Holds a trace against all partial orders of the catalogue.
 
 An order holds for each instance of its scope. Where the instance is an entity that is DONE, or a process that has
-closed its profile, all of its events have to be there; else those that are there have to be in order.
+closed its profile, all of its events have to be there, except for those that less detail leaves out; else those that
+are there have to be in order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rp_profiling import match
-from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, ORDERS, PartialOrder
+from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, LEFT_OUT, ORDERS, PartialOrder
 from rp_profiling.check.findings import LIMIT, Findings
 from rp_profiling.check.states import Known
 from rp_profiling.order import ANY, Automata, compile_order
@@ -41,7 +42,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 _OF_MESSAGES = ('file', 'state update')
 _LAUNCHED = ('launch_start', 'launch_submit', 'launch_collect', 'launch_stop', 'task_mkdir', 'task_mkdir_done')
-_MARKS = ('sync_abs', 'END')
+_MARKS = ('sync_abs', 'trace_detail', 'END')
 
 
 def check_orders(trace: Trace, known: Known, findings: Findings) -> None:
@@ -60,7 +61,7 @@ class _Checker:
 
     def check(self, order: PartialOrder, findings: Findings) -> None:
         """Hold all instances of one order against it."""
-        automata = compile_order(order)
+        automata = compile_order(order, self._left_out(order))
         symbols = automata.symbols_of(self._events, _MARKS if order.component == ALL_COMPONENTS else ())
         if not any(symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols):
             return
@@ -73,6 +74,13 @@ class _Checker:
         matcher.run(*groups, modes, attempts, self._columns.event, self._columns.source, keys,
                     self._columns.message if of_messages else None)
         self._report(order, automata, matcher, findings)
+
+    def _left_out(self, order: PartialOrder) -> frozenset[str]:
+        """The events of an order that need not be there, as the component records with less detail."""
+        reduced = self._trace.reduced[self._trace.writer_of_source]
+        if order.component in NAMES:
+            reduced = reduced & self._named(NAMES[order.component])
+        return LEFT_OUT if reduced.any() else frozenset()
 
     def _report(self, order: PartialOrder, automata: Automata, matcher: match.Matcher, findings: Findings) -> None:
         rule = f'order of {order.component}, per {order.scope}'

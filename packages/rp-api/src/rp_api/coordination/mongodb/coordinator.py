@@ -19,7 +19,8 @@ from rp_api.coordination.mongodb.names import find_session, make_collection
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer, profiling_enabled
+from rp_profiling.detail import chosen
+from rp_profiling.tracer import Tracer
 
 LOOK = 1.0
 """Seconds between looks at a client on another host, of which it is not clear whether it lives."""
@@ -36,7 +37,7 @@ class MongoCoordinator(Coordinator):
         self._client: Client | None = None
         self._collection: Collection | None = None
         self._last = 0
-        self._tracer = Tracer(directory / 'mongodb.prof' if profiling_enabled() else None, 'mongodb')
+        self._tracer = Tracer(directory / 'mongodb.prof', 'mongodb', detail=chosen())
         self.attached = False
         self.endpoint = server.address(self._url)
         self.agent_access = {'backend': 'mongodb', 'endpoint': self.endpoint, 'url': self._url, 'session': session,
