@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import pilot_description
+from conftest import pilot_description, wait_until
+from fault_matrix.disk import full_disk
 from quotas import use_up, with_quota
 
 import radical.pilot as rp
@@ -21,11 +23,19 @@ pytestmark = pytest.mark.fault
 @pytest.fixture
 def small_disk(base: Path) -> Iterator[Path]:
     """A file system of one megabyte and a hundred files."""
-    path = base / 'disk'
+    with file_system(base / 'disk', 'size=1m,nr_inodes=100') as path:
+        yield path
+
+
+@contextmanager
+def file_system(path: Path, options: str) -> Iterator[Path]:
+    """A file system in memory with these limits."""
     path.mkdir()
-    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=1m,nr_inodes=100', 'none', path], check=True)
-    yield path
-    subprocess.run(['umount', path], check=True)
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', options, 'none', path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(['umount', path], check=True)
 
 
 def active_pilot(session: rp.Session, where: Path) -> tuple[rp.Pilot, rp.TaskManager]:
@@ -111,3 +121,19 @@ def test_session_directory_cannot_be_made(base: Path) -> None:
     (base / 'file').write_text('')
     with pytest.raises(NotADirectoryError, match='file'):
         rp.Session(cfg={'base': str(base / 'file')})
+
+
+def test_session_directory_with_little_room(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its disk was full, a session needs little more room than its file has."""
+    monkeypatch.setenv('RADICAL_PILOT_PROFILE', 'no')
+    monkeypatch.setattr('rp_client.task_manager.ACCEPTANCE', 0.5)
+    with file_system(base / 'disk', 'size=10m') as path:
+        with rp.Session(cfg={'base': str(path)}) as session:
+            pilot, tmgr = active_pilot(session, base)
+            with full_disk(path):
+                tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(1500)])
+                log = Path(session.path, 'hub.log')
+                wait_until(lambda: 'cannot be written' in log.read_text())
+            assert set(tmgr.wait_tasks(timeout=60)) == {rp.DONE}, log.read_text()
+            assert Path(session.path, 'hub.db-wal').stat().st_size < 6 << 20
+        assert pilot.state == rp.CANCELED

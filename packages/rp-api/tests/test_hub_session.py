@@ -505,6 +505,23 @@ def test_a_full_disk_holds_everybody_up_and_loses_nothing(site: Site, client: Cl
     assert log(site).count('cannot be written') == log(site).count('can be written again') >= 1
 
 
+@pytest.mark.parametrize(('megabytes', 'waits'), [(6, False), (3, True)])
+def test_a_disk_with_little_room_is_room_enough(site: Site, client: Client, megabytes: int, waits: bool) -> None:
+    """The log of many small commits is far larger than what they hold: its room is used again, in time or when it has
+    to be.
+    """
+    agent = site.agent('p0')
+    expected = uids(100, 'small')
+    limit_files_of(site, megabytes << 20)
+    for uid in expected:
+        client.submit('p0', [uid])
+        client.until_settled()
+    agent.until(lambda: agent.order == expected)
+    assert (site.directory / 'hub.db-wal').stat().st_size <= megabytes << 20
+    assert log(site).count('cannot be written') == log(site).count('can be written again')
+    assert ('cannot be written' in log(site)) == waits
+
+
 def test_a_hub_that_is_killed_with_a_full_disk_loses_nothing(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     client.submit('p0', ['first'])

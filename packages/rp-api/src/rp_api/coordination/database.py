@@ -14,16 +14,22 @@ from typing import Any, NamedTuple
 MANY_BYTES = 16 << 20
 """Size after which a batch takes no further row, so that a message with it stays far below what can be sent."""
 
+_PAGE = 1 << 14
+"""Bytes of a page of the file."""
+
+_LOG = 4 << 20
+"""Bytes that the write-ahead log may have before it is taken over into the file, so that it is never much larger."""
+
 _PROBE = 1 << 20
 """Bytes that have to be free before more is written to a file that could not grow."""
 
-_PRAGMAS = """
-PRAGMA page_size = 16384;
+_PRAGMAS = f"""
+PRAGMA page_size = {_PAGE};
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA cache_size = -65536;
-PRAGMA wal_autocheckpoint = 1000;
-PRAGMA journal_size_limit = 67108864;
+PRAGMA wal_autocheckpoint = {_LOG // _PAGE};
+PRAGMA journal_size_limit = {2 * _LOG};
 """
 
 # What SQLite says when the fault is not in what it was asked to do; it may well work later. (Error codes would be
@@ -100,12 +106,20 @@ class Database:
             self.query('ROLLBACK')
 
     def probe(self) -> None:
-        """Raise what a write would raise now, also one that is not that small."""
+        """Raise what a write would raise now, also one that is not that small.
+
+        The log is taken over into the file before and after: what is written next uses its room again.
+        """
         self.rollback()
+        self._take_over_log()
         self.set_meta([('probe', bytes(_PROBE))])
         self.query('COMMIT')
         self.set_meta([('probe', None)])
         self.query('COMMIT')
+        self._take_over_log()
+
+    def _take_over_log(self) -> None:
+        self.query('PRAGMA wal_checkpoint(PASSIVE)').fetchone()
 
     def close(self) -> None:
         """Commit and close the file; harmless when it is closed already."""
