@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import pilot_description, wait_until
@@ -63,13 +65,39 @@ def test_full_sandbox(small_disk: Path, base: Path) -> None:
         filler = fill(small_disk)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
         assert task.wait(timeout=30) == rp.FAILED
-        words = f'{task.exception} {task.exception_detail}'
-        assert 'No space left on device' in words
-        assert task.sandbox in words
+        assert 'No space left on device' in task.exception
+        assert task.sandbox in task.exception
         shutil.rmtree(filler)
         assert pilot.state == rp.PMGR_ACTIVE
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
         assert task.wait(timeout=30) == rp.DONE
+
+
+@pytest.mark.disorder('the profiles of the agent end when its disk is full')
+@pytest.mark.parametrize('spawner', ['POPEN', 'SHELL'])
+def test_sandbox_without_space(base: Path, monkeypatch: pytest.MonkeyPatch, spawner: str) -> None:
+    """Tasks that get a directory, but cannot write to it, fail with the path and the reason; the agent goes on."""
+    configs = base / '.radical' / 'pilot' / 'configs'
+    configs.mkdir(parents=True)
+    (configs / 'resource_local.json').write_text(json.dumps({'localhost': {'agent_spawner': spawner}}))
+    monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
+
+    def shell(command: str, **values: Any) -> rp.TaskDescription:
+        return rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', command], **values})
+
+    with file_system(base / 'disk', 'size=2m') as path, rp.Session(cfg={'base': str(base)}) as session:
+        pilot, tmgr = active_pilot(session, path)
+        with full_disk(path):
+            tasks = tmgr.submit_tasks([shell('echo much; exit 3'), shell('echo much', pre_exec=['true'])])
+            assert tmgr.wait_tasks(timeout=30) == [rp.FAILED, rp.FAILED]
+            for task in tasks:
+                assert 'No space left on device' in task.exception
+                assert task.sandbox in task.exception
+            assert tasks[0].exit_code == 3
+        task = tmgr.submit_tasks(shell('echo room; exit 3'))
+        assert task.wait(timeout=30) == rp.FAILED
+        assert (task.stdout, task.exception) == ('room\n', "RuntimeError('task failed')")
+        assert pilot.state == rp.PMGR_ACTIVE
 
 
 def test_sandbox_over_quota(base: Path) -> None:
@@ -79,7 +107,8 @@ def test_sandbox_over_quota(base: Path) -> None:
         filler = use_up(directory)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
         assert task.wait(timeout=30) == rp.FAILED
-        assert 'Disk quota exceeded' in f'{task.exception} {task.exception_detail}'
+        assert 'Disk quota exceeded' in task.exception
+        assert task.sandbox in task.exception
         filler.unlink()
         os.sync()
         assert pilot.state == rp.PMGR_ACTIVE
@@ -97,12 +126,21 @@ def test_read_only_sandbox(small_disk: Path, base: Path) -> None:
         try:
             task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
             assert task.wait(timeout=30) == rp.FAILED
-            words = f'{task.exception} {task.exception_detail}'
-            assert 'Read-only file system' in words
-            assert task.sandbox in words
+            assert 'Read-only file system' in task.exception
+            assert task.sandbox in task.exception
             assert pilot.state == rp.PMGR_ACTIVE
         finally:
             subprocess.run(['umount', '-l', small_disk], check=True)
+
+
+@pytest.mark.disorder('the agent cannot write its profile')
+def test_pilot_sandbox_without_space(base: Path) -> None:
+    """A pilot that has room for its configuration only fails with the path and the reason."""
+    with file_system(base / 'disk', 'size=2m') as path, rp.Session(cfg={'base': str(base)}) as session, full_disk(path):
+        os.truncate(path / 'filler', (path / 'filler').stat().st_size - 4096)
+        pilot = rp.PilotManager(session).submit_pilots(pilot_description(path))
+        assert pilot.wait(timeout=30) == rp.FAILED
+        assert f'{pilot.pilot_sandbox}: No space left on device' in pilot.exception
 
 
 def test_pilot_sandbox_cannot_be_made(base: Path) -> None:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rp_agent.executor.outcome import exit_code_of_task
+from rp_agent.executor.outcome import exit_code_of_task, fail, named
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -116,12 +116,12 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            task.fail("RuntimeError('task failed')", explain(codes))
+            fail(task, explain(codes))
         self._hand_on(task)
 
     def _refuse(self, task: AgentTask, error: Exception) -> None:
         """The task cannot be run."""
-        task.fail(repr(error.__cause__ or error), str(error))
+        task.fail(named(error.__cause__ or error), str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
 

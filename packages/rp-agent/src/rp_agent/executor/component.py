@@ -29,7 +29,7 @@ from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launch_outcome import conclude
 from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.outcome import exit_code_of_task, explain, last_words
+from rp_agent.executor.outcome import exit_code_of_task, explain, fail, last_words, named
 from rp_agent.executor.plain import PlainTasks
 from rp_agent.executor.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.reaper import Reaper
@@ -227,7 +227,7 @@ class Executor(Component):
         self._watch(self._starter.start(task, launch_plan))
 
     def _refuse(self, task: AgentTask, error: LaunchRefused) -> None:
-        task.fail(repr(error.__cause__ or error), str(error))
+        task.fail(named(error.__cause__ or error), str(error))
         self.tracer.record('task_run_stop', task.uid)
         self._hand_on(task)
 
@@ -318,7 +318,7 @@ class Executor(Component):
             task.target_state = states.DONE
         else:
             where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
-            task.fail("RuntimeError('task failed')", explain(run.codes, run.plan.kind != DIRECT) + where)
+            fail(task, explain(run.codes, run.plan.kind != DIRECT) + where)
         if run.plan.launch is not None and task.target_state != states.DONE:
             self._to_sweep.add(uid)   # whatever the launcher has forgotten
             if run.plan.launch.elsewhere:

@@ -203,6 +203,7 @@ class JobExecutor(BaseExecutor):
             with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
                 file.write(text)
         except OSError as error:
+            error.filename = error.filename or path   # which that of a write that fails lacks
             raise LaunchRefused(f'cannot write {error.filename}: {error.strerror}') from error
         job = Job(task, ('/bin/sh', path), {**self._environment.base, **own}, _output(task))
         return {'run': uid, **self._kind.request(job)}

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rp_agent.executor.outcome import explain_code, last_words, was_killed
+from rp_agent.executor.outcome import explain_code, fail, last_words, was_killed
 from rp_agent.executor.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -33,7 +33,7 @@ def conclude(task: AgentTask, plan: LaunchPlan) -> None:
     """Make the task, whose exit code is that of its launcher, one that is done or has failed, and say why."""
     task.exit_code, complaint = _judge(task, plan, task.exit_code or 0)
     if complaint:
-        task.fail("RuntimeError('task failed')", complaint)
+        fail(task, complaint)
     else:
         task.target_state = states.DONE
 

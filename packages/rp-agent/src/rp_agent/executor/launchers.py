@@ -195,4 +195,5 @@ def _write(path: str, text: str) -> None:
                   encoding='utf-8', errors='surrogateescape') as file:
             file.write(text)
     except OSError as error:
+        error.filename = path   # which that of a write that fails lacks
         raise LaunchRefused(f'cannot write {path}: {error.strerror}') from error

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rp_api.disk import no_room
+
+if TYPE_CHECKING:
+    from rp_agent.task import AgentTask
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -13,6 +19,20 @@ _KILLS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)
 
 # bytes of a script's output that a message shows
 _SHOWN = 1024
+
+
+def fail(task: AgentTask, complaint: str, sentence: str = 'task failed') -> None:
+    """Make a task that was started one that has failed; that its sandbox is full by now may be why, and is told."""
+    reason = no_room(task.sandbox)
+    task.fail(repr(RuntimeError(f'{sentence}, and nothing can be written to {reason}' if reason else sentence)),
+              complaint)
+
+
+def named(error: BaseException) -> str:
+    """An exception as the application is told; that of a file with its path, other than `repr`."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f'{type(error).__name__}({error.errno}, {error.strerror!r}, {error.filename!r})'
+    return repr(error)
 
 
 def exit_code_of_task(codes: Mapping[int, int]) -> int:

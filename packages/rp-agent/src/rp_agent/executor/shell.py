@@ -361,7 +361,7 @@ class ShellExecutor(BaseExecutor):
         if run.ending is not None:
             self._to_sweep.add(run.task.uid)
         elif run.failure is not None:
-            run.task.fail(repr(RuntimeError(run.failure)), run.failure)
+            outcome.fail(run.task, run.failure, run.failure)
         if run.plan.launch is not None and run.failure is None:
             self._launch_ended(run)
         else:

@@ -190,6 +190,7 @@ def _hint(error: OSError, path: str) -> str:
 
 
 def _refusal(action: str, path: str, error: OSError) -> LaunchRefused:
+    error.filename = path   # which that of a write that fails lacks
     return _refused(error, f'{action} {path}: {error.strerror}')
 
 

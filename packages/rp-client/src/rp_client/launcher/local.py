@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from rp_api import parts
 from rp_api.agent_process import AgentProcess, noted
+from rp_api.disk import no_room
 from rp_api.errors import PilotError
 from rp_api.host import python_program
 from rp_api.processes import leave, reap_left, sweep
@@ -154,7 +155,7 @@ class LocalLauncher(Launcher):
             return
         self._loop.remove_fd(agent.pidfd)
         code = self._bury(agent)
-        self.context.reports.ended(End(uid, _reason(uid, code), _tail(agent.sandbox / 'agent_0.out'),
+        self.context.reports.ended(End(uid, _reason(agent, code), _tail(agent.sandbox / 'agent_0.out'),
                         _tail(agent.sandbox / 'agent_0.err')))
 
     def _bury(self, agent: _Agent) -> int | None:
@@ -183,13 +184,14 @@ def _noted(pid: int, sandbox: Path) -> int:
     return pidfd
 
 
-def _reason(uid: str, code: int | None) -> str | None:
+def _reason(agent: _Agent, code: int | None) -> str | None:
     if not code:
         return None
     if code < 0:
         names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
-        return f'the agent of {uid} was killed by signal {-code}{names.get(-code, "")}'
-    return f'the agent of {uid} ended with exit code {code}'
+        return f'the agent of {agent.uid} was killed by signal {-code}{names.get(-code, "")}'
+    full = no_room(str(agent.sandbox))   # which it could not write down
+    return f'the agent of {agent.uid} ended with exit code {code}' + (f': cannot write to {full}' if full else '')
 
 
 def _write_private(path: Path, text: str) -> None:
