@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,21 @@ def test_a_directory_without_profiles_has_no_rows_and_a_missing_one_is_an_error(
     assert read_profiles(tmp_path) == []
     with pytest.raises(NotADirectoryError, match='no_such_session'):
         read_profiles(tmp_path / 'no_such_session')
+
+
+def test_profiles_beside_what_tasks_leave(tmp_path: Path) -> None:
+    """A thousand directories one in the other, links in circles, and what only looks like a profile."""
+    write(tmp_path / 'pilot/task.prof', HEADER, ROW)
+    (tmp_path / 'pilot/self').symlink_to('.')
+    (tmp_path / 'pilot/directory.prof').mkdir()
+    fd = os.open(tmp_path / 'pilot', os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir('deep', dir_fd=fd)
+        below = os.open('deep', os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    try:
+        assert [row.event for row in read_profiles(tmp_path)] == ['advance']
+    finally:
+        subprocess.run(['rm', '-r', tmp_path / 'pilot/deep'], check=True, timeout=60)

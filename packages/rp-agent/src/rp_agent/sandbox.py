@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.logs import LOG
 from rp_api import agent_process
 from rp_api.logger import logger
+from rp_api.staging.trees import remove as remove_tree
 from rp_profiling.shell import gtod_script, task_event_script
 
 if TYPE_CHECKING:   # most processes of an agent never need it
@@ -79,27 +80,27 @@ def remove(config: Mapping[str, Any]) -> None:
 
 def _clear(directory: Path, keep: tuple[str, ...]) -> None:
     """Delete a directory; if one of these files is in it, everything else in it."""
-    import shutil  # like tarfile, it takes long to load and most pilots need neither
-
-    if not any(map(os.path.exists, keep)):
-        shutil.rmtree(directory, ignore_errors=True)
-        return
-    for path in directory.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif str(path) not in keep:
-            path.unlink(missing_ok=True)
+    kept = [path for path in keep if os.path.exists(path)]
+    paths = [path for path in directory.iterdir() if str(path) not in kept] if kept else [directory]
+    for path in paths:
+        try:
+            remove_tree(str(path))
+        except FileNotFoundError:   # a task has done that
+            continue
+        except OSError as error:
+            logger(LOG).error('%s cannot be removed: %s: %s', path, error.filename, error.strerror)
 
 
 def _pack(pilot_sandbox: Path, names: list[str]) -> None:
-    import tarfile
+    import tarfile  # it takes long to load, and most pilots do not need it
 
     from rp_api.staging.files import replacing
+    from rp_api.staging.tarball import add
 
     with (replacing(str(pilot_sandbox / 'staging_output.tgz')) as temporary,
           tarfile.open(temporary, 'w:gz') as archive):
         for name in names:
             try:
-                archive.add(pilot_sandbox / name, arcname=name)
+                add(archive, str(pilot_sandbox / name), name)
             except OSError as error:   # the others are wanted all the same
                 logger(LOG).error('output staging of %s failed: %s', name, error)

@@ -7,6 +7,7 @@ ends early, and another writer may have appended its members to it.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,7 +36,23 @@ def name_of(path: Path) -> str:
 
 def profiles_below(root: Path) -> list[Path]:
     """All profiles in a directory and below it."""
-    return sorted(path for path in root.rglob(f'*{ENDING}*') if is_profile(path))
+    return sorted(path for path in paths_below(root) if is_profile(path) and path.is_file())
+
+
+def paths_below(root: Path) -> Iterator[Path]:
+    """All that is below a directory; what cannot be read, or is too deep for a path, is left out.
+
+    Links are not followed. Sandboxes hold whatever tasks leave, such as thousands of directories one in the other.
+    """
+    waiting = [os.fspath(root)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                found = list(entries)
+        except OSError:
+            continue
+        waiting += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+        yield from (Path(entry.path) for entry in found)
 
 
 def text_of(path: Path) -> Iterator[bytes]:

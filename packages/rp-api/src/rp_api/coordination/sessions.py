@@ -23,6 +23,7 @@ from rp_api.coordination.store import claim
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.partitions import WHOLE
+from rp_profiling.files import paths_below
 
 DATABASE = 'hub.db'
 
@@ -175,7 +176,7 @@ def purge(directory: str | Path) -> list[str]:
                 own.rmdir()
     finally:
         os.close(claimed)
-    return sorted(str(left) for left in path.rglob('*')) if path.exists() else []
+    return sorted(str(left) for left in paths_below(path))
 
 
 def known(state: str, info: bytes | None) -> dict[str, Any]:
@@ -238,4 +239,4 @@ def _own_files(directory: Path) -> list[Path]:
 
 
 def _size(directory: Path) -> int:
-    return sum(path.lstat().st_size for path in directory.rglob('*') if path.is_file())
+    return sum(path.lstat().st_size for path in paths_below(directory) if path.is_file())

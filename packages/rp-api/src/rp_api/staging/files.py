@@ -134,6 +134,17 @@ def replacing(target: str) -> Iterator[str]:
             os.unlink(temporary)
 
 
+def made_directory(path: str) -> bool:
+    """Makes a directory; False if there is one, or a link to one."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise fault(errno.ENOTDIR, path) from None
+        return False
+    return True
+
+
 def _check_replaceable(target: str) -> None:
     if not os.path.lexists(target):
         return
@@ -183,23 +194,31 @@ def _copy_file(source: str, target: str) -> None:
 
 def _copy_tree(source: str, target: str) -> None:
     """Copies all that is in the directory; symbolic links inside stay links."""
-    if os.path.lexists(target) and not os.path.isdir(target):
-        raise fault(errno.ENOTDIR, target)
-    is_new = not os.path.lexists(target)
-    if is_new:
-        os.mkdir(target)
-    elif os.path.samefile(source, target):
+    from rp_api.staging.trees import Cursor, walk  # like shutil, only needed here
+
+    made = [made_directory(target)]
+    if not made[0] and os.path.samefile(source, target):
         return
-    with os.scandir(source) as entries:
-        for entry in entries:
-            below = os.path.join(target, entry.name)
-            if entry.is_symlink():
-                _copy_link(entry.path, below)
-            elif entry.is_dir():
-                _copy_tree(entry.path, below)
-            else:
-                _copy(entry.path, below)
-    if is_new:  # last, since the mode may forbid writing
+    with Cursor(source) as here, Cursor(target) as there:
+        try:
+            for entry in walk(here):
+                path = there.at(entry.name)
+                if entry.entered:
+                    made.append(made_directory(path))
+                    there.enter(entry.name, follow=os.path.islink(path))
+                elif entry.left:
+                    there.leave()
+                    if made.pop():  # last, since the mode may forbid writing
+                        os.chmod(there.at(entry.name), stat.S_IMODE(entry.status.st_mode))
+                elif stat.S_ISLNK(entry.status.st_mode):
+                    _copy_link(here.at(entry.name), path)
+                else:
+                    _copy(here.at(entry.name), path)
+        except OSError as error:
+            here.explain(error)
+            there.explain(error)
+            raise
+    if made[0]:
         os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
 
 
@@ -255,10 +274,10 @@ def _rename(source: str, target: str, is_tree: bool) -> None:
 
 def _move_by_copy(source: str, target: str, is_tree: bool) -> None:
     if is_tree:
-        import shutil
+        from rp_api.staging.trees import remove
 
         _copy(source, target)
-        shutil.rmtree(source)
+        remove(source)
         return
     if os.path.islink(source):
         _copy_link(source, target)

@@ -6,10 +6,14 @@ import os
 from collections.abc import Iterable
 
 from rp_api.errors import DescriptionError, StagingError
+from rp_api.logger import logger
 from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import attempt
 from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.trees import remove
 from rp_profiling.tracer import Tracer
+
+LOG = 'radical.pilot.staging'
 
 _ANYWHERE = Sandboxes(client='/', resource='/', session='/', pilot='/', task='/')
 
@@ -40,12 +44,19 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
 
 
 def remove_sandbox(sandboxes: Sandboxes) -> None:
-    """Delete a task's sandbox with all that is in it, if it lies in the pilot's: others may hold what is the user's."""
-    import shutil  # takes long to load, and few tasks ask for this
+    """Delete a task's sandbox with all that is in it, if it lies in the pilot's: others may hold what is the user's.
 
+    What cannot be deleted stays, with a warning.
+    """
     own, pilot = os.path.realpath(sandboxes.task), os.path.realpath(sandboxes.pilot)
-    if own != pilot and os.path.commonpath([own, pilot]) == pilot:
-        shutil.rmtree(sandboxes.task, ignore_errors=True)
+    if own == pilot or os.path.commonpath([own, pilot]) != pilot:
+        return
+    try:
+        remove(sandboxes.task)
+    except FileNotFoundError:   # the task has done that itself
+        return
+    except OSError as error:
+        logger(LOG).warning('%s could not be removed: %s: %s', sandboxes.task, error.filename, error.strerror)
 
 
 def check_locations(directives: Iterable[Directive]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rp_api.constants import NON_FATAL, TARBALL
 from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive
-from rp_api.staging.files import explained, fault, is_directory_name, matches, replacing
+from rp_api.staging.files import explained, fault, is_directory_name, made_directory, matches, replacing
+from rp_api.staging.trees import Cursor, walk
+
+Accept = Callable[[tarfile.TarInfo], tarfile.TarInfo]
 
 
 def pack(tarball: str, members: Iterable[tuple[Directive, str, str]]) -> list[StagingError]:
@@ -53,7 +57,31 @@ def _add(tar: tarfile.TarFile, source: str, name: str) -> None:
         path = os.path.realpath(each, strict=True)
         member = os.path.join(name, os.path.basename(each.rstrip('/'))) if into else name
         _check_name(member)
-        tar.add(path, os.path.normpath(member), filter=_accept)
+        add(tar, path, os.path.normpath(member), _accept)
+
+
+def add(tar: tarfile.TarFile, path: str, name: str, accept: Accept | None = None) -> None:
+    """Adds a file, or a directory with all it holds but the tar file itself, under that name; raises OSError.
+
+    `accept` gives the members that are to be added, and raises for those that must not be.
+    """
+    tar.add(path, name, recursive=False, filter=accept)
+    if os.path.islink(path) or not os.path.isdir(path):
+        return
+    own = os.stat(str(tar.name))
+    with Cursor(path) as cursor:
+        for entry in walk(cursor):
+            if entry.left or os.path.samestat(entry.status, own):
+                continue
+            names = cursor.names if entry.entered else [*cursor.names, entry.name]
+            try:
+                if accept is not None and stat.S_ISSOCK(entry.status.st_mode):   # which tarfile would leave out
+                    raise fault(errno.EINVAL, cursor.at(entry.name), 'Neither a file nor a directory')
+                tar.add(cursor.at('.' if entry.entered else entry.name), '/'.join([name, *names]), recursive=False,
+                        filter=accept)
+            except OSError as error:
+                cursor.explain(error)
+                raise
 
 
 def unpack(sd: Directive, tarball: str, directory: str) -> list[str]:
@@ -82,37 +110,56 @@ def _accept(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _extract_all(tar: tarfile.TarFile, directory: str) -> list[str]:
-    found, modes = [], {}
-    for member in tar:
-        _check_name(member.name)
-        _accept(member)
-        path = os.path.join(directory, member.name)
-        _check_parent(path, directory)
-        if not member.isdir():
-            _extract(tar, member, path)
-            found.append(path)
-        elif not os.path.isdir(path):
-            os.makedirs(path)
-            modes[path] = member.mode & 0o777
-    for path, mode in modes.items():  # last, since the mode may forbid writing
-        os.chmod(path, mode)
+    found: list[str] = []
+    modes: list[tuple[list[str], str, int]] = []
+    os.makedirs(directory, exist_ok=True)
+    with Cursor(directory) as cursor:
+        try:
+            for member in tar:
+                _check_name(member.name)
+                _accept(member)
+                *parents, name = os.path.normpath(member.name).split('/')
+                _go(cursor, parents)
+                if not member.isdir():
+                    _extract(tar, member, cursor.at(name))
+                    found.append(os.path.join(directory, member.name))
+                elif made_directory(cursor.at(name)):
+                    modes.append((parents, name, member.mode & 0o777))
+            for parents, name, mode in reversed(modes):  # last, and the innermost first: it may forbid to get there
+                _go(cursor, parents)
+                os.chmod(cursor.at(name), mode)
+        except OSError as error:
+            cursor.explain(error)
+            raise
     return found
 
 
+def _go(cursor: Cursor, names: list[str]) -> None:
+    """Moves to the directory there; makes those on the way that are missing, and follows links that stay inside."""
+    while cursor.names != names[:len(cursor.names)]:
+        cursor.leave()
+    for name in names[len(cursor.names):]:
+        path = cursor.at(name)
+        made_directory(path)
+        follow = os.path.islink(path)
+        if follow:
+            _check_link(path, cursor)
+        cursor.enter(name, follow=follow)
+
+
+def _check_link(path: str, cursor: Cursor) -> None:
+    """Raises if a link that was unpacked before, or was there, leads out of the directory."""
+    root = os.path.realpath(cursor.root)
+    if os.path.commonpath([root, os.path.realpath(path)]) != root:
+        raise fault(errno.EINVAL, path, f'Leads out of {cursor.root}')
+
+
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     with replacing(path) as temporary:
         if member.issym():
             os.symlink(member.linkname, temporary)
         else:
             _write(tar, member, temporary)
-
-
-def _check_parent(path: str, directory: str) -> None:
-    """Raises if links that were unpacked before, or are there, lead out of the directory."""
-    root, parent = os.path.realpath(directory), os.path.realpath(os.path.dirname(path))
-    if os.path.commonpath([root, parent]) != root:
-        raise fault(errno.EINVAL, path, f'Leads out of {directory}')
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:

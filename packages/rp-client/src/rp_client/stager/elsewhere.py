@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from rp_api.errors import PlatformError, StagingError
+from rp_api.staging import trees
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.run import run
@@ -57,9 +58,9 @@ class Elsewhere:
     def __init__(self, endpoint: str, known: Sandboxes) -> None:
         self._shell = Shell(endpoint)
         self._known = known
-        self._place = tempfile.TemporaryDirectory(prefix='rp.stage.')
-        self._archive = Path(self._place.name, 'archive')
-        self.root = os.path.join(self._place.name, 'root')
+        self._place = tempfile.mkdtemp(prefix='rp.stage.')
+        self._archive = Path(self._place, 'archive')
+        self.root = os.path.join(self._place, 'root')
         self._made: list[str] = []
         self._removed: list[str] = []
         self._sandboxes: set[str] = set()
@@ -70,7 +71,7 @@ class Elsewhere:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self._place.cleanup()
+        trees.remove(self._place)
 
     def of(self, own: str) -> There:
         """The sandbox that is this directory there."""
@@ -98,7 +99,7 @@ class Elsewhere:
         if not paths:
             return
         mark = os.urandom(16).hex()
-        script = Path(self._place.name, 'script')
+        script = Path(self._place, 'script')
         script.write_text('\n'.join([_PACK, *(f'take {quote(path)} {_pattern(path)}' for path in paths),
                                      _PACKED.format(mark)]), encoding='utf-8', errors='surrogateescape')
         try:
@@ -109,16 +110,17 @@ class Elsewhere:
                 self._unpack(mark.encode() + b'\n')
             raise
         self._unpack(mark.encode() + b'\n')
-        self._there.update(self._leaves())
+        self._there.update(name for name, _ in self._leaves())
 
     def finish(self) -> None:
         """Have sandboxes made and removed, and everything that is new here sent."""
-        new = [name for name in self._leaves() if name not in self._there]
+        new = {name for name, _ in self._leaves() if name not in self._there}
         if not (new or self._made or self._removed):
             return
         with tarfile.open(self._archive, 'w') as archive:
-            for name in new:
-                archive.add(os.path.join(self.root, name), name, recursive=False)
+            for name, path in self._leaves():
+                if name in new:
+                    archive.add(path, name, recursive=False)
         steps = [f'(umask 077 && mkdir -p {quote(self._known.pilot)})', *self._each('mkdir -p', self._made),
                  *self._each('rm -rf', self._removed), 'cd /', 'exec tar -xof -']
         send(self._shell.command(' && '.join(steps)), self._archive,
@@ -146,15 +148,18 @@ class Elsewhere:
         if done.returncode:
             raise PlatformError(f'what came from {self._shell.host} cannot be unpacked: {done.stderr.strip()[-500:]}')
 
-    def _leaves(self) -> Iterator[str]:
-        """The names of all files, links and empty directories, relative to the root; sandboxes are no news."""
-        for directory, names, files in os.walk(self.root):
-            links = [name for name in names if os.path.islink(os.path.join(directory, name))]
-            for name in [*files, *links]:
-                yield os.path.relpath(os.path.join(directory, name), self.root)
-            own = os.path.relpath(directory, self.root)
-            if not files and not names and own not in self._sandboxes:
-                yield own
+    def _leaves(self) -> Iterator[tuple[str, str]]:
+        """All files, links and empty directories; sandboxes are no news.
+
+        Of each the name, relative to the root, and a path that is valid until the next one is asked for.
+        """
+        met = True   # whether there was something else since a directory was entered
+        with trees.Cursor(self.root) as cursor:
+            for entry in trees.walk(cursor):
+                empty, met = entry.left and not met, not entry.entered
+                name = '/'.join([*cursor.names, entry.name])
+                if not (entry.entered or entry.left) or (empty and name not in self._sandboxes):
+                    yield name, cursor.at(entry.name)
 
 
 class There:

@@ -1,0 +1,240 @@
+"""Directory trees of any depth: walking through them, and deleting them.
+
+A tree can be deeper than a path can be long, than Python can recurse, and than a process may have open files. So a
+`Cursor` moves through it one directory at a time. It follows no links, and has few descriptors open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+_KEPT = 4
+"""Parents whose descriptors stay open: most trees are no deeper."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class _Level:
+    """A directory that a cursor has passed, with the name by which it has left it for the next one."""
+
+    __slots__ = ('fd', 'identity', 'name', 'way_back')
+
+    def __init__(self, fd: int, name: str, *, way_back: bool) -> None:
+        self.fd = fd
+        self.name = name
+        self.identity = _identity(fd)
+        self.way_back = way_back
+        """Whether `..` of the next one leads here."""
+
+    def close(self) -> None:
+        """Close the descriptor, if it is open."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Cursor:
+    """A directory in a tree: first the tree's root, which may be a link, then where it is moved to.
+
+    `at(name)` is a path for system calls, however deep the directory is, until the cursor moves; `real(name)` is the
+    path for people.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._fd = os.open(root, _DIRECTORY)
+        self._levels: list[_Level] = []
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for level in self._levels:
+            level.close()
+        os.close(self._fd)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the directory."""
+        return self._fd
+
+    @property
+    def names(self) -> list[str]:
+        """The directories on the way from the root."""
+        return [level.name for level in self._levels]
+
+    def at(self, name: str) -> str:
+        """A path to what is in the directory under that name."""
+        return f'/proc/self/fd/{self._fd}/{name}'
+
+    def real(self, name: str = '') -> str:
+        """The path of the directory, or of what is in it under that name, as people know it."""
+        return os.path.join(self.root, *self.names, *([name] if name else []))
+
+    def status(self, name: str) -> os.stat_result:
+        """The status of what is in the directory under that name, of a link its own."""
+        with self.explaining(name):
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+
+    @contextmanager
+    def explaining(self, name: str = '') -> Iterator[None]:
+        """Give an error that occurs, which is about the directory, or what is in it under that name, its real path."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = self.real(name)
+            raise
+
+    def explain(self, error: OSError) -> None:
+        """Give an error its real path, if it has one that comes from `at`."""
+        if isinstance(error.filename, str) and error.filename.startswith(self.at('')):
+            error.filename = self.real(error.filename.removeprefix(self.at('')))
+
+    def enter(self, name: str, *, follow: bool = False) -> None:
+        """Move down to that directory; `OSError` if it is none, or a link, unless that is to be followed."""
+        with self.explaining(name):
+            fd = os.open(name, _DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=self._fd)
+        self._levels.append(_Level(self._fd, name, way_back=not follow))
+        self._fd = fd
+        if len(self._levels) > _KEPT and self._levels[-_KEPT - 1].way_back:
+            self._levels[-_KEPT - 1].close()
+
+    def leave(self) -> None:
+        """Move up to the parent."""
+        level = self._levels[-1]
+        fd = level.fd if level.fd >= 0 else self._climb(level)
+        self._levels.pop()
+        os.close(self._fd)
+        self._fd = fd
+
+    def _climb(self, level: _Level) -> int:
+        """A descriptor of the parent, which is the directory that the cursor came from."""
+        with self.explaining():
+            fd = os.open('..', _DIRECTORY, dir_fd=self._fd)
+            if _identity(fd) == level.identity:
+                return fd
+            os.close(fd)
+            raise OSError(errno.ESTALE, 'It has been moved to another directory meanwhile')
+
+
+class Entry(NamedTuple):
+    """Something that a walk meets in the directory where its cursor is; of a link, `status` is its own.
+
+    A directory is met twice: before what is in it, when the cursor has just entered it (`entered`), and afterwards, as
+    something in its parent (`left`).
+    """
+
+    name: str
+    status: os.stat_result
+    entered: bool = False
+    left: bool = False
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a directory, and no link to one."""
+        return stat.S_ISDIR(self.status.st_mode)
+
+
+def walk(cursor: Cursor, failed: Callable[[OSError], object] | None = None,
+         admit: Callable[[Cursor, Entry], object] = lambda cursor, entry: None) -> Iterator[Entry]:
+    """Go through all that is below the directory of a cursor, by name, which moves the cursor; links are not followed.
+
+    `admit(cursor, entry)` is called before a directory is entered. What cannot be looked at is told to `failed(error)`
+    and left out; without that, the error is raised.
+    """
+    waiting = [_listing(cursor, failed)]
+    entered: list[Entry] = []
+    while waiting:
+        if not waiting[-1]:
+            waiting.pop()
+            if entered:
+                cursor.leave()
+                yield entered.pop()._replace(left=True)
+            continue
+        name = waiting[-1].pop()
+        try:
+            entry = Entry(name, cursor.status(name))
+            if entry.is_directory:
+                admit(cursor, entry)
+                cursor.enter(name)
+        except OSError as error:
+            if failed is None:
+                raise
+            failed(error)
+            continue
+        if entry.is_directory:
+            entered.append(entry)
+            waiting.append(_listing(cursor, failed))
+            entry = entry._replace(entered=True)
+        yield entry
+
+
+def remove(path: str) -> None:
+    """Delete a directory with all that is in it; of a link to one, only the link.
+
+    Directories of ours whose mode forbids that are made to allow it. What cannot be deleted costs nothing else: the
+    first `OSError` is raised in the end. `FileNotFoundError` if there is nothing.
+    """
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+        return
+    errors: list[OSError] = []
+    _open_up(path)
+    with Cursor(path) as cursor:
+        for entry in walk(cursor, errors.append, _admit):
+            if not entry.entered:
+                try:
+                    _delete(cursor, entry)
+                except OSError as error:
+                    errors.append(error)
+    if errors:
+        raise errors[0]
+    os.rmdir(path)
+
+
+def _delete(cursor: Cursor, entry: Entry) -> None:
+    with cursor.explaining(entry.name), suppress(FileNotFoundError):
+        if entry.left:
+            os.rmdir(entry.name, dir_fd=cursor.fd)
+        else:
+            os.unlink(entry.name, dir_fd=cursor.fd)
+
+
+def _admit(cursor: Cursor, entry: Entry) -> None:
+    if entry.status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        with cursor.explaining(entry.name):
+            _open_up(entry.name, cursor.fd)
+
+
+def _open_up(name: str, dir_fd: int | None = None) -> None:
+    """Let its owner do everything with a directory, if that is who we are."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            with suppress(PermissionError):   # another user's; what that forbids will show
+                os.chmod(f'/proc/self/fd/{fd}', mode | stat.S_IRWXU)
+    finally:
+        os.close(fd)
+
+
+def _listing(cursor: Cursor, failed: Callable[[OSError], object] | None) -> list[str]:
+    """The names in the directory, the first one last."""
+    try:
+        with cursor.explaining():
+            return sorted(os.listdir(cursor.fd), reverse=True)
+    except OSError as error:
+        if failed is None:
+            raise
+        failed(error)
+        return []
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
