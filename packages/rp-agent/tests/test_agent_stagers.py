@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rp_agent.stager.output import TAIL, StagerOutput, tail
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import COPY, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER
+from rp_api.mesh.offload import Done, Failed, Work
 from rp_api.staging import Sandboxes, expand
 from rp_api.staging.tarball import pack
 from rp_profiling.tracer import Tracer
@@ -50,7 +51,7 @@ class Site:
         self.out: list[list[str]] = []
         self.failed: list[AgentTask] = []
         self.states: list[tuple[str, list[str]]] = []
-        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], object]]] = []
+        self.waiting: list[tuple[Work, Done, Failed]] = []
 
     def input(self) -> StagerInput:
         return self._wired(StagerInput('input', self.events, self.sandboxes, self._offload, self.failed.extend))
@@ -81,11 +82,16 @@ class Site:
     def work(self) -> None:
         """Do all that was given to the helper threads."""
         while self.waiting:
-            work, done = self.waiting.pop(0)
-            done(work())
+            work, done, failed = self.waiting.pop(0)
+            try:
+                result = work()
+            except BaseException as error:
+                failed(error)
+            else:
+                done(result)
 
-    def _offload(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        self.waiting.append((work, done))
+    def _offload(self, work: Work, done: Done, failed: Failed) -> None:
+        self.waiting.append((work, done, failed))
 
     def _wired(self, component: Any) -> Any:
         component.output = lambda tasks: self.out.append([task.uid for task in tasks])
@@ -251,7 +257,7 @@ def test_cancelled_while_staging(site: Site) -> None:
     (site.pilot / 'source').touch()
     task = site.task(input_staging={'source': 'pilot:///source', 'action': COPY})
     site.input().put([task])
-    work, done = site.waiting.pop()
+    work, done, _ = site.waiting.pop()
     result = work()
     task.cancelled = True
     done(result)
@@ -281,7 +287,7 @@ def test_failed_and_cancelled(site: Site) -> None:
     """The failure is what happened first."""
     task = site.task(input_staging={'source': 'pilot:///none', 'action': COPY})
     site.input().put([task])
-    work, done = site.waiting.pop()
+    work, done, _ = site.waiting.pop()
     result = work()
     task.cancelled = True
     done(result)

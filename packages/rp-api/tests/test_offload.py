@@ -31,6 +31,11 @@ def helpers(loop: Loop) -> Iterator[Helpers]:
     made.close(PATIENCE)
 
 
+def unwanted(result: object) -> None:
+    """Is not to be called."""
+    pytest.fail(f'unwanted: {result!r}')
+
+
 def test_result_comes_back_in_the_loop(loop: Loop, helpers: Helpers) -> None:
     seen: list[Any] = []
 
@@ -38,7 +43,7 @@ def test_result_comes_back_in_the_loop(loop: Loop, helpers: Helpers) -> None:
         seen.extend([result, threading.current_thread()])
         loop.stop()
 
-    helpers.run(threading.current_thread, done)
+    helpers.run(threading.current_thread, done, unwanted)
     loop.run()
     worker, receiver = seen
     assert receiver is threading.current_thread()
@@ -63,7 +68,7 @@ def test_several_at_a_time(loop: Loop, helpers: Helpers) -> None:
             loop.stop()
 
     for _ in range(THREADS):
-        helpers.run(lambda: barrier.wait(PATIENCE), done)
+        helpers.run(lambda: barrier.wait(PATIENCE), done, unwanted)
     loop.run()
     assert sorted(results) == list(range(THREADS))
 
@@ -78,19 +83,80 @@ def test_more_work_than_threads(loop: Loop, helpers: Helpers) -> None:
             loop.stop()
 
     for number in range(count):
-        helpers.run(lambda number=number: number, done)
+        helpers.run(lambda number=number: number, done, unwanted)
     loop.run()
     assert sorted(results) == list(range(count))
 
 
-def test_exception_ends_the_loop(loop: Loop, helpers: Helpers) -> None:
-    helpers.run(lambda: 1 / 0, lambda _: pytest.fail('there is no result'))
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize('error', [RecursionError('too deep'), MemoryError(), SystemExit(1), UnicodeError('odd')])
+def test_what_is_raised_goes_to_those_who_have_asked(loop: Loop, helpers: Helpers, error: BaseException) -> None:
+    """And to nobody else: other work goes on, in the same threads."""
+    seen: list[Any] = []
+
+    def work() -> None:
+        raise error
+
+    def note(result: Any) -> None:
+        seen.append(result)
+        if len(seen) == 2 * THREADS:
+            loop.stop()
+
+    for _ in range(THREADS):
+        helpers.run(work, unwanted, note)
+        helpers.run(lambda: 'fine', note, unwanted)
+    loop.run()
+    assert seen.count(error) == seen.count('fine') == THREADS
+
+
+def no_more_threads(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let the system refuse threads, but for the first few."""
+    real = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if len(started) == most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, 'start', start)
+
+
+def test_work_fails_without_any_thread(loop: Loop, helpers: Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        errors.append(error)
+        loop.stop()
+
+    with monkeypatch.context() as patch:
+        no_more_threads(patch, 0)
+        helpers.run(lambda: 0, unwanted, failed)
         loop.run()
+    assert "can't start new thread" in str(errors[0])
+    helpers.run(lambda: 'later', errors.append, unwanted)   # there may be threads again
+    helpers.close(PATIENCE)
+
+
+def test_one_thread_does_all_work_if_there_are_no_others(loop: Loop, helpers: Helpers,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[int] = []
+
+    def done(result: int) -> None:
+        results.append(result)
+        if len(results) == 2 * THREADS:
+            loop.stop()
+
+    with monkeypatch.context() as patch:
+        no_more_threads(patch, 1)
+        for number in range(2 * THREADS):
+            helpers.run(lambda number=number: number, done, unwanted)
+        loop.run()
+    assert results == list(range(2 * THREADS))
 
 
 def test_exception_of_the_receiver_ends_the_loop(loop: Loop, helpers: Helpers) -> None:
-    helpers.run(lambda: 0, lambda result: 1 / result)
+    helpers.run(lambda: 0, lambda result: 1 / result, unwanted)
     with pytest.raises(ZeroDivisionError):
         loop.run()
 
@@ -107,10 +173,10 @@ def test_close_drops_what_has_not_begun(loop: Loop) -> None:
         return 'begun'
 
     for _ in range(THREADS):
-        helpers.run(work, results.append)
+        helpers.run(work, results.append, unwanted)
     for _ in range(THREADS):
         assert entered.acquire(timeout=PATIENCE)
-    helpers.run(lambda: 'queued', results.append)
+    helpers.run(lambda: 'queued', results.append, unwanted)
     helpers.close(0)
     gate.set()
     helpers.close(PATIENCE)
@@ -123,18 +189,18 @@ def test_close_drops_what_has_not_begun(loop: Loop) -> None:
 def test_closed_helpers_do_nothing(loop: Loop, used: bool) -> None:
     helpers = Helpers(loop)
     if used:
-        helpers.run(lambda: None, lambda _: loop.stop())
+        helpers.run(lambda: None, lambda _: loop.stop(), unwanted)
         loop.run()
     helpers.close(PATIENCE)
     before = set(threading.enumerate())
-    helpers.run(pytest.fail, pytest.fail)
+    helpers.run(pytest.fail, unwanted, unwanted)
     assert set(threading.enumerate()) <= before
 
 
 def test_result_after_the_loop_has_gone_is_dropped(loop: Loop) -> None:
     helpers = Helpers(loop)
     gate = threading.Event()
-    helpers.run(lambda: gate.wait(PATIENCE), pytest.fail)
+    helpers.run(lambda: gate.wait(PATIENCE), unwanted, unwanted)
     loop.close()
     gate.set()
     helpers.close(PATIENCE)
@@ -149,7 +215,7 @@ def test_close_does_not_wait_for_ever(loop: Loop) -> None:
         entered.set()
         gate.wait(PATIENCE)
 
-    helpers.run(work, pytest.fail)
+    helpers.run(work, unwanted, unwanted)
     assert entered.wait(PATIENCE)
     helpers.close(0.01)
     assert not gate.is_set()
@@ -169,8 +235,8 @@ def test_helpers_are_used_again(loop: Loop, helpers: Helpers) -> None:
         if len(threads) == 10:
             loop.stop()
         else:
-            loop.call_later(0.001, helpers.run, threading.current_thread, done)
+            loop.call_later(0.001, helpers.run, threading.current_thread, done, unwanted)
 
-    helpers.run(threading.current_thread, done)
+    helpers.run(threading.current_thread, done, unwanted)
     loop.run()
     assert len(set(threads)) <= 2   # the first may not have had the time to become idle

@@ -11,6 +11,7 @@ from rp_api.coordination.contract import UNBOUND, ClientConnection, Page, Submis
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
+from rp_api.mesh.offload import Done, Failed, Work
 from rp_api.staging import expand
 from rp_client.common import Common
 from rp_client.launcher.sandbox import PilotSandboxes
@@ -58,16 +59,21 @@ class Later:
     """Takes the place of helper threads: work is done when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Callable[[], Any], Callable[[Any], object]]] = []
+        self.waiting: list[tuple[Work, Done, Failed]] = []
 
-    def __call__(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        self.waiting.append((work, done))
+    def __call__(self, work: Work, done: Done, failed: Failed) -> None:
+        self.waiting.append((work, done, failed))
 
     def work(self) -> None:
         """Do all that there is."""
         while self.waiting:
-            work, done = self.waiting.pop(0)
-            done(work())
+            work, done, failed = self.waiting.pop(0)
+            try:
+                result = work()
+            except BaseException as error:
+                failed(error)
+            else:
+                done(result)
 
 
 class Connection(ClientConnection):

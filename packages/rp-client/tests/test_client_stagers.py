@@ -236,7 +236,7 @@ def test_cancelled_while_its_files_are_moved(site: Site) -> None:
     task = site.task(input_staging='a')
     stager = site.input()
     stager.put([task])
-    work, done = site.later.waiting.pop()
+    work, done, _ = site.later.waiting.pop()
     result = work()
     stager.cancel([task.uid])
     assert [(failed.uid, state) for failed, state, _ in site.failed] == [(task.uid, states.CANCELED)]
@@ -373,3 +373,55 @@ def test_wrong_directive_of_a_pilot(site: Site) -> None:
         stage(site.pilot, ['a', 'a > nowhere:///a'], site.events, inwards=True)
     assert not Path(site.pilot.sandboxes.pilot, 'a').exists()
     assert site.events.rows == []
+
+
+# errors that nothing has foreseen
+
+ODD = [RecursionError('too deep'), MemoryError(), UnicodeEncodeError('utf-8', '\ud800', 0, 1, 'odd'), KeyError('odd')]
+
+
+@pytest.mark.parametrize('error', ODD, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize('where', ['rp_api.staging.run.attempt', 'rp_client.stager.base.Sandboxes'])
+def test_odd_error_fails_its_own_task(site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception,
+                                      where: str) -> None:
+    """Where one task is concerned, others of the same bulk are not; where all are, all fail, and nothing is raised."""
+    import rp_api.staging.files as files
+
+    def raising(*arguments: Any, **named: Any) -> Any:
+        if where.endswith('Sandboxes') or str(arguments[1]).endswith('odd'):
+            raise error
+        return files.attempt(*arguments, **named)
+
+    monkeypatch.setattr(where, raising)
+    for name in ('odd', 'fine'):
+        (site.client / name).touch()
+    odd, fine = (site.task(f'task.{name}', input_staging=name) for name in ('odd', 'fine'))
+    stage_in(site, odd, fine)
+    failed = {task.uid: info['exception'] for task, state, info in site.failed if state == states.FAILED}
+    if where.endswith('Sandboxes'):
+        assert failed.keys() == {'task.odd', 'task.fine'}
+    else:
+        assert failed.keys() == {'task.odd'}
+        assert site.out == [[fine]]
+    assert type(error).__name__ in failed['task.odd']
+
+
+@pytest.mark.parametrize('error', ODD, ids=lambda error: type(error).__name__)
+def test_odd_error_fails_the_output_of_its_own_task(site: Site, monkeypatch: pytest.MonkeyPatch,
+                                                    error: Exception) -> None:
+    import rp_api.staging.files as files
+
+    def raising(*arguments: Any, **named: Any) -> Any:
+        if str(arguments[1]).endswith('odd'):
+            raise error
+        return files.attempt(*arguments, **named)
+
+    monkeypatch.setattr('rp_api.staging.run.attempt', raising)
+    ended = [site.ended(f'task.{name}', output_staging=name, cleanup=True) for name in ('odd', 'fine')]
+    for each, name in zip(ended, ('odd', 'fine'), strict=True):
+        (site.sandbox(each.task) / name).touch()
+    found = {finished.task.uid: finished for finished in stage_out(site, *ended)}
+    assert {uid: finished.state for uid, finished in found.items()} == {
+        'task.odd': states.FAILED, 'task.fine': states.DONE}
+    assert type(error).__name__ in (found['task.odd'].info or {})['exception']
+    assert not any(site.sandbox(each.task).exists() for each in ended)

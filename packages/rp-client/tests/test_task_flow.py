@@ -717,3 +717,14 @@ def test_restored_output_is_brought_back(site: Site) -> None:
     site.later.work()
     assert task.state == states.DONE
     assert (site.base / 'client/there').read_text() == 'data'
+
+
+@pytest.mark.parametrize('target', ['nowhere', states.AGENT_EXECUTING, 5, [], {'a': 1}, None])
+def test_task_whose_agent_tells_an_odd_end(site: Site, target: Any) -> None:
+    """It fails with the reason, instead of waiting for ever."""
+    site.pilot()
+    odd, other = site.submit('odd', 'other')
+    site.report(odd, states.TMGR_STAGING_OUTPUT_PENDING, target_state=target)
+    site.report(other, states.TMGR_STAGING_OUTPUT_PENDING, target_state=states.DONE)
+    assert are([odd, other]) == [states.FAILED, states.DONE]
+    assert repr(target)[:20] in str(odd.exception)

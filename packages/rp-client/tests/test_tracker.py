@@ -272,3 +272,32 @@ def test_news_are_kept_for_the_first_callback(watch: Watch) -> None:
     watch.move(new, states.FAILED)
     watch.tracker.release()
     assert watch.seen[3:] == [('new', states.FAILED)]
+
+
+@pytest.mark.parametrize('error', [RecursionError('too deep'), MemoryError(), KeyError('odd'), OverflowError('large')])
+@pytest.mark.parametrize('state', [states.AGENT_EXECUTING, states.DONE])
+def test_an_update_that_cannot_be_dealt_with_fails_one_entity(watch: Watch, error: Exception, state: str) -> None:
+    """The others of the bulk go on, and the change that is given is the one that has happened."""
+    class Odd(Thing):
+        def _learn(self, info: dict[str, Any]) -> None:
+            if 'odd' in info:
+                raise error
+            super()._learn(info)
+
+    first, odd, last = Odd('first'), Odd('odd'), Odd('last')
+    real = watch.tracker.apply([Change(first, state, {'a': 1}), Change(odd, state, {'odd': 1}),
+                                Change(last, state, {'a': 1})])
+    assert [(change.entity.uid, change.state) for change in real] == [
+        ('first', state), ('odd', states.FAILED), ('last', state)]
+    assert [first.state, odd.state, last.state] == [state, states.FAILED, state]
+    ((_, info),) = odd.learnt
+    assert type(error).__name__ in info['exception']
+    assert ('odd', states.FAILED) in watch.seen
+
+
+@pytest.mark.parametrize('reached', [[], {}, 5, None, 'nowhere', '\udcff'])
+def test_odd_news_do_not_leave_the_tracker(watch: Watch, reached: Any) -> None:
+    thing = Thing('a')
+    watch.move(thing, states.FAILED, {'reached': reached})
+    watch.move(thing, states.FAILED, {'exception': 'it failed'})
+    assert thing.state == states.FAILED

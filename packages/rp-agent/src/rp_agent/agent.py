@@ -161,12 +161,21 @@ class Agent:
         if late:
             self._pipeline.refuse(late, f'cancelled before it came to {self.pilot}')
             tasks = [task for task in tasks if task.uid in self._tasks]
+        odd = [task for task in tasks if task.target_state is not None]
+        if odd:
+            self._left(odd)
+            tasks = [task for task in tasks if task.uid in self._tasks]
         if tasks:
             self._pipeline.put(tasks)
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
         uid = description.pop('uid')   # which is all that many tasks have of their own
-        return AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
+        try:
+            return AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
+        except Exception as error:
+            task = AgentTask(uid, {}, self.pilot, '')
+            task.broke(error, 'taking its description')
+            return task
 
     def _count(self) -> None:
         """Tell everybody how many tasks are in hand now."""

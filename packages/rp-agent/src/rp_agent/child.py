@@ -14,6 +14,7 @@ import zmq
 
 from rp_api.host import python_program
 from rp_api.processes import pidfd_open
+from rp_api.readable import end_of
 
 _TAIL = 2048
 """Bytes of a process' output that are shown when it has died."""
@@ -89,9 +90,4 @@ def address_beside(hub: str) -> str | None:
 
 
 def _tail(path: str) -> str:
-    try:
-        with open(path, 'rb') as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return file.read().decode(errors='replace').strip()
-    except OSError:
-        return ''
+    return end_of(path, _TAIL).decode(errors='replace').strip()

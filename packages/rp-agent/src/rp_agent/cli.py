@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from rp_agent import logs
 from rp_agent.lineage import become_subreaper
-from rp_api import parts
+from rp_api import parts, states
 from rp_api.agent_process import AgentProcess, noted
-from rp_api.errors import PilotError
+from rp_api.errors import PilotError, sentence
 from rp_api.mesh.loop import Loop
 from rp_api.processes import pidfd_open
 
@@ -84,7 +84,16 @@ def _run(config: dict[str, Any]) -> None:
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
         _on_signal(loop, in_charge.told_to_end)
-        loop.run()
+        try:
+            loop.run()
+        except PilotError:
+            raise
+        except Exception as error:
+            # tasks are dealt with where they are, and nothing of them comes here: this is a defect in what they share
+            _log.exception('the agent has a defect')
+            in_charge.finish(states.FAILED, f'ended because of a defect of its agent: {sentence(error)}')
+            loop.run()   # until the pilot has ended, or the same happens again
+            raise
 
 
 @contextmanager

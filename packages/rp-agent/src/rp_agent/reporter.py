@@ -12,10 +12,14 @@ from operator import attrgetter
 from typing import Any
 
 from rp_agent.backlog import Backlog
+from rp_agent.logs import LOG
 from rp_agent.task import AgentTask
 from rp_agent.unsaid import Unsaid
 from rp_api import states
 from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
+from rp_api.errors import sentence
+from rp_api.logger import logger
+from rp_api.mesh import codec
 from rp_api.mesh.loop import Loop
 from rp_api.staging.location import acts_on_client
 
@@ -91,7 +95,7 @@ class Reporter:
         self._states.drop([task.uid for task in tasks])
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
-        self._finished += [_end(task) for task in tasks]
+        self._finished += [packed(task) for task in tasks]
         self._size += sum([_size(task) for task in tasks])
         if self._size > self._limit and not self._connection.room:
             self._spill()
@@ -218,6 +222,21 @@ def _size(task: AgentTask) -> int:
         return _PER_PACKED + len(task.packed)
     return (_PER_TASK + len(task.stdout) + len(task.stderr) + len(task.packed or b'')
             + _PER_RANK * len(task.slots or ()) + _PER_FILE * len(task.output_files))
+
+
+def packed(task: AgentTask) -> Update:
+    """The last state that the agent reports, as it travels; of a result that cannot travel, the reason."""
+    update = _end(task)
+    if update.info is None or type(update.info) is PackedInfo:
+        return update
+    try:
+        return update._replace(info=PackedInfo(codec.pack(update.info)))
+    except Exception as error:
+        logger(LOG).error('the result of %s cannot be sent', task.uid, exc_info=error)
+        state = states.FAILED if update.state == states.DONE else update.state
+        return Update(task.uid, state, {
+            'exception': sentence(error), 'exception_detail': 'the result of the task cannot be sent',
+            'target_state': states.FAILED, 'reached': task.state})
 
 
 def _end(task: AgentTask) -> Update:

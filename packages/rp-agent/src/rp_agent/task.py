@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rp_agent.logs import LOG
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.description.task import TaskDescription
+from rp_api.errors import sentence
+from rp_api.logger import logger
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
 """The values of attributes that a description does not set."""
@@ -99,6 +102,11 @@ class AgentTask:
             self.target_state = states.FAILED
             self.exception = exception
             self.exception_detail = detail
+
+    def broke(self, error: BaseException, doing: str) -> None:
+        """Make the task end as FAILED because of an error that nothing has foreseen, when `doing` something for it."""
+        logger(LOG).error('%s fails: %s', self.uid, doing, exc_info=error)
+        self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent')
 
     def result(self) -> dict[str, Any]:
         """What the application gets to see of the task's end; only what is not the default."""

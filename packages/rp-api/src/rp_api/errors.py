@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+LONGEST = 2000
+"""Characters of a sentence: some errors quote all that they are about."""
+
 
 class PilotError(Exception):
     """Root of all errors raised by this project."""
@@ -71,6 +74,19 @@ class DeserializationError(PilotError):
     def __init__(self, message: str, original_exception: BaseException | None = None) -> None:
         super().__init__(message)
         self.original_exception = original_exception
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, as text that can be sent; with its type, unless it is one of ours or of the system."""
+    known = isinstance(error, PilotError | OSError) and str(error)
+    text = str(error) if known else f'{type(error).__name__}: {error}'
+    if len(text) > LONGEST:
+        text = f'{text[:LONGEST]} [...]'
+    try:
+        text.encode('utf-8', 'surrogateescape')
+    except UnicodeEncodeError:
+        return text.encode('utf-8', 'backslashreplace').decode()
+    return text
 
 
 def _also(ours: type[DescriptionError], foreign: str,

@@ -39,10 +39,18 @@ class Dispatcher:
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
         """Have `callback(*args)` called after all that was asked for before; only from one thread."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
         self._queue.put((callback, args))
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        """Start the thread; where there cannot be one now, with the next callback."""
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._thread = None
+            _log.error('callbacks have to wait: %s', error)
 
     @property
     def inside(self) -> bool:

@@ -86,7 +86,7 @@ class Engine:
         future: Future[T] = Future()
         self._asked.add(future)
         try:
-            self.call(start, future)
+            self.call(_begin, future, start)
             while True:
                 seen = progress()
                 try:
@@ -170,6 +170,17 @@ class Engine:
 
     def _refused(self, reason: str) -> None:
         raise CoordinationError(reason)
+
+
+def _begin(future: Future[T], start: Callable[[Future[T]], object]) -> None:
+    try:
+        start(future)
+    except CoordinationError:
+        raise
+    except Exception as error:   # the caller gets it, and the session goes on
+        if future.done():
+            raise
+        future.set_exception(error)
 
 
 def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, Update
+from rp_api.errors import sentence
 from rp_api.host import host_id
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.launcher.base import Context, End, Launcher, Reports
@@ -198,7 +199,8 @@ class PilotFlow:
             done('')
         else:
             self._engine.helpers.run(lambda: own_address(platform),
-                                     lambda address: coordinator.listen(f'tcp://{address}:*', done))
+                                     lambda address: coordinator.listen(f'tcp://{address}:*', done),
+                                     lambda error: done(f'the address of this host is not known: {sentence(error)}'))
 
     def _launched(self, uid: str, handle: Mapping[str, Any]) -> None:
         pilot = self._launching.launched(uid)

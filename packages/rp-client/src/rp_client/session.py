@@ -20,7 +20,7 @@ from rp_api.coordination import spill
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
 from rp_client.engine import Engine
 from rp_client.ids import session_uid
@@ -301,7 +301,8 @@ class Session:
         """Have the task managers deal with what a final pilot has left; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without anybody to tell its results to
-            self.engine.helpers.run(lambda: _read_updates(path), lambda results: self._tell_end(pilot, results))
+            self.engine.helpers.run(lambda: spill.read(path).tasks, lambda results: self._tell_end(pilot, results),
+                                    lambda error: self._tell_end_without(pilot, path, error))
         else:
             self._tell_end(pilot, [])
 
@@ -309,6 +310,10 @@ class Session:
         """Tell the task managers that a divided pilot has other partitions than before; called in the loop."""
         for manager in list(self._tmgrs.values()):
             manager.partitions_changed(pilot)
+
+    def _tell_end_without(self, pilot: Pilot, path: Path, error: BaseException) -> None:
+        _log.error('the results in %s cannot be used: %s', path, sentence(error))
+        self._tell_end(pilot, [])
 
     def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
         for manager in list(self._tmgrs.values()):
@@ -380,14 +385,6 @@ def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if unknown:
         raise ValueError(f'cfg key {unknown[0]!r} is unknown, allowed are: {", ".join(_CFG_KEYS)}')
     return config
-
-
-def _read_updates(path: Path) -> list[Update]:
-    try:
-        return spill.read(path).tasks
-    except (OSError, CoordinationError) as error:
-        _log.error('the results in %s cannot be used: %s', path, error)
-        return []
 
 
 def _select(known: Mapping[str, Any], uids: str | Iterable[str] | None) -> Any:

@@ -125,8 +125,8 @@ class TaskFlow:
             self._scheduling.left([task.uid for state, tasks in by_state.items()
                                    if states.TASK.value(state) >= _LEFT_AGENT for task in tasks])
         if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
-            self._output.put([Finished(task, (info or {}).get('target_state', states.DONE))
-                              for task, state, info in changes if state == states.TMGR_STAGING_OUTPUT_PENDING])
+            self._output.put([_left_agent(task, info) for task, state, info in changes
+                              if state == states.TMGR_STAGING_OUTPUT_PENDING])
         if states.DONE in by_state:   # the agent has seen that there is nothing to be done here
             self._output.passed(by_state[states.DONE])
         self._trace_final(by_state)
@@ -138,7 +138,7 @@ class TaskFlow:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended while nobody was here
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
-            self._finished_before.append(Finished(task, (known.info or {}).get('target_state', states.DONE)))
+            self._finished_before.append(_left_agent(task, known.info))
         elif task.bound is None:
             self._restored.append(task)
 
@@ -321,6 +321,14 @@ class TaskFlow:
         for state in states.FINAL:
             if state in reached:
                 self._tracer.record_bulk('advance', [task.uid for task in reached[state]], state)
+
+
+def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:
+    """A task that has left its agent, and the state that the agent has told for it."""
+    target = (info or {}).get('target_state', states.DONE)
+    if target in states.FINAL:
+        return Finished(task, target)
+    return Finished(task, states.FAILED, {'exception': f'its agent has told that it ends as {target!r:.80}'})
 
 
 def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:

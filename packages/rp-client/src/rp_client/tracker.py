@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
-from rp_api.errors import StateError
+from rp_api.errors import StateError, sentence
 from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
 from rp_client.waiting import Board
 
@@ -83,8 +83,8 @@ class Tracker:
         row: list[Any] = []
         before: Sequence[str] = ()
         with self.board.lock:
-            for change in changes:
-                passed = self._move(change)
+            for told in changes:
+                change, passed = self._move(told)
                 if passed:
                     real.append(change)
                     if passed is not before:   # most do as the one before
@@ -122,7 +122,21 @@ class Tracker:
         for entities, passed in announced:
             self.board.changed(passed[-1], entities)
 
-    def _move(self, change: Change) -> Sequence[str]:
+    def _move(self, change: Change) -> tuple[Change, Sequence[str]]:
+        """The change, and the states that its entity passes.
+
+        Of an update that cannot be dealt with, another change, which fails its entity: nothing else suffers from it.
+        """
+        try:
+            return change, self._moved(change)
+        except Exception as error:
+            _log.exception('an update of %s cannot be dealt with', change.entity.uid)
+            failure = Change(change.entity, states.FAILED, {
+                'exception': sentence(error),
+                'exception_detail': f'the news that it is {change.state} cannot be dealt with, see the log'})
+            return failure, self._moved(failure)
+
+    def _moved(self, change: Change) -> Sequence[str]:
         entity, state, info = change
         passed: Sequence[str] = ()
         try:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.outcome import exit_code_of_task, fail, named
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -116,11 +117,21 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            fail(task, explain(codes))
+            self._conclude(task, lambda: fail(task, explain(codes)))
         self._hand_on(task)
+
+    @staticmethod
+    def _conclude(task: AgentTask, judge: Callable[[], object]) -> None:
+        """Have `judge()` say how a task has ended; what that raises fails this task, and nothing else."""
+        try:
+            judge()
+        except Exception as error:
+            task.broke(error, 'concluding')
 
     def _refuse(self, task: AgentTask, error: Exception) -> None:
         """The task cannot be run."""
+        if not isinstance(error, LaunchRefused):
+            task.broke(error, 'starting')
         task.fail(named(error.__cause__ or error), str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)

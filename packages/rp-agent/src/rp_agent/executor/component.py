@@ -184,6 +184,13 @@ class Executor(Component):
 
     def _start(self, task: AgentTask) -> bool:
         """Start a task, or set it aside; False if that has to wait because something is short."""
+        try:
+            return self._start_or_wait(task)
+        except Exception as error:
+            self._broke(task, error, 'starting')
+            return True
+
+    def _start_or_wait(self, task: AgentTask) -> bool:
         uid = task.uid
         again = bool(self._short_since) and uid in self._short_since
         if not again and (self._start_plain(task) or self._aside.take(task)):
@@ -204,8 +211,8 @@ class Executor(Component):
         run = self._ahead.start(task, cpus) or self._plain.start(task, cpus)
         if run is None:
             return False
-        self.tracer.record_many(task.uid, _STARTED)
         self._reaper.watch(run)
+        self.tracer.record_many(task.uid, _STARTED)
         self._deadlines.limit(run)
         return True
 
@@ -265,7 +272,7 @@ class Executor(Component):
         except OSError as error:
             self._starter.abandon(run)
             raise Shortage(f'cannot watch the start of the task: {error.strerror}') from error
-        self._reaper.watch(run)
+        self._reaper.watch(run)   # from here on, whatever goes wrong, its processes are ended
         if run.plan.kind == DIRECT:
             for _ in run.pids:
                 self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
@@ -292,8 +299,27 @@ class Executor(Component):
             run.stop_timer()
         self._reaper.end(runs, ending)
 
+    def _broke(self, task: AgentTask, error: Exception, doing: str) -> None:
+        """Something has gone wrong that nothing has foreseen: end this task, and nothing else, wherever it is."""
+        task.broke(error, doing)
+        run = self._reaper.running.get(task.uid)
+        if run is not None:
+            self._end([run], Ending(error, states.FAILED))
+            return
+        self._short_since.pop(task.uid, None)
+        self._queued.pop(task.uid, None)
+        if task.uid in self._aside:
+            self._aside.pop(task.uid)
+        self._hand_on(task)
+
     def _finished(self, run: Run) -> None:
         """All processes of a task have ended: note how, and let it go."""
+        try:
+            self._conclude(run)
+        except Exception as error:
+            self._broke(run.task, error, 'concluding')
+
+    def _conclude(self, run: Run) -> None:
         task = run.task
         uid = task.uid
         run.stop_timer()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rp_agent.executor.base import Ending
@@ -39,17 +40,7 @@ class Deadlines(Generic[AnyRun]):
 
     def begin(self, run: AnyRun) -> None:
         """The processes of a run have been started."""
-        description = run.task.description
-        launch = run.plan.launch
-        seconds = description['startup_timeout']
-        if run.start_fd >= 0:
-            self._arm(run, seconds, _not_started(seconds))
-        elif launch is not None and seconds > 0:
-            self._look(run, time.monotonic() + seconds)
-        elif launch is not None and description['timeout'] <= 0:
-            run.timer = self._loop.call_later(LAUNCH_LIMIT, self._look_once, run)
-        else:
-            self.limit(run)
+        self._safely(run, self._begin)
 
     def runs(self, run: AnyRun) -> None:
         """The task has told that it runs."""
@@ -59,6 +50,30 @@ class Deadlines(Generic[AnyRun]):
 
     def limit(self, run: AnyRun) -> None:
         """Let the time count that the task may take."""
+        self._safely(run, self._limit)
+
+    def _safely(self, run: AnyRun, do: Callable[[AnyRun], object]) -> None:
+        """Do something for a run; what that raises ends this run, and nothing else."""
+        try:
+            do(run)
+        except Exception as error:
+            run.task.broke(error, 'limiting its time')
+            self._end(run, Ending(error, states.FAILED))
+
+    def _begin(self, run: AnyRun) -> None:
+        description = run.task.description
+        launch = run.plan.launch
+        seconds = description['startup_timeout']
+        if run.start_fd >= 0:
+            self._arm(run, seconds, _not_started(seconds))
+        elif launch is not None and seconds > 0:
+            self._look(time.monotonic() + seconds, run)
+        elif launch is not None and description['timeout'] <= 0:
+            run.timer = self._loop.call_later(LAUNCH_LIMIT, self._safely, run, self._look_once)
+        else:
+            self._limit(run)
+
+    def _limit(self, run: AnyRun) -> None:
         seconds = run.task.description['timeout']
         if seconds > 0:
             self._arm(run, seconds, f'timeout: the task ran longer than {seconds:g} s')
@@ -70,7 +85,7 @@ class Deadlines(Generic[AnyRun]):
         self._tracer.record('task_timeout', run.task.uid)
         self._end(run, Ending(TimeoutError(reason)))
 
-    def _look(self, run: AnyRun, deadline: float) -> None:
+    def _look(self, deadline: float, run: AnyRun) -> None:
         """See whether the ranks of a launcher have told that they run."""
         left = deadline - time.monotonic()
         if has_started(run.task):
@@ -78,7 +93,8 @@ class Deadlines(Generic[AnyRun]):
         elif left <= 0:
             self._timed_out(run, _not_started(run.task.description['startup_timeout']))
         else:
-            run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._look, run, deadline)
+            run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run,
+                                              partial(self._look, deadline))
 
     def _look_once(self, run: AnyRun) -> None:
         run.timer = None

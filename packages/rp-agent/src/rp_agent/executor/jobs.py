@@ -80,11 +80,14 @@ class Kind(Protocol):
 class _Run:
     """A task that is here: as what it is to be run, with which instance, and how it is going to end."""
 
-    __slots__ = ('ending', 'index', 'request', 'started', 'task', 'timer')
+    __slots__ = ('ending', 'index', 'limit', 'ranks', 'request', 'start_limit', 'started', 'task', 'timer')
 
     def __init__(self, task: AgentTask, request: dict[str, Any]) -> None:
         self.task = task
         self.request = request
+        self.ranks = range(task.description['ranks'])
+        self.limit = float(task.description['timeout'])
+        self.start_limit = float(task.description['startup_timeout'])
         self.index = -1
         self.started = False
         self.ending: Ending | None = None
@@ -143,13 +146,13 @@ class JobExecutor(BaseExecutor):
         for task in tasks:
             uid = task.uid
             try:
-                demand, request = self._demand(task), self._prepare(task)
-            except LaunchRefused as error:
+                demand, run = self._demand(task), _Run(task, self._prepare(task))
+            except Exception as error:   # which concerns this task alone
                 self._refuse(task, error)
                 continue
-            run = self._runs[uid] = _Run(task, request)
+            self._runs[uid] = run
             self._record(uid, 'task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
-            seconds = task.description['startup_timeout']
+            seconds = run.start_limit
             if seconds > 0:
                 reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
                 run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
@@ -279,7 +282,7 @@ class JobExecutor(BaseExecutor):
         if run.ending is not None:
             return
         self._stop_timer(run)
-        seconds = run.task.description['timeout']
+        seconds = run.limit
         if seconds > 0:
             reason = f'timeout: the task ran longer than {seconds:g} s'
             run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
@@ -289,7 +292,7 @@ class JobExecutor(BaseExecutor):
         self.keeper.done(uid)
         _, codes = rank_script.read_notes(run.task.sandbox, uid)
         if code == 0 and not codes:
-            codes = dict.fromkeys(range(run.task.description['ranks']), 0)
+            codes = dict.fromkeys(run.ranks, 0)
         self._let_go(run, codes or {0: code})
 
     def _launch_failed(self, run: _Run, reason: str) -> None:

@@ -97,7 +97,7 @@ class Launchers:
         """Look for the methods; `found()` is called in the loop when they are known."""
         self._waiting.append(found)
         if len(self._waiting) == 1:
-            self._offload(self._detect, self._detected)
+            self._offload(self._detect, self._detected, self._undetected)
 
     def choose(self, job: Job) -> LaunchMethod:
         """The method for a job, once they are known; raises LaunchRefused, with what each of them says."""
@@ -164,15 +164,18 @@ class Launchers:
 
     def _methods_here(self) -> Methods:
         from rp_agent.launch_method.base import Setting
-        from rp_agent.launch_method.find import Methods, detect
+        from rp_agent.launch_method.find import detect
         from rp_agent.launch_method.system import System
 
         setting = Setting(**{**self.setting, 'nodes': tuple(self.setting.get('nodes', ()))})
-        try:
-            return detect({'launch_methods': self._order}, setting, System(self._environ))
-        except Exception as error:   # whatever a method of others does, only tasks that need one suffer from it
-            logger(LOG).exception('the launch methods cannot be looked for')
-            return Methods((), {'all': repr(error)})
+        return detect({'launch_methods': self._order}, setting, System(self._environ))
+
+    def _undetected(self, error: BaseException) -> None:
+        """Whatever a method of others does, only tasks that need one suffer from it."""
+        from rp_agent.launch_method.find import Methods
+
+        logger(LOG).error('the launch methods cannot be looked for', exc_info=error)
+        self._detected((Methods((), {'all': repr(error)}), ''))
 
     def _detected(self, found: tuple[Methods, str]) -> None:
         methods, self.rank_program = found

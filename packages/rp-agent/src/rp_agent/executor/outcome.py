@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from rp_api.disk import no_room
 
 if TYPE_CHECKING:
     from rp_agent.task import AgentTask
+
+from rp_api.readable import end_of
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -73,12 +74,7 @@ def was_killed(code: int) -> bool:
 
 def last_words(path: str) -> str:
     """For a message: where a script has written its output, and the end of it."""
-    try:
-        with open(path, 'rb') as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _SHOWN))
-            text = file.read(_SHOWN).decode(errors='replace')
-    except OSError:   # the task has removed it
-        text = ''
+    text = end_of(path, _SHOWN).decode(errors='replace')   # none if the task has removed it
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')
 
 

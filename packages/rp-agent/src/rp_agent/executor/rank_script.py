@@ -14,17 +14,23 @@ them and makes the file `go`. They look for it seldom in the end, once a second.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from rp_agent.executor.expand import literal
 from rp_agent.executor.script import Surroundings, exports
+from rp_api.readable import open_regular
 
 NOTES, SYNC = '.ranks', '.sync'
 """How the names of the notes and of the directory end."""
 
 _STARTED = '0 started'
+_ENDED = re.compile(r'\s*(\d{1,9})\s+(\d{1,9})\s*', re.ASCII)
+
+_MOST = 64 << 20
+"""Bytes of notes that are read; those of a million ranks are shorter."""
 
 # A launcher that signals only the script means its program, which may be about to start, and whose end the script then
 # waits for. Launchers that see an MPI program go wrong end all scripts at once: how this one has ended is noted before
@@ -104,24 +110,26 @@ def prepare(sandbox: str, uid: str, sync: bool) -> None:
 
 def read_notes(sandbox: str, uid: str) -> tuple[bool, dict[int, int]]:
     """Whether rank 0 has started, and the exit codes of the ranks that failed, as far as they have told."""
-    try:
-        with open(f'{sandbox}/{uid}{NOTES}', encoding='ascii', errors='replace') as file:
-            lines = file.read().splitlines()
-    except OSError:
+    lines = _noted(sandbox, uid)
+    if lines is None:
         return False, {}
-    pairs = (line.split() for line in lines if line != _STARTED)
     # nodes that write to one file at the same time may spoil a line
-    codes = {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit()}
-    return True, {rank: code for rank, code in codes.items() if code}
+    pairs = (match for line in lines if line != _STARTED and (match := _ENDED.fullmatch(line)) is not None)
+    return True, {int(pair[1]): code for pair in pairs if (code := int(pair[2]))}
 
 
 def have_ended(sandbox: str, uid: str) -> int:
     """How many ranks have noted that they have ended, if all are told to."""
+    return sum(line != _STARTED for line in _noted(sandbox, uid) or ())
+
+
+def _noted(sandbox: str, uid: str) -> list[str] | None:
+    """The lines that ranks have noted; None if there is no such file."""
     try:
-        with open(f'{sandbox}/{uid}{NOTES}', encoding='ascii', errors='replace') as file:
-            return sum(line.rstrip('\n') != _STARTED for line in file)
+        with open_regular(f'{sandbox}/{uid}{NOTES}') as file:
+            return file.read(_MOST).decode('ascii', 'replace').splitlines()
     except OSError:
-        return 0
+        return None
 
 
 def _number(ranks: int, variables: Sequence[str], launcher: str) -> list[str]:

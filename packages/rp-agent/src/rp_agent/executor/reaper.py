@@ -13,7 +13,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,12 +23,12 @@ from rp_agent.executor.base import Ending
 from rp_agent.executor.launchloop import LaunchLoop, Process
 from rp_agent.executor.plan import DIRECT
 from rp_agent.executor.run import Run
-from rp_api import processes
+from rp_agent.logs import LOG
+from rp_api import processes, states
+from rp_api.logger import logger
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
 
-# this process, or the machine, has as many open files as it may have
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _RETRY_AFTER = 1.0
 
 # seconds after which a launcher gets its next signal
@@ -91,9 +90,8 @@ class Reaper:
         """Kill all that was started for these tasks, also what has left their sessions."""
         try:
             processes.sweep({**self._belongs, 'RP_TASK_ID': uids}, signal.SIGKILL)
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTORS:
-                raise
+        except OSError as error:   # as a rule, there is no descriptor left to look with
+            logger(LOG).warning('processes that %s may have left are looked for again: %s', ', '.join(uids), error)
             self._loop.call_later(_RETRY_AFTER, self.sweep, uids)
         self._adopt()
 
@@ -122,18 +120,31 @@ class Reaper:
         ended = self.launched.ended()
         self._adopt()
         for process in ended:
-            run: Run = process.run
-            del run.leaders[process.rank]
-            run.codes[process.rank] = process.code
-            if run.ending is not None:
-                self._watch_survivors(run, process.pid)
-            elif process.leftovers:
-                run.leftovers = True
-            if run.plan.kind == DIRECT:
-                # there is no exec script that could record it
-                self._record_end(run.task.uid, process)
-            self._note_failure(run, process)
-            self._settle(run)
+            try:
+                self._leader_ended(process)
+            except Exception as error:   # the others have ended as well
+                self._broke(process.run, error)
+
+    def _leader_ended(self, process: Process) -> None:
+        run: Run = process.run
+        del run.leaders[process.rank]
+        run.codes[process.rank] = process.code
+        if run.ending is not None:
+            self._watch_survivors(run, process.pid)
+        elif process.leftovers:
+            run.leftovers = True
+        if run.plan.kind == DIRECT:
+            # there is no exec script that could record it
+            self._record_end(run.task.uid, process)
+        self._note_failure(run, process)
+        self._settle(run)
+
+    def _broke(self, run: Run, error: Exception) -> None:
+        """Following a run has raised something that nothing has foreseen: it is let go, and so are its processes."""
+        run.task.broke(error, 'following its processes')
+        if self._still_running([run]):
+            _signal_groups(run, signal.SIGKILL)
+            self._let_go(run, Ending(error, states.FAILED))
 
     def _note_failure(self, run: Run, process: Process) -> None:
         """If the program was never executed, the other ranks have nothing to do."""
@@ -188,10 +199,7 @@ class Reaper:
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTORS:
-                raise
-            # what cannot be followed cannot be given time
+        except OSError:   # as above; what cannot be followed cannot be given time
             _signal_group(pid, signal.SIGKILL)
 
     def _survivor_ended(self, run: Run, descriptor: int) -> None:
@@ -210,16 +218,20 @@ class Reaper:
     def _give_up(self, runs: list[Run]) -> None:
         """Let go of processes that do not die."""
         for run in self._still_running(runs):
-            run.codes.update((rank, -signal.SIGKILL) for rank in run.leaders)
-            for process in run.leaders.values():
-                self.launched.forget(process)
-            for descriptor in run.survivors:
-                self.forget(descriptor)
-            run.leaders.clear()
-            run.survivors.clear()
-            run.ending = Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may still '
-                                             f'run (sessions {run.pids})'))
-            self._finish(run)
+            self._let_go(run, Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may '
+                                                  f'still run (sessions {run.pids})')))
+
+    def _let_go(self, run: Run, ending: Ending) -> None:
+        """Finish a run, whatever it has."""
+        run.codes.update((rank, -signal.SIGKILL) for rank in run.leaders)
+        for process in run.leaders.values():
+            self.launched.forget(process)
+        for descriptor in run.survivors:
+            self.forget(descriptor)
+        run.leaders.clear()
+        run.survivors.clear()
+        run.ending = ending
+        self._finish(run)
 
     def _signal_launcher(self, run: Run, signals: Sequence[signal.Signals]) -> None:
         """Signal a launcher and what is in its group, once for each of the signals."""
@@ -243,9 +255,7 @@ def _signal_trees(runs: Iterable[Run], sig: int) -> None:
                 signal.pidfd_send_signal(descriptor, sig)
     try:
         processes.kill_tree({process.pid for run in runs for process in run.leaders.values()}, sig)
-    except OSError as error:
-        if error.errno not in _NO_DESCRIPTORS:
-            raise
+    except OSError:   # as above
         for run in runs:
             _signal_groups(run, sig)
 

@@ -179,7 +179,7 @@ class ShellExecutor(BaseExecutor):
             self._start_shell()
             run = ShellRun(task, launch_plan, self._next_number)
             commands = self._commands(run)
-        except LaunchRefused as error:
+        except Exception as error:   # which concerns this task alone
             _close(reserved)
             self._refuse(task, error)
             return b''
@@ -195,14 +195,21 @@ class ShellExecutor(BaseExecutor):
                 for number, process in zip(run.numbers, run.plan.processes, strict=True)]
         stdout, stderr = map(os.fsencode, run.plan.output)
         try:
+            inherited = self._open_pipes(run)
+            return shell_program.start_text(jobs, os.fsencode(run.task.sandbox), (stdout, stderr), inherited)
+        except BaseException:
+            self._forget_start(run)
+            run.close_pipes()
+            raise
+
+    def _open_pipes(self, run: ShellRun) -> dict[int, bytes]:
+        try:
             inherited = run.open_pipes()
             if run.start_fd >= 0:
                 self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
         except OSError as error:
-            self._forget_start(run)
-            run.close_pipes()
             raise LaunchRefused(f'cannot create a pipe: {error.strerror}') from error
-        return shell_program.start_text(jobs, os.fsencode(run.task.sandbox), (stdout, stderr), inherited)
+        return inherited
 
     def _keep(self, run: ShellRun, reserved: list[int]) -> None:
         # one script may run several ranks
@@ -375,7 +382,7 @@ class ShellExecutor(BaseExecutor):
             self._leave(task, run.codes, run.ending, partial(_explain, run.plan))
         else:
             task.exit_code = outcome.exit_code_of_task(run.codes)
-            conclude(task, run.plan)
+            self._conclude(task, partial(conclude, task, run.plan))
             self._record(task.uid, 'task_run_stop')
             self._hand_on(task)
         if task.target_state != states.DONE:

@@ -8,7 +8,6 @@ from being used again: a process that the shell has not been asked about, or oth
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable
@@ -17,12 +16,12 @@ from functools import partial
 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.shell_run import ShellRun
+from rp_agent.logs import LOG
 from rp_api import processes
+from rp_api.logger import logger
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
 
-# this process, or the machine, has as many open files as it may have
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _RETRY_AFTER = 1.0
 
 SHELL_NAME = 'RP_SPAWNER_ID'
@@ -118,9 +117,8 @@ class ShellReaper:
         """
         try:
             processes.sweep({**self._belongs, variable: uids}, signal.SIGKILL)
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTORS:
-                raise
+        except OSError as error:   # as a rule, there is no descriptor left to look with
+            logger(LOG).warning('processes that %s may have left are looked for again: %s', ', '.join(uids), error)
             self._loop.call_later(_RETRY_AFTER, self.sweep, uids, variable)
 
     def forget(self, descriptor: int) -> None:
@@ -180,10 +178,7 @@ class ShellReaper:
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
-        except OSError as error:
-            if error.errno not in _NO_DESCRIPTORS:
-                raise
-            # what cannot be followed cannot be given time
+        except OSError:   # as above; what cannot be followed cannot be given time
             for pid in run.sessions:
                 signal_group(pid, signal.SIGKILL)
 
@@ -243,9 +238,7 @@ def signal_trees(pids: Collection[int], number: int) -> None:
     """Signal all processes of these sessions; only those in the groups if there are no descriptors to look for more."""
     try:
         processes.kill_tree(pids, number)
-    except OSError as error:
-        if error.errno not in _NO_DESCRIPTORS:
-            raise
+    except OSError:   # as above
         for pid in pids:
             # one that has just been started may have no group yet
             if not signal_group(pid, number):

@@ -35,11 +35,16 @@ _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 class _Run:
     """A simulated task: what is going to happen to it next, and when."""
 
-    __slots__ = ('executes', 'exit_code', 'task', 'timer')
+    __slots__ = ('executes', 'exit_code', 'limit', 'ranks', 'run_time', 'start_limit', 'task', 'timer')
 
-    def __init__(self, task: AgentTask, exit_code: int) -> None:
+    def __init__(self, task: AgentTask) -> None:
+        description = task.description
         self.task = task
-        self.exit_code = exit_code
+        self.run_time = duration(description)
+        self.exit_code = _exit_code(description)
+        self.ranks = range(description['ranks'])
+        self.limit = float(description['timeout'])
+        self.start_limit = float(description['startup_timeout'])
         self.executes = False
         self.timer: Timer | None = None
 
@@ -71,48 +76,45 @@ class SimulatedExecutor(BaseExecutor):
         for task in tasks:
             self._record(task.uid, 'task_start', 'task_run_start')
             try:
-                run_time, exit_code = duration(task.description), _exit_code(task.description)
-            except LaunchRefused as error:
+                run = _Run(task)
+            except Exception as error:   # which concerns this task alone
                 self._refuse(task, error)
                 continue
             self._record(task.uid, 'task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
-            self._launch(_Run(task, exit_code), now, run_time)
+            self._launch(run, now)
 
-    def _launch(self, run: _Run, now: float, run_time: float) -> None:
-        task = run.task
-        self._runs[task.uid] = run
-        runs_at = self._model.runs_at(now, task.description['ranks'])
-        limit = task.description['startup_timeout']
+    def _launch(self, run: _Run, now: float) -> None:
+        self._runs[run.task.uid] = run
+        runs_at = self._model.runs_at(now, len(run.ranks))
+        limit = run.start_limit
         if 0 < limit < runs_at - now:
             reason = f'startup_timeout: the task did not start to execute within {limit:g} s'
             run.timer = self._loop.call_at(now + limit, self._timed_out, run, reason)
         elif runs_at > now:
-            run.timer = self._loop.call_at(runs_at, self._execute, run, run_time)
+            run.timer = self._loop.call_at(runs_at, self._execute, run)
         else:
-            self._execute(run, run_time)
+            self._execute(run)
 
-    def _execute(self, run: _Run, run_time: float) -> None:
+    def _execute(self, run: _Run) -> None:
         """The task runs from now on."""
-        description = run.task.description
         run.executes = True
-        for _ in range(description['ranks']):
+        for _ in run.ranks:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
-        limit = description['timeout']
-        if 0 < limit < run_time:
+        limit = run.limit
+        if 0 < limit < run.run_time:
             reason = f'timeout: the task ran longer than {limit:g} s'
             run.timer = self._loop.call_later(limit, self._timed_out, run, reason)
         else:
-            run.timer = self._loop.call_later(run_time, self._finish, run)
+            run.timer = self._loop.call_later(run.run_time, self._finish, run)
 
     def _finish(self, run: _Run, ending: Ending | None = None) -> None:
         """The task has ended, all its ranks in the same way."""
         uid = run.task.uid
         del self._runs[uid]
-        ranks = range(run.task.description['ranks'])
-        for _ in ranks if run.executes else ():
+        for _ in run.ranks if run.executes else ():
             self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
-        self._leave(run.task, dict.fromkeys(ranks, run.exit_code), ending, partial(explain, shell=False))
+        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, partial(explain, shell=False))
 
     def _timed_out(self, run: _Run, reason: str) -> None:
         self._record(run.task.uid, 'task_timeout')

@@ -87,7 +87,7 @@ class Starter:
             cwd = os.fsencode(task.sandbox)
             for rank, process in enumerate(plan.processes):
                 self._start(run, rank, process, cwd, stdio, passed)
-        except LaunchRefused:
+        except BaseException:
             self.abandon(run)
             raise
         finally:

@@ -26,7 +26,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, sentence
 from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, RPC, Access
 from rp_profiling.tracer import Tracer
@@ -89,7 +89,9 @@ class Raptor(Component):
         """Whether there is a program for a master or worker; else its task has failed."""
         try:
             start.find_program(task.description, self._outside.environment)
-        except ValueError as error:
+        except Exception as error:   # which concerns this task alone
+            if not isinstance(error, ValueError):
+                task.broke(error, 'starting')
             task.fail(str(error), f'{task.uid} cannot be started: {error}')
             self._outside.leave([task])
             return False
@@ -119,11 +121,18 @@ class Raptor(Component):
             common, rests = codec.pack_bulk([task.description for task in tasks])
             self._outside.send(master.address, 'tasks', common, [task.uid for task in tasks],
                                [task.sandbox for task in tasks], rests)
-        except ValueError:   # too large; one alone never is
+        except ValueError as error:   # too large, or something in it is nested too deeply
             if len(tasks) == 1:
-                raise
+                self._cannot_send(master, tasks[0], error)
+                return
             self._send_tasks(master, tasks[:len(tasks) // 2])
             self._send_tasks(master, tasks[len(tasks) // 2:])
+
+    def _cannot_send(self, master: Master, task: AgentTask, error: ValueError) -> None:
+        del master.held[task.uid]
+        master.credit += 1
+        task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}')
+        self._outside.leave([task])
 
     def _ask(self, master: Master) -> None:
         """Ask a master what it was not asked yet."""
@@ -197,7 +206,7 @@ class Raptor(Component):
         for uid, result in zip(uids, results, strict=True):
             if uid in held and uid not in running:
                 task = held.pop(uid)
-                apply(task, with_told(task, result))
+                _apply(task, result)
                 tasks.append(task)
         self._finish(tasks)
 
@@ -224,7 +233,7 @@ class Raptor(Component):
         task = self._asked.pop(number, None)
         if task is None or master.requests.pop(task.uid, None) is None:
             return
-        apply(task, {'return_value': value} if good else {
+        _apply(task, {'return_value': value} if good else {
             'exception': str(value), 'exception_detail': f'{master.uid} has refused it', 'target_state': states.FAILED})
         self._finish([task])
 
@@ -382,3 +391,11 @@ class Raptor(Component):
         for master in masters:
             assert master.credit >= 0, f'{master.uid} was given too much'
             assert not (master.ended and (master.up or any(master.queues))), f'{master.uid} has ended, and has tasks'
+
+
+def _apply(task: AgentTask, result: dict[str, Any] | bytes) -> None:
+    """Fill in a task what its master tells, which may be whatever a user's code has made of it."""
+    try:
+        apply(task, with_told(task, result))
+    except Exception as error:
+        task.broke(error, 'reading what its master tells')

@@ -16,6 +16,7 @@ from rp_agent.raptor.results import result_of
 from rp_agent.task import AgentTask, Description
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.errors import sentence
 
 _TOLD = 'raptor.told'
 
@@ -37,8 +38,8 @@ class Submissions:
             uid = data['uid']
             try:
                 description = start.submitted(data, master.uid)
-            except (ValueError, TypeError) as error:
-                self._refuse(master, uid, str(error))
+            except Exception as error:   # which concerns this task alone
+                self._refuse(master, uid, sentence(error))
                 continue
             if uid in master.held and uid not in self.running:
                 back.append(self._back(master, uid, description))

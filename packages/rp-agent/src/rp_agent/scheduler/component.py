@@ -146,7 +146,7 @@ class Scheduler(Component):
                 items: Sequence[Item] = (task,)
             else:
                 items = self._policy.admit(task)
-        except (ResourceError, DescriptionError) as error:
+        except Exception as error:   # which concerns this task alone
             self._refused.append((task, error))
         else:
             self._enter(items, now)
@@ -160,7 +160,7 @@ class Scheduler(Component):
                     continue
                 item.request = request = self._policy.request(item)
                 item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
-            except (ResourceError, DescriptionError) as error:
+            except Exception as error:   # which concerns this item alone
                 self._refuse(item, error)
 
     def _consider_again(self) -> None:
@@ -253,6 +253,8 @@ class Scheduler(Component):
         refused = [each for each in self._refused if each[0].uid in self._waiting]   # else cancelled meanwhile
         self._refused = []
         for task, error in refused:
+            if not isinstance(error, ResourceError | DescriptionError):
+                task.broke(error, 'scheduling')
             task.fail(f'{task.uid} can never run on {task.pilot}: {error}', f'the pilot has {self._allocation}')
             self._withdraw(task, now)
         if refused:

@@ -12,10 +12,10 @@ from rp_profiling.tracer import Tracer
 
 
 def names(task: AgentTask) -> list[str]:
-    """Names of the files in the task's sandbox; none if there is no sandbox."""
+    """Names of the files in the task's sandbox; none if there is no sandbox, and there can be none."""
     try:
         return os.listdir(task.sandbox)
-    except OSError:
+    except (OSError, ValueError):   # of which the executor says what is wrong
         return []
 
 

@@ -35,16 +35,22 @@ class StagerInput(Component):
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks to stage for."""
         self.advance(tasks, states.AGENT_STAGING_INPUT)
-        ready = []
+        ready: list[AgentTask] = []
+        odd: list[AgentTask] = []
         for task in tasks:
             description = task.description
             if dict.get(description, 'input_staging'):   # most set nothing
                 self._busy[task.uid] = task
-                self._offload(partial(self._stage, task), partial(self._staged, task))
+                self._offload(partial(self._stage, task), partial(self._staged, task), partial(self._broke, task))
                 continue
             if dict.get(description, 'sandbox'):   # others may use that directory, too
-                task.extra['before'] = set(names(task))
-            ready.append(task)
+                try:
+                    task.extra['before'] = set(names(task))
+                except Exception as error:
+                    task.broke(error, 'looking at its sandbox')
+            (ready if task.target_state is None else odd).append(task)
+        if odd:
+            self._failed(odd)
         self._pass_on(ready)
 
     def cancel(self, uids: Iterable[str], reason: str = 'cancelled while its input was staged') -> None:
@@ -81,6 +87,10 @@ class StagerInput(Component):
         archive = os.path.join(task.sandbox, f'{task.uid}.tar')
         unpack(directive, archive, task.sandbox)
         os.unlink(archive)
+
+    def _broke(self, task: AgentTask, error: BaseException) -> None:
+        task.broke(error, 'input staging')
+        self._staged(task, None)
 
     def _staged(self, task: AgentTask, _: None) -> None:
         if self._busy.pop(task.uid, None) is None:

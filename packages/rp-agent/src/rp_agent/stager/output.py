@@ -14,6 +14,7 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
 from rp_api.mesh.offload import Offload
+from rp_api.readable import open_regular
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import remove_sandbox
 from rp_profiling.tracer import Tracer
@@ -47,10 +48,13 @@ class StagerOutput(Component):
         missing = self._missing.of([task.sandbox for task in tasks if task.packed is not None])
         for task in tasks:
             if self._wants_work(task):
-                self._offload(partial(self._finish, task), self._finished)
+                self._offload(partial(self._finish, task), self._finished, partial(self._broke, task))
                 continue
             if task.sandbox not in missing:
-                self._collect(task)
+                try:
+                    self._collect(task)
+                except Exception as error:
+                    task.broke(error, 'looking at its output')
             ready.append(task)
         self._pass_on(ready)
 
@@ -61,6 +65,10 @@ class StagerOutput(Component):
 
     def _finished(self, task: AgentTask) -> None:
         self._pass_on([task])
+
+    def _broke(self, task: AgentTask, error: BaseException) -> None:
+        task.broke(error, 'output staging')
+        self._finished(task)
 
     def _finish(self, task: AgentTask) -> AgentTask:
         """What may take long: reading outputs, staging, cleaning up; gives the task."""
@@ -123,7 +131,7 @@ def tail(path: str, limit: int = TAIL) -> str:
         size = os.stat(path).st_size
         if not size:
             return ''
-        with open(path, 'rb') as file:
+        with open_regular(path) as file:
             file.seek(max(0, size - 4 * limit))   # a character has at most four bytes
             text = file.read(4 * limit).decode(errors='replace')
     except OSError:

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 THREADS = 4
 
-Offload = Callable[[Callable[[], Any], Callable[[Any], object]], None]
-"""Runs its first argument outside of the event loop, and its second argument in the loop with the result."""
+Work = Callable[[], Any]
+Done = Callable[[Any], object]
+Failed = Callable[[BaseException], object]
+
+Offload = Callable[[Work, Done, Failed], None]
+"""Runs its first argument outside of the event loop, and in the loop the second one with the result, or the third one
+with what was raised instead: whoever asks for work says what becomes of it then."""
 
 
 class Helpers:
@@ -32,20 +37,30 @@ class Helpers:
         self._closed = False
         self._lock = threading.Lock()
 
-    def run(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Run `work()` in a helper thread, and `done(result)` in the loop afterwards.
+    def run(self, work: Work, done: Done, failed: Failed) -> None:
+        """Run `work()` in a helper thread, and `done(result)` in the loop afterwards, or `failed(error)` if it raises.
 
-        An exception that leaves `work` is raised in the loop. After `close` nothing happens.
+        It also fails if there is no thread, and none can be started. After `close` nothing happens.
         """
         with self._lock:   # whoever closes is another thread
             if self._closed:
                 return
             self._pending += 1
-            self._jobs.put((work, done))
+            self._jobs.put((work, done, failed))
             if len(self._threads) < min(self._pending, THREADS):
-                thread = threading.Thread(target=self._serve, name=f'helper_{len(self._threads)}', daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f'helper_{len(self._threads)}', daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            if not self._threads:   # else the others will do the work
+                self._pending -= 1
+                _, _, failed = self._jobs.get()   # type: ignore[misc]  # the only job there is
+                self._loop.call_soon(failed, error)
+        else:
+            self._threads.append(thread)
 
     def close(self, patience: float) -> None:
         """Start nothing more, and wait at most `patience` seconds for what is running."""
@@ -58,7 +73,7 @@ class Helpers:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     @cached_property
-    def _jobs(self) -> SimpleQueue[tuple[Callable[[], Any], Callable[[Any], object]] | None]:
+    def _jobs(self) -> SimpleQueue[tuple[Work, Done, Failed] | None]:
         """What waits for a thread; made with the first job, before there is any thread."""
         from queue import SimpleQueue  # many processes have no such work
 
@@ -69,16 +84,12 @@ class Helpers:
             if not self._closed:
                 self._carry_out(*job)
 
-    def _carry_out(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
+    def _carry_out(self, work: Work, done: Done, failed: Failed) -> None:
         try:
             result = work()
-        except BaseException as error:   # whatever it is, it must not get lost with this thread
-            self._loop.call_soon(_throw, error)
+        except BaseException as error:   # whatever it is, it concerns those who wait for this, and nobody else
+            self._loop.call_soon(failed, error)
         else:
             self._loop.call_soon(done, result)
         with self._lock:
             self._pending -= 1
-
-
-def _throw(error: BaseException) -> None:
-    raise error

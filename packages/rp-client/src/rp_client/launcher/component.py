@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.constants import PMGR_LAUNCHING_COMPONENT
-from rp_api.errors import PilotError
+from rp_api.errors import sentence
 from rp_api.mesh.offload import Offload
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.component import ClientComponent
@@ -118,7 +118,8 @@ class PilotLaunching(ClientComponent):
         ready = []
         for launch in launches:
             if launch.pilot.description['input_staging']:
-                self._offload(partial(self._prepare, launch), partial(self._prepared, launch))
+                self._offload(partial(self._prepare, launch), partial(self._prepared, launch),
+                              partial(self._unprepared, launch))
             elif not launch.pilot.sandboxes.here:
                 ready.append(launch)
             elif error := self._prepare(launch):
@@ -136,9 +137,12 @@ class PilotLaunching(ClientComponent):
             if pilot.sandboxes.here:
                 os.makedirs(pilot.sandboxes.pilot, mode=0o700, exist_ok=True)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
-        except (OSError, PilotError) as error:
-            return str(error)
+        except Exception as error:   # which concerns this pilot alone, and may be raised in the loop
+            return sentence(error)
         return None
+
+    def _unprepared(self, launch: Launch, error: BaseException) -> None:
+        self._fail(launch.pilot, sentence(error))
 
     def _prepared(self, launch: Launch, error: str | None) -> None:
         if error:

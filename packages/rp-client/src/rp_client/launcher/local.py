@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 from rp_api import parts
 from rp_api.agent_process import AgentProcess, noted
 from rp_api.disk import no_room
-from rp_api.errors import PilotError
+from rp_api.errors import PilotError, sentence
 from rp_api.host import python_program
 from rp_api.processes import leave, reap_left, sweep
+from rp_api.readable import end_of
 from rp_client.launcher.base import Context, End, Launcher, Start
 
 _CONFIG = 'agent_0.cfg'
@@ -89,8 +90,8 @@ class LocalLauncher(Launcher):
         for start in starts:
             try:
                 self._launch(start)
-            except (OSError, PilotError) as error:
-                self.context.reports.refused(start.uid, str(error))
+            except Exception as error:   # which concerns this pilot alone
+                self.context.reports.refused(start.uid, sentence(error))
             else:
                 self.context.reports.launched(start.uid, {})
 
@@ -202,9 +203,4 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _tail(path: Path) -> str:
-    try:
-        with open(path, 'rb') as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return file.read().decode(errors='replace')
-    except OSError:
-        return ''
+    return end_of(path, _TAIL).decode(errors='replace')

@@ -24,6 +24,9 @@ OUTWARDS = ('task', 'client')
 BULK = 64
 """Tasks whose files travel together to or from another host."""
 
+Errors = dict[str, BaseException]
+"""What went wrong, by task."""
+
 T = TypeVar('T')
 E = TypeVar('E', bound=Exception)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import TARBALL, TMGR_STAGING_INPUT_COMPONENT
-from rp_api.errors import PilotError
+from rp_api.errors import PilotError, sentence
 from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_client.component import ClientComponent
-from rp_client.stager.base import INWARDS, Files, bulks, client_directives, pilot_files
+from rp_client.stager.base import INWARDS, Errors, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -57,13 +57,14 @@ class TaskStagingInput(ClientComponent):
 
     def _start(self, tasks: list[Task]) -> None:
         self._busy.update((task.uid, task) for task in tasks)
-        wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks]
-        self._offload(lambda: self._stage(wanted), lambda errors: self._staged(tasks, errors))
+        self._offload(lambda: self._stage(tasks), lambda errors: self._staged(tasks, errors),
+                      lambda error: self._staged(tasks, dict.fromkeys([task.uid for task in tasks], error)))
 
-    def _stage(self, wanted: list[tuple[Task, list[Directive]]]) -> dict[str, Exception]:
+    def _stage(self, tasks: list[Task]) -> Errors:
         """What may take long; gives what went wrong, by task."""
-        wanted = [(task, directives) for task, directives in wanted if task.uid in self._busy]   # not cancelled
-        errors: dict[str, Exception] = {}
+        wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks
+                  if task.uid in self._busy]   # not cancelled
+        errors: Errors = {}
         if not wanted:
             return errors
         try:
@@ -88,7 +89,7 @@ class TaskStagingInput(ClientComponent):
                 self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
             sandbox.run(task.uid, [directive for directive in directives if directive['action'] != TARBALL], INWARDS,
                         self.tracer, 'staging_in')
-        except (PilotError, OSError) as error:
+        except Exception as error:   # which concerns this task alone
             return files.fault(error)
         return None
 
@@ -106,7 +107,7 @@ class TaskStagingInput(ClientComponent):
         pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), members)
         self.tracer.record('staging_in_tar_stop', task.uid)
 
-    def _staged(self, tasks: list[Task], errors: dict[str, Exception]) -> None:
+    def _staged(self, tasks: list[Task], errors: Errors) -> None:
         ready = []
         for task in tasks:
             if self._busy.pop(task.uid, None) is None or task.state in states.FINAL:
@@ -115,7 +116,8 @@ class TaskStagingInput(ClientComponent):
             if error is None:
                 ready.append(task)
             else:
-                self.failed(task, states.FAILED, {'exception': str(error), 'exception_detail': 'input staging failed'})
+                self.failed(task, states.FAILED, {
+                    'exception': sentence(error), 'exception_detail': 'input staging failed'})
         self._pass_on(ready)
 
     def _pass_on(self, tasks: list[Task]) -> None:

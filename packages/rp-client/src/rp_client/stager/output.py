@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
-from rp_api.errors import PilotError
+from rp_api.errors import PilotError, sentence
 from rp_api.mesh.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, Files, bulks, client_directives, pilot_files
+from rp_client.stager.base import OUTWARDS, Errors, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
 
@@ -62,11 +62,12 @@ class TaskStagingOutput(ClientComponent):
         self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
 
     def _start(self, jobs: list[_Job]) -> None:
-        self._offload(lambda: self._stage(jobs), lambda errors: self._staged(jobs, errors))
+        self._offload(lambda: self._stage(jobs), lambda errors: self._staged(jobs, errors),
+                      lambda error: self._staged(jobs, {job.finished.task.uid: error for job in jobs}))
 
-    def _stage(self, jobs: list[_Job]) -> dict[str, Exception]:
+    def _stage(self, jobs: list[_Job]) -> Errors:
         """What may take long; gives what went wrong, by task."""
-        errors: dict[str, Exception] = {}
+        errors: Errors = {}
         try:
             with pilot_files(jobs[0].finished.task.bound) as files:
                 files.fetch([(job.finished.task.sandbox or '', job.directives) for job in jobs], OUTWARDS)
@@ -80,22 +81,23 @@ class TaskStagingOutput(ClientComponent):
 
     def _stage_one(self, job: _Job, files: Files) -> Exception | None:
         task = job.finished.task
-        sandbox = files.of(task.sandbox or '')
         try:
-            sandbox.run(task.uid, job.directives, OUTWARDS, self.tracer, 'staging_out')
-        except (PilotError, OSError) as error:
+            sandbox = files.of(task.sandbox or '')
+            try:
+                sandbox.run(task.uid, job.directives, OUTWARDS, self.tracer, 'staging_out')
+            finally:
+                if job.cleanup:   # the agent leaves it to the one who needs the sandbox last
+                    sandbox.remove()
+        except Exception as error:   # which concerns this task alone
             return files.fault(error)
-        finally:
-            if job.cleanup:   # the agent leaves it to the one who needs the sandbox last
-                sandbox.remove()
         return None
 
-    def _staged(self, jobs: list[_Job], errors: dict[str, Exception]) -> None:
+    def _staged(self, jobs: list[_Job], errors: Errors) -> None:
         self.output([self._ended(job.finished, errors.get(job.finished.task.uid)) for job in jobs])
 
     @staticmethod
-    def _ended(finished: Finished, error: Exception | None) -> Finished:
+    def _ended(finished: Finished, error: BaseException | None) -> Finished:
         if error is None or finished.state != states.DONE:
             return finished
         return Finished(finished.task, states.FAILED, {
-            'exception': str(error), 'exception_detail': 'output staging failed'})
+            'exception': sentence(error), 'exception_detail': 'output staging failed'})
