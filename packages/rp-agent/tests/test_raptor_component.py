@@ -16,6 +16,14 @@ from rp_api.raptor_link import BULK, RPC
 LOST = f'raptor.0 has ended before it ran the task: {HOW}'
 
 
+def nested(depth: int) -> list[object]:
+    """Lists, one in the other."""
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.fixture
 def agent() -> Outside:
     return Outside()
@@ -164,6 +172,30 @@ def test_odd_results_do_no_harm(agent: Outside, result: dict[str, object], expec
     task, = agent.staged + agent.gone
     assert (task.exit_code, task.stdout, task.exception) == expected
     assert task.target_state == states.FAILED
+
+
+@pytest.mark.parametrize('result', [
+    {'stdout': nested(3000)}, {'exception': nested(3000)}, {'return_value': 1, 'exception_detail': nested(3000)}])
+def test_result_that_cannot_be_read_fails_its_task(agent: Outside, result: dict[str, object]) -> None:
+    """The others of the same message have theirs."""
+    agent.start(credit=3)
+    agent.put(*tasks(3))
+    fine = {'return_value': 1}
+    agent.say('raptor.0', 'results', ['task.0', 'task.1', 'task.2'], [fine, result, fine])
+    found = {task.uid: task for task in agent.staged + agent.gone}
+    assert [found[f'task.{number}'].target_state for number in range(3)] == [
+        states.DONE, states.FAILED, states.DONE]
+    assert 'RecursionError' in str(found['task.1'].exception)
+
+
+def test_task_that_cannot_be_sent_fails_alone(agent: Outside) -> None:
+    """It may be nested too deeply."""
+    agent.start(credit=3)
+    agent.put(a_task('task.0'), a_task('task.1', args=nested(3000)), a_task('task.2'))
+    assert agent.given() == ['task.0', 'task.2']
+    (task,) = agent.gone
+    assert (task.uid, task.target_state) == ('task.1', states.FAILED)
+    assert task.exception
 
 
 def test_strangers_are_not_listened_to(agent: Outside) -> None:
