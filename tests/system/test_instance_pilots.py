@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -70,3 +71,30 @@ def test_tasks(base: Path, resource: str, size: dict[str, int], mpi: bool) -> No
             machines = {task.slots[0]['node_index'] for task in tasks}
             assert machines == {0, 1}
     assert pilot.state == rp.CANCELED
+
+
+@pytest.mark.usefixtures('programs')
+@pytest.mark.parametrize(('resource', 'said'), [
+    ('debug.flux', 'flux-broker: bootstrap failed'), ('local.dragon', 'no active job allocations were found'),
+    ('mine.prte', 'no such fabric')])
+def test_instances_that_cannot_be_started(base: Path, resource: str, said: str,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks and pilot fail, and say what the launcher has said."""
+    monkeypatch.setenv('FLUX_STAND_IN_FAILS', str(base / 'never'))
+    monkeypatch.setenv('DRAGON_STAND_IN_FAILS', 'yes')
+    (base / 'bin' / 'prte').write_text('#!/bin/sh\necho no such fabric\nexit 1\n')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        pilot = pmgr.submit_pilots(rp.PilotDescription(
+            {'resource': resource, 'runtime': 10, 'sandbox': str(base), 'nodes': 2 if resource == 'mine.prte' else 1}))
+        tmgr.add_pilots(pilot)
+        tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true', 'use_mpi': resource != 'local.dragon'})
+                                   for _ in range(2)])
+        tmgr.wait_tasks(timeout=50)
+        pilot.wait(rp.FAILED, timeout=30)
+        assert [task.state for task in tasks] == [rp.FAILED] * 2
+        assert all(said in str(task.exception_detail) for task in tasks), [task.exception_detail for task in tasks]
+        assert pilot.state == rp.FAILED
+        assert said in str(pilot.exception_detail)
+        assert 'has lost its last node' in str(pilot.exception_detail)
+        assert 'Traceback' not in Path(urlsplit(pilot.pilot_sandbox).path, 'agent_0.log').read_text()

@@ -50,7 +50,7 @@ class KeeperHarness:
         self.abandoned: list[tuple[str, str]] = []
         self.again: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
-        self.lost: list[tuple[range, str]] = []
+        self.losses: list[tuple[range, str]] = []
 
     def until(self, condition: Callable[[], object]) -> None:
         """Run the loop until the condition holds."""
@@ -90,15 +90,15 @@ class KeeperHarness:
     def abandon(self, uid: str, reason: str) -> None:
         self.abandoned.append((uid, reason))
 
-    def place_again(self, uid: str, reason: str) -> None:
+    def displace(self, uid: str, reason: str) -> None:
         self.again.append((uid, reason))
 
     def refuse(self, uid: str, reason: str) -> None:
         self.refused.append((uid, reason))
 
-    def nodes_lost(self, nodes: range, reason: str) -> None:
-        self.lost.append((nodes, reason))
+    def lost(self, nodes: range, reason: str) -> None:
+        self.losses.append((nodes, reason))
 
     def _too_late(self) -> None:
         raise AssertionError(f'waited in vain: launched {self.launched}, abandoned {self.abandoned}, placed again '
-                             f'{self.again}, refused {self.refused}, lost {self.lost}, events {self.events()}')
+                             f'{self.again}, refused {self.refused}, lost {self.losses}, events {self.events()}')

@@ -63,13 +63,25 @@ def test_an_instance_that_dies_is_started_again_under_another_number(make: Make)
 
 
 def test_one_that_does_not_start_is_tried_again_and_lost(make: Make) -> None:
-    harness = make('echo no such fabric >&2; exit 3')
+    harness = make(f'test $1 = n1 || {{ echo no such fabric >&2; exit 3; }}; {READY}', parts=2)
     harness.keeper.admit(Demand('t', 1, 0, placed=True))
-    harness.until(lambda: harness.again)
+    harness.until(lambda: harness.again and len(harness.events()) == 3 + 2 * (1 + RESTARTS))
     reason = 'ended with exit code 3, its last lines:\nno such fabric'
     assert harness.again == [('t', f'SCRIPT: instance 0 is lost: {reason}')]
-    assert harness.lost == [(range(1), f'SCRIPT: {reason}')]
-    assert [event for event, _ in harness.events()] == ['dvm_start', 'dvm_stop'] * (1 + RESTARTS)
+    assert harness.losses == [(range(1), f'SCRIPT: {reason}')]
+    other = next(message for event, message in harness.events() if event == 'dvm_ready')
+    events = [event for event, message in harness.events() if message != other]
+    assert events == ['dvm_start', 'dvm_stop'] * (1 + RESTARTS)
+    harness.stop()
+
+
+def test_the_last_one_is_lost(make: Make) -> None:
+    """There is no other place for its tasks, wherever they were to run."""
+    harness = make('echo no such fabric >&2; exit 3')
+    harness.keeper.admit(Demand('t', 1, 0, placed=True))
+    harness.until(lambda: harness.refused)
+    assert harness.refused == [('t', 'SCRIPT: instance 0 is lost: ended with exit code 3, its last lines:\n'
+                                     'no such fabric')]
     harness.stop()
 
 

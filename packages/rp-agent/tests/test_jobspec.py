@@ -24,12 +24,12 @@ def slot(count: int, *within: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_it() -> None:
-    assert spec(timeout=60.0) == {
+    assert spec(timeout=60.0) == {   # time limits are the executor's
         'version': 1,
         'resources': [slot(1, cores(1))],
         'tasks': [{'command': ['/bin/sh', '/s/t.exec.sh'], 'slot': 'task', 'count': {'per_slot': 1}}],
         'attributes': {'system': {
-            'duration': 60.0, 'cwd': '/s', 'environment': {'A': 'b'},
+            'duration': 0, 'cwd': '/s', 'environment': {'A': 'b'},
             'shell': {'options': {'output': {'stdout': {'type': 'file', 'path': '/s/t.out'},
                                              'stderr': {'type': 'file', 'path': '/s/t.err'}}}}}}}
 
@@ -46,6 +46,12 @@ def test_resources(description: dict[str, Any], resources: dict[str, Any], count
     found = spec(**description)
     assert found['resources'] == [resources]
     assert found['tasks'][0]['count'] == count
+
+
+@pytest.mark.parametrize(('wanted', 'threads', 'told'), [(1, 2, 1), (2, 2, 1), (3, 2, 2), (8, 4, 2)])
+def test_cores_of_a_task_are_hardware_threads(wanted: int, threads: int, told: int) -> None:
+    found = jobspec(Description({'cores_per_rank': wanted}), ('true',), {}, '/s', ('o', 'e'), threads)
+    assert found['resources'] == [slot(1, cores(told))]
 
 
 @pytest.mark.parametrize(('description', 'options'), [

@@ -385,7 +385,8 @@ class Pipeline:
         self._scheduler.nodes_down(nodes)
         self.on_nodes_lost(nodes, reason)
         if self._lost_nodes >= len(self._names):
-            self._broken(f'has lost its last node: {reason}')
+            # later: the executor is about to say what becomes of the tasks that wait for them
+            self._loop.call_soon(self._broken, f'has lost its last node: {reason}')
 
     def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
         tasks = self._clones.drop(tasks)

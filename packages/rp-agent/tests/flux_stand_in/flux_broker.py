@@ -1,7 +1,14 @@
 """A Flux instance on this host: takes jobspecs of version 1 from a socket, runs them in order of arrival, tells events.
 
 What is asked for on the socket, and told there, is a matter of the stand-in alone (see `modules/flux/job.py`). The
-events and their contexts are those of Flux RFC 21. It has as many cores as FLUX_STAND_IN_CORES says, or 4.
+events and their contexts are those of Flux RFC 21. It has as many cores as FLUX_STAND_IN_CORES says, or 4. What it does
+as the real one (seen with flux-core 0.88):
+
+- Without a PMI each broker is an instance of its own, of size 1, and says nothing about it.
+- The output of ranks is read from pipes: a job is active until all processes that have them have ended.
+- A rank that fails, where `exit-on-error` is set, raises an exception `exec`; `finish` comes when all have ended.
+- Ranks of a job that is cancelled get SIGTERM, those of one whose `duration` is over SIGALRM, and SIGKILL 5 s later.
+- Its directory keeps `content.sqlite`, and all that is in it if it is killed.
 """
 
 from __future__ import annotations
@@ -9,17 +16,24 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 CORES = int(os.environ.get('FLUX_STAND_IN_CORES', '4'))
+KILL_TIMEOUT = 5.0
+
+# what the PMI of MPICH's mpiexec, and of srun with --mpi=pmi2, tells a process
+RANK, SIZE = (int(os.environ[name]) if 'PMI_FD' in os.environ else other for name, other in
+              (('PMI_RANK', 0), ('PMI_SIZE', 1)))
 
 
 class Job:
@@ -30,10 +44,18 @@ class Job:
         self.spec = spec
         self.ranks, self.cores = read(spec)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.outputs: set[int] = set()
+        """Pipes to which its processes may write."""
         self.statuses: list[int] = []
-        self.cancelled = False
+        self.failed = False
+        """An exception was raised."""
+        self.started = self.finished = False
         self.events: list[dict[str, Any]] = []
         self.watchers: list[tuple[socket.socket, str]] = []
+
+    @property
+    def exit_on_error(self) -> bool:
+        return bool(self.spec['attributes']['system']['shell']['options'].get('exit-on-error'))
 
 
 class Broker:
@@ -52,6 +74,8 @@ class Broker:
         self.queue: deque[Job] = deque()
         self.free = CORES
         self.unread: dict[socket.socket, bytes] = {}
+        self.timers: list[tuple[float, Callable[[], object]]] = []
+        self.draining: list[tuple[socket.socket, dict[str, Any]]] = []
         self.ending = False
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -61,19 +85,35 @@ class Broker:
         self.selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 4096))
 
     def run(self, initial: list[str]) -> int:
-        program = subprocess.Popen(initial, env={**os.environ, 'FLUX_URI': self.uri})
+        variables = {**os.environ, 'FLUX_URI': self.uri, 'FLUX_STAND_IN_SIZE': str(SIZE)}
+        # brokers other than the first one have no initial program
+        program = subprocess.Popen(initial if RANK == 0 else ['sleep', '1000'], env=variables)
         try:
             while not self.ending and program.poll() is None:
-                for key, _ in self.selector.select():
+                for key, _ in self.selector.select(self.until_next_timer()):
                     key.data()
                 self.reap()
+                self.call_timers()
         finally:
             for job in self.jobs.values():
                 self.kill(job, signal.SIGKILL)
             program.kill()
             program.wait()
-            shutil.rmtree(self.directory)
+            os.unlink(f'{self.directory}/local-0')
+            Path(self.directory, 'content.sqlite').touch()
         return 143 if self.ending else program.returncode
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        self.timers.append((time.monotonic() + seconds, call))
+
+    def until_next_timer(self) -> float | None:
+        return max(0.0, min(due for due, _ in self.timers) - time.monotonic()) if self.timers else None
+
+    def call_timers(self) -> None:
+        due = [timer for timer in self.timers if timer[0] <= time.monotonic()]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for _, call in due:
+            call()
 
     def end(self, *_: Any) -> None:
         self.ending = True
@@ -106,6 +146,7 @@ class Broker:
         self.tell(job, 'submit')
         if job.cores > CORES:
             self.tell(job, 'exception', type='alloc', severity=0, note='unsatisfiable request')
+            job.finished = True
             self.tell(job, 'clean')
             return
         self.queue.append(job)
@@ -120,15 +161,31 @@ class Broker:
     def cancel(self, peer: socket.socket, request: dict[str, Any]) -> None:
         job = self.jobs[request['id']]
         answer(peer, request)
-        if job.cancelled or (job.statuses and not job.processes):
+        self.end_job(job, signal.SIGTERM, 'cancel')
+
+    def raiseall(self, peer: socket.socket, request: dict[str, Any]) -> None:
+        assert (request['userid'], request['dry_run'], request['states']) == (os.getuid(), False, 30)
+        active = [job for job in self.jobs.values() if not job.finished]
+        for job in active:
+            self.end_job(job, signal.SIGTERM, request['type'])
+        answer(peer, request, count=len(active), errors=0)
+
+    def drain(self, peer: socket.socket, request: dict[str, Any]) -> None:
+        self.draining.append((peer, request))
+
+    def end_job(self, job: Job, number: int, kind: str, note: str = '') -> None:
+        """An exception of severity 0."""
+        if job.failed or job.finished:
             return
-        job.cancelled = True
-        self.tell(job, 'exception', type='cancel', severity=0, note='')
+        job.failed = True
+        self.tell(job, 'exception', type=kind, severity=0, note=note)
         if job in self.queue:
             self.queue.remove(job)
+            job.finished = True
             self.tell(job, 'clean')
         else:
-            self.kill(job, signal.SIGTERM)
+            self.kill(job, number)
+            self.later(KILL_TIMEOUT, lambda: self.kill(job, signal.SIGKILL))
 
     def start_some(self) -> None:
         while self.queue and self.queue[0].cores <= self.free:
@@ -137,31 +194,67 @@ class Broker:
             self.tell(job, 'alloc')
             system = job.spec['attributes']['system']
             output = system['shell']['options']['output']
-            with open(output['stdout']['path'], 'ab') as out, open(output['stderr']['path'], 'ab') as err:
-                for rank in range(job.ranks):
-                    variables = {**system['environment'], 'FLUX_TASK_RANK': str(rank), 'FLUX_JOB_SIZE': str(job.ranks)}
-                    job.processes[rank] = subprocess.Popen(
-                        job.spec['tasks'][0]['command'], cwd=system['cwd'], env=variables, stdin=subprocess.DEVNULL,
-                        stdout=out, stderr=err, start_new_session=True)
+            paths = [output[name]['path'] for name in ('stdout', 'stderr')]
+            for path in paths:
+                open(path, 'wb').close()
+            for rank in range(job.ranks):
+                variables = {**system['environment'], 'FLUX_TASK_RANK': str(rank), 'FLUX_JOB_SIZE': str(job.ranks)}
+                pipes = [self.output(job, path) for path in paths]
+                job.processes[rank] = subprocess.Popen(
+                    job.spec['tasks'][0]['command'], cwd=system['cwd'], env=variables, stdin=subprocess.DEVNULL,
+                    stdout=pipes[0], stderr=pipes[1], preexec_fn=os.setpgrp)
+                for pipe in pipes:
+                    os.close(pipe)
+            job.started = True
             self.tell(job, 'start')
+            if system['duration']:
+                self.later(system['duration'], lambda job=job: self.end_job(
+                    job, signal.SIGALRM, 'timeout', 'resource allocation expired'))
+
+    def output(self, job: Job, path: str) -> int:
+        """The write end of a pipe from which a file is filled."""
+        reading, writing = os.pipe()
+        job.outputs.add(reading)
+        self.selector.register(reading, selectors.EVENT_READ, lambda: self.copy(job, reading, path))
+        return writing
+
+    def copy(self, job: Job, reading: int, path: str) -> None:
+        data = os.read(reading, 65536)
+        if data:
+            with open(path, 'ab') as file:
+                file.write(data)
+        else:
+            self.selector.unregister(reading)
+            os.close(reading)
+            job.outputs.discard(reading)
 
     def reap(self) -> None:
-        for job in [job for job in self.jobs.values() if job.processes]:
+        for job in [job for job in self.jobs.values() if job.started and not job.finished]:
             for rank, process in list(job.processes.items()):
                 code = process.poll()
                 if code is not None:
                     del job.processes[rank]
-                    job.statuses.append(-code if code < 0 else code << 8)
-            if not job.processes:
+                    code = 128 - code if code < 0 else code   # as the shell of a job tells it
+                    job.statuses.append(code << 8)
+                    if code and job.exit_on_error:
+                        self.end_job(job, signal.SIGTERM, 'exec',
+                                     f'task rank {rank} failed (Exit {code}) and exit-on-error is set')
+            if not job.processes and not job.outputs:
+                job.finished = True
                 self.free += job.cores
                 self.tell(job, 'finish', status=max(job.statuses))
                 self.tell(job, 'clean')
         self.start_some()
+        if all(job.finished for job in self.jobs.values()):
+            for peer, request in self.draining:
+                answer(peer, request)
+            self.draining.clear()
 
     @staticmethod
     def kill(job: Job, number: int) -> None:
         for process in job.processes.values():
-            os.killpg(process.pid, number)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
 
     @staticmethod
     def tell(job: Job, name: str, **context: Any) -> None:

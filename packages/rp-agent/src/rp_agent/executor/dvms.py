@@ -185,7 +185,7 @@ class Dvms:
             self._hooks.end(run, Hung(reason))
         # else its launcher is about to be started, and will find nobody
 
-    def place_again(self, uid: str, reason: str) -> None:
+    def displace(self, uid: str, reason: str) -> None:
         """The nodes of a task are lost."""
         self._hooks.place_again(self.tasks.pop(uid), reason)
 
@@ -193,7 +193,7 @@ class Dvms:
         """No DVM will launch the task."""
         self._hooks.refuse(self.tasks.pop(uid), LaunchRefused(reason))
 
-    def nodes_lost(self, nodes: range, reason: str) -> None:
+    def lost(self, nodes: range, reason: str) -> None:
         """A DVM is lost, and its nodes with it."""
         self._hooks.nodes_lost(nodes, reason)
 

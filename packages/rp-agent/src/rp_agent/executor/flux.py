@@ -24,19 +24,21 @@ _OUTER = ('FLUX_URI', 'FLUX_JOB_ID', 'FLUX_TASK_RANK', 'FLUX_TASK_LOCAL_ID', 'FL
 
 
 class FluxKind:
-    """What is particular to Flux."""
+    """What is particular to Flux; what the pilot calls a core is a hardware thread if cores have several `threads`."""
 
     NAME: str = 'FLUX'
     RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
     BINDS: bool = True
 
-    def __init__(self, launcher: Flux) -> None:
+    def __init__(self, launcher: Flux, threads: int = 1) -> None:
         self.launcher: InstanceLauncher = launcher
+        self._threads = threads
 
     def request(self, job: Job) -> dict[str, Any]:
         """The jobspec."""
         environment = {name: value for name, value in job.environment.items() if name not in _OUTER}
-        return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output)}
+        return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output,
+                                   self._threads)}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """`flux python` with the bindings of that Flux, whatever Python we run in."""
@@ -57,7 +59,7 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     platform, setting = context.launchers.platform, context.launchers.setting
     names = tuple(setting['nodes'])
     here = frozenset(name for position, name in enumerate(names) if context.launchers.is_here(position))
-    kind = FluxKind(Flux(platform['resource_manager'], here))
+    kind = FluxKind(Flux(platform['resource_manager'], here), setting['threads_per_core'])
     options = platform['launch_methods'].get('FLUX') or {}
     parts = divide('FLUX', len(names), options, platform['n_partitions'])
     return JobExecutor(uid, tracer, loop, context, kind, parts, nodes_of(setting))

@@ -23,7 +23,7 @@ from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.job import places, share_of
 from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.outcome import explain
+from rp_agent.executor.outcome import explain, of_their_own
 from rp_agent.executor.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox
 from rp_agent.instances.fleet import Demand
@@ -80,7 +80,7 @@ class Kind(Protocol):
 class _Run:
     """A task that is here: as what it is to be run, with which instance, and how it is going to end."""
 
-    __slots__ = ('ending', 'index', 'limit', 'ranks', 'request', 'start_limit', 'started', 'task', 'timer')
+    __slots__ = ('ending', 'index', 'limit', 'lost', 'ranks', 'request', 'start_limit', 'started', 'task', 'timer')
 
     def __init__(self, task: AgentTask, request: dict[str, Any]) -> None:
         self.task = task
@@ -89,6 +89,8 @@ class _Run:
         self.limit = float(task.description['timeout'])
         self.start_limit = float(task.description['startup_timeout'])
         self.index = -1
+        self.lost = ''
+        """Why its runner is gone, which was to tell its end."""
         self.started = False
         self.ending: Ending | None = None
         self.timer: Timer | None = None
@@ -106,10 +108,15 @@ class JobExecutor(BaseExecutor):
         self._parts = parts
         self._runs: dict[str, _Run] = {}
         self._runners: dict[int, Runner] = {}
+        self._addresses: dict[int, str] = {}
         variables = {**context.base_env, **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                      context.own_sandbox, variables, self)
+        self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
+        """Called with a task that is to run on other nodes, and the reason; it is not here any more."""
+        self.nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
+        """Called with the positions of nodes that cannot be used any more, and the reason."""
         kind.begin(self.keeper.hear)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
@@ -202,7 +209,6 @@ class JobExecutor(BaseExecutor):
         text = script.exec_script(task, told, surroundings, detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
         try:
-            rank_script.prepare(sandbox, uid, bool(description['pre_exec_sync']))
             with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
                 file.write(text)
         except OSError as error:
@@ -218,12 +224,16 @@ class JobExecutor(BaseExecutor):
         run = self._runs[uid]
         run.index = index
         run.started = False
+        self._addresses[index] = address
         try:
-            runner = self._runner(index, address)
+            # ranks of an earlier launch may have told something
+            rank_script.prepare(run.task.sandbox, uid, bool(run.task.description['pre_exec_sync']))
         except OSError as error:
-            self._loop.call_soon(self._runner_broken, index, f'cannot be started: {error}')
+            self._loop.call_soon(self._decline, run, f'cannot write {error.filename}: {error.strerror}')
             return
-        runner.send(run.request)
+        runner = self._runners.get(index) or self._start_runner(index)
+        if runner is not None:
+            runner.send(run.request)
 
     def abandon(self, uid: str, reason: str) -> None:
         """The instance of a task is gone: its processes went with it, or go now."""
@@ -232,9 +242,15 @@ class JobExecutor(BaseExecutor):
         run.index = -1
         self._loop.call_soon(self._launch_failed, run, reason)
 
-    def place_again(self, uid: str, reason: str) -> None:
+    def displace(self, uid: str, reason: str) -> None:
         """The nodes of a task are lost."""
-        self.refuse(uid, reason)
+        run = self._runs[uid]
+        if run.ending is not None:
+            self.refuse(uid, reason)
+            return
+        del self._runs[uid]
+        self._stop_timer(run)
+        self.place_again(run.task, reason)
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no instance will run."""
@@ -245,17 +261,21 @@ class JobExecutor(BaseExecutor):
         else:
             self._refuse(run.task, LaunchRefused(reason))
 
-    def nodes_lost(self, nodes: range, reason: str) -> None:
-        """Nothing: where instances place tasks themselves, none is sent to a lost one any more."""
+    def lost(self, nodes: range, reason: str) -> None:
+        """An instance is lost, and its nodes with it."""
+        self.nodes_lost(nodes, reason)
 
     # what runners tell
 
-    def _runner(self, index: int, address: str) -> Runner:
-        runner = self._runners.get(index)
-        if runner is None:
-            runner = self._runners[index] = self._kind.runner(self._processes, address, partial(self._heard, index),
-                                                              partial(self._runner_broken, index))
-        return runner
+    def _start_runner(self, index: int) -> Runner | None:
+        """A runner for an instance; None if that is impossible, which is told later."""
+        try:
+            self._runners[index] = self._kind.runner(
+                self._processes, self._addresses[index], partial(self._heard, index),
+                partial(self._runner_broken, index))
+        except OSError as error:
+            self._loop.call_soon(self._runner_broken, index, f'cannot be started: {error}')
+        return self._runners.get(index)
 
     def _drop_runner(self, index: int) -> None:
         runner = self._runners.pop(index, None)
@@ -263,6 +283,9 @@ class JobExecutor(BaseExecutor):
             runner.close()
 
     def _heard(self, index: int, message: Mapping[str, Any]) -> None:
+        if 'ready' in message:
+            self._launch_again(index)
+            return
         uid = next((message[key] for key in ('started', 'ended', 'refused', 'failed') if key in message), None)
         run = self._runs.get(uid) if uid is not None else None
         if run is None or run.index != index:
@@ -270,12 +293,17 @@ class JobExecutor(BaseExecutor):
         if 'started' in message:
             self._started(run)
         elif 'ended' in message:
-            self._ended(run, os.waitstatus_to_exitcode(message['status']))
+            self._ended(run, os.waitstatus_to_exitcode(message['status']), message.get('why', ''))
         elif 'refused' in message and run.ending is None:
-            self.keeper.done(run.task.uid)
-            self.refuse(run.task.uid, f'{self._kind.NAME} does not take the task: {message["why"]}')
+            self._decline(run, f'{self._kind.NAME} does not take the task: {message["why"]}')
         else:
             self._launch_failed(run, str(message['why']))
+
+    def _decline(self, run: _Run, reason: str) -> None:
+        """The task cannot be run, and that is its own fault."""
+        if self._runs.get(run.task.uid) is run:
+            self.keeper.done(run.task.uid)
+            self.refuse(run.task.uid, reason)
 
     def _started(self, run: _Run) -> None:
         run.started = True
@@ -287,32 +315,55 @@ class JobExecutor(BaseExecutor):
             reason = f'timeout: the task ran longer than {seconds:g} s'
             run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
 
-    def _ended(self, run: _Run, code: int) -> None:
+    def _ended(self, run: _Run, code: int, why: str) -> None:
         uid = run.task.uid
+        started, codes = rank_script.read_notes(run.task.sandbox, uid)
+        if why and not started:
+            self._launch_failed(run, why)
+            return
         self.keeper.done(uid)
-        _, codes = rank_script.read_notes(run.task.sandbox, uid)
-        if code == 0 and not codes:
-            codes = dict.fromkeys(run.ranks, 0)
-        self._let_go(run, codes or {0: code})
+        self._let_go(run, self._codes(run, code, codes))
+
+    @staticmethod
+    def _codes(run: _Run, code: int, told: Mapping[int, int]) -> Mapping[int, int]:
+        """The exit codes of the ranks of a job that has ended with `code`, as far as those that failed have told."""
+        if told:
+            return {**dict.fromkeys(run.ranks, 0), **of_their_own(told)}
+        return dict.fromkeys(run.ranks, 0) if code == 0 else {0: code}
 
     def _launch_failed(self, run: _Run, reason: str) -> None:
         """The task was not run to its end, through no fault of its own."""
+        if self._runs.get(run.task.uid) is run:
+            self._sweep(run.task.uid)
+            self._not_launched(run, reason)
+
+    def _not_launched(self, run: _Run, reason: str, *, blame: bool = True) -> None:
+        """The task is to be launched again, unless it is to end; `blame` the instance for it."""
         uid = run.task.uid
-        if self._runs.get(uid) is not run:
-            return
-        run.index = -1
-        self._sweep(uid)
+        run.index, run.lost = -1, ''
         if run.ending is not None:
             self.keeper.forget(uid)
             self._let_go(run, {})
         else:
-            self.keeper.failed(uid, reason)
+            self.keeper.failed(uid, reason, blame=blame)
 
     def _runner_broken(self, index: int, how: str) -> None:
         """A runner is gone, and with it the word on its tasks."""
         self._drop_runner(index)
-        for run in [run for run in self._runs.values() if run.index == index]:
-            self._launch_failed(run, f'the runner of instance {index} {how}')
+        reason = f'the runner of instance {index} {how}'
+        theirs = [run for run in self._runs.values() if run.index == index]
+        if any(run.lost for run in theirs):   # the one before has not ended their jobs
+            self._launch_again(index, reason)
+        elif theirs:
+            for run in theirs:
+                run.lost = reason
+            self._start_runner(index)
+
+    def _launch_again(self, index: int, reason: str = '') -> None:
+        """Launch tasks again whose runner is gone; if there is no `reason`, the next one has ended their jobs."""
+        lost = [run for run in self._runs.values() if run.index == index and run.lost]
+        for run in lost:   # the instance is to blame once, if it is
+            self._not_launched(run, reason or run.lost, blame=run is lost[0])
 
     # tasks are ended
 
@@ -333,10 +384,9 @@ class JobExecutor(BaseExecutor):
                 run.timer = self._loop.call_later(PATIENCE, self._give_up, run)
 
     def _give_up(self, run: _Run) -> None:
-        self.keeper.failed(run.task.uid, f'nothing was heard of a cancelled task for {PATIENCE:g} s')
+        """Nothing was heard of a cancelled task."""
         self.keeper.forget(run.task.uid)
-        if self._runs.get(run.task.uid) is run:
-            self._let_go(run, {})
+        self._let_go(run, {})
 
     def _timed_out(self, run: _Run, reason: str) -> None:
         self._record(run.task.uid, 'task_timeout')
@@ -354,6 +404,9 @@ class JobExecutor(BaseExecutor):
     def _sweep(self, uid: str) -> None:
         """Kill what is left of a task on this host."""
         processes.sweep({**self._context.belongs, 'RP_TASK_ID': {uid}}, signal.SIGKILL)
+
+    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
+        self._refuse(task, LaunchRefused(reason))
 
     def _stop_instances(self, on_empty: Callable[[], Any]) -> None:
         for runner in self._runners.values():

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rp_agent.executor.outcome import explain_code, fail, last_words, was_killed
+from rp_agent.executor.outcome import explain_code, fail, last_words, of_their_own, was_killed
 from rp_agent.executor.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -63,8 +63,7 @@ def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
 
 
 def _first(failed: Mapping[int, int]) -> tuple[int, int]:
-    own = [(rank, code) for rank, code in failed.items() if not was_killed(code)]
-    return (own or list(failed.items()))[0]
+    return next(iter(of_their_own(failed).items()))
 
 
 def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:

@@ -43,6 +43,13 @@ def exit_code_of_task(codes: Mapping[int, int]) -> int:
     return next(code for _, code in sorted(codes.items()) if code != 0)
 
 
+def of_their_own(codes: Mapping[int, int]) -> Mapping[int, int]:
+    """Of ranks that failed with these codes, those that were not killed, as the others of an MPI program are when one
+    fails; all of them if all were.
+    """
+    return {rank: code for rank, code in codes.items() if not was_killed(code)} or codes
+
+
 def explain(codes: Mapping[int, int], shell: bool) -> str:
     """Why a task failed whose ranks ended with these codes; `shell` tells that they are those of a shell."""
     failed = sorted((rank, code) for rank, code in codes.items() if code != 0)

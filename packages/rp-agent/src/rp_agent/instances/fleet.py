@@ -195,8 +195,8 @@ class Fleet:
         instance.starts, instance.faults = 1, 0
         return self._drained(index)
 
-    def failed(self, uid: str, reason: str) -> list[Command]:
-        """The launch of a task has failed, and that is not the task's fault."""
+    def failed(self, uid: str, reason: str, *, blame: bool = True) -> list[Command]:
+        """The launch of a task has failed, and that is not the task's fault; nor, perhaps, that of the instance."""
         if uid in self.abandoned:
             return self._retry(self.abandoned.pop(uid), reason)
         index = self._runs_on.get(uid)
@@ -204,7 +204,7 @@ class Fleet:
             return []
         demand = self._take_out(uid)
         instance = self.instances[index]
-        instance.faults += 1
+        instance.faults += blame
         if instance.state is State.READY and instance.faults >= FAULTS:
             instance.state = State.DRAINING
             instance.reason = f'{instance.faults} launches in a row have failed, the last one: {reason}'
@@ -300,7 +300,8 @@ class Fleet:
         instance = self.instances[index]
         which = 'no instance is left, the last one' if demand.instance is None else f'instance {index}'
         how = f'is lost: {instance.reason}' if instance.state is State.LOST else 'was stopped'
-        again = demand.placed and instance.state is State.LOST and demand.retries < RETRIES
+        others = any(each.state not in _GONE for each in self.instances)
+        again = demand.placed and others and instance.state is State.LOST and demand.retries < RETRIES
         return (PlaceAgain if again else Refuse)(demand.uid, f'{which} {how}')
 
     def _retry(self, demand: Demand, reason: str) -> list[Command]:

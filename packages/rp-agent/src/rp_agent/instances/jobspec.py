@@ -10,13 +10,15 @@ from rp_agent.executor.lookup import LaunchRefused
 
 
 def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Mapping[str, str], directory: str,
-            output: tuple[str, str]) -> dict[str, Any]:
+            output: tuple[str, str], threads: int = 1) -> dict[str, Any]:
     """The jobspec of a task, each rank of which runs `argv` in this directory, with its output in these two files.
 
-    Raises LaunchRefused if Flux cannot be told what the description asks for.
+    The cores of the description are hardware threads, of which each core that Flux knows has so many; ranks share none.
+    Time limits are the executor's: one of Flux would end at the same moment, with another reason. Raises LaunchRefused
+    if Flux cannot be told what the description asks for.
     """
     ranks = description['ranks']
-    resources, count = _resources(description, ranks)
+    resources, count = _resources(description, ranks, threads)
     stdout, stderr = output
     options: dict[str, Any] = {'output': {'stdout': {'type': 'file', 'path': stdout},
                                           'stderr': {'type': 'file', 'path': stderr}}}
@@ -33,7 +35,7 @@ def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Ma
         'resources': [resources],
         'tasks': [{'command': list(argv), 'slot': 'task', 'count': count}],
         'attributes': {'system': {
-            'duration': description['timeout'],
+            'duration': 0,
             'cwd': directory,
             'environment': dict(environment),
             'shell': {'options': options},
@@ -41,9 +43,9 @@ def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Ma
     }
 
 
-def _resources(description: Mapping[str, Any], ranks: int) -> tuple[dict[str, Any], dict[str, int]]:
+def _resources(description: Mapping[str, Any], ranks: int, threads: int) -> tuple[dict[str, Any], dict[str, int]]:
     """What is asked for, as one vertex, and how ranks are counted."""
-    within = [{'type': 'core', 'count': description['cores_per_rank']}]
+    within = [{'type': 'core', 'count': math.ceil(description['cores_per_rank'] / threads)}]
     gpus = description['gpus_per_rank']
     if 0 < gpus < 1:
         raise LaunchRefused(f'gpus_per_rank is {gpus:g}: Flux gives out whole GPUs')

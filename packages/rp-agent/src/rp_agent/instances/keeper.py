@@ -37,14 +37,14 @@ class User(Protocol):
     def abandon(self, uid: str, reason: str) -> None:
         """The instance of this task is gone: end what is left of its launch, and say `failed` or `done` then."""
 
-    def place_again(self, uid: str, reason: str) -> None:
+    def displace(self, uid: str, reason: str) -> None:
         """Find another place for the task."""
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail the task."""
 
-    def nodes_lost(self, nodes: range, reason: str) -> None:
-        """These nodes of the pilot cannot be used any more."""
+    def lost(self, nodes: range, reason: str) -> None:
+        """These nodes of the pilot cannot be used any more; no task may be ended before this returns."""
 
 
 @dataclass(slots=True)
@@ -104,9 +104,9 @@ class InstanceKeeper:
         """The launch of a task has ended as it should."""
         self._do(self._fleet.done(uid))
 
-    def failed(self, uid: str, reason: str) -> None:
-        """The launch of a task has failed, and that is the fault of the instance."""
-        self._do(self._fleet.failed(uid, reason))
+    def failed(self, uid: str, reason: str, *, blame: bool = True) -> None:
+        """The launch of a task has failed, and that is the fault of the instance, if that is to blame."""
+        self._do(self._fleet.failed(uid, reason, blame=blame))
 
     def forget(self, uid: str) -> None:
         """The task was ended, waiting or not."""
@@ -156,12 +156,12 @@ class InstanceKeeper:
             elif isinstance(command, fleet.Abandon):
                 self._user.abandon(command.uid, self._told(command.reason))
             elif isinstance(command, fleet.PlaceAgain):
-                self._user.place_again(command.uid, self._told(command.reason))
+                self._user.displace(command.uid, self._told(command.reason))
             elif isinstance(command, fleet.Refuse):
                 self._user.refuse(command.uid, self._told(command.reason))
             else:
                 _log.error('%s', self._told(f'instance {command.instance} is lost: {command.reason}'))
-                self._user.nodes_lost(self.parts[command.instance], self._told(command.reason))
+                self._user.lost(self.parts[command.instance], self._told(command.reason))
 
     def _told(self, reason: str) -> str:
         return f'{self._launcher.NAME}: {reason}'

@@ -1,8 +1,9 @@
 """What launches tasks with an instance that has a scheduler of its own: a runner, which is told and tells in messages.
 
 To a runner: `{'run': uid, ...}` with what the kind of instance needs to know, and `{'cancel': uid}`. From it, for each
-task: `started`, and in the end one of `ended` (with a `status` as of wait(2)), `refused` and `failed` (with `why`),
-each with the uid of the task; see `runners.flux_runner`.
+task: `started`, and in the end one of `ended` (with a `status` as of wait(2), and perhaps `why`), `refused` and
+`failed` (with `why`), each with the uid of the task; see `runners.flux_runner`. One that takes the place of another
+says `ready` when the jobs of that have been ended.
 """
 
 from __future__ import annotations

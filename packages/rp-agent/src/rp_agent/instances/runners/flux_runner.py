@@ -6,20 +6,38 @@ It uses the standard library and Flux, nothing of ours. Requests and news are li
 
     {"run": uid, "jobspec": {...}}     {"ready": true}                 the instance was reached
     {"cancel": uid}                    {"started": uid}                the job runs
-                                       {"ended": uid, "status": n}     as wait(2) would tell it, for the worst rank
+                                       {"ended": uid, "status": n}     as wait(2) would tell it, for the worst rank;
+                                                                       with "why" if Flux tells a reason
                                        {"refused": uid, "why": text}   Flux does not take the job
                                        {"failed": uid, "why": text}    it took it, but did not run it to its end
 
-It ends when standard input does. Sources: the documentation of the Python bindings of flux-core; RFC 21 (events).
+It ends when standard input does. The jobs of one that was killed before are ended first: their tasks come again.
+Sources: the documentation of the Python bindings of flux-core; RFC 21 (events). An
+exception of severity 0 ends a job, whatever the reason: if its ranks have been started, `finish` follows with their
+status, else `clean`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from contextlib import suppress
 from typing import Any
+
+_REFUSALS = errno.EINVAL, errno.EPERM
+"""Of the errors of Flux, those that are about a job; others are about the way to it."""
+
+
+class Job:
+    """A job that Flux knows by its number, and the first exception that ends it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.kind = ''
+        self.why = ''
+        self.has_lost_node = False
 
 
 class Runner:
@@ -28,8 +46,9 @@ class Runner:
     def __init__(self, flux: Any, job: Any) -> None:
         self._job = job
         self._handle = flux.Flux()
+        self._active = flux.constants.FLUX_JOB_STATE_ACTIVE
         self._unread = b''
-        self._jobs: dict[str, int] = {}
+        self._jobs: dict[str, Job] = {}
         self._early: set[str] = set()
         """Cancelled before their job had a number."""
         os.set_blocking(0, False)
@@ -37,9 +56,16 @@ class Runner:
 
     def run(self) -> None:
         """Do what is asked until nobody asks any more."""
+        self._end_earlier_jobs()
         self._watcher.start()
         tell(ready=True)
         self._handle.reactor_run()
+
+    def _end_earlier_jobs(self) -> None:
+        self._handle.rpc('job-manager.raiseall', {
+            'dry_run': False, 'userid': os.getuid(), 'states': self._active, 'severity': 0, 'type': 'cancel',
+            'note': 'what has submitted it is gone'}).get()
+        self._handle.rpc('job-manager.drain').get()
 
     def _read(self, *_: Any) -> None:
         try:
@@ -63,16 +89,16 @@ class Runner:
         try:
             self._job.submit_async(self._handle, json.dumps(jobspec)).then(self._submitted, uid)
         except Exception as error:
-            tell(refused=uid, why=str(error))
+            _not_submitted(uid, error)
 
     def _submitted(self, future: Any, uid: str) -> None:
         try:
             number = int(self._job.submit_get_id(future))
         except Exception as error:
             self._early.discard(uid)
-            tell(refused=uid, why=str(error))
+            _not_submitted(uid, error)
             return
-        self._jobs[uid] = number
+        self._jobs[uid] = Job(number)
         self._job.event_watch_async(self._handle, number).then(self._event, uid)
         if uid in self._early:
             self._early.discard(uid)
@@ -88,16 +114,24 @@ class Runner:
             self._leave(uid, failed=uid, why='its events have ended')
         elif event.name == 'start':
             tell(started=uid)
+        elif uid in self._jobs:
+            self._follow(uid, self._jobs[uid], event)
+
+    def _follow(self, uid: str, job: Job, event: Any) -> None:
+        """What an event other than the start means for a job."""
+        if event.name == 'exception':
+            kind, note = event.context['type'], event.context.get('note', '')
+            job.has_lost_node |= kind == 'node-failure' or note.startswith('node failure')
+            if event.context['severity'] == 0 and not job.kind:
+                job.kind, job.why = kind, f'{kind}: {note}'
+        elif event.name == 'finish' and job.has_lost_node:
+            self._leave(uid, failed=uid, why=job.why)
         elif event.name == 'finish':
-            self._leave(uid, ended=uid, status=event.context['status'])
-        elif event.name == 'exception' and event.context['severity'] == 0:
-            why = f'{event.context["type"]}: {event.context.get("note", "")}'
-            refused = event.context['type'] in ('alloc', 'depend')   # it asks for what the instance does not have
-            # a job that runs is ended because of it, and finishes
-            if event.context['type'] not in ('cancel', 'timeout'):
-                self._leave(uid, **{'refused' if refused else 'failed': uid}, why=why)
+            self._leave(uid, ended=uid, status=event.context['status'], why=job.why)
+        elif event.name == 'clean' and job.kind in ('alloc', 'depend'):   # it asks for what the instance does not have
+            self._leave(uid, refused=uid, why=job.why)
         elif event.name == 'clean':
-            self._leave(uid, failed=uid, why='it was cancelled before it ran')
+            self._leave(uid, failed=uid, why=job.why or 'it was ended before it ran')
 
     def _leave(self, uid: str, **news: Any) -> None:
         """The last news of a job."""
@@ -105,11 +139,17 @@ class Runner:
             tell(**news)
 
     def _cancel(self, uid: str) -> None:
-        number = self._jobs.get(uid)
-        if number is None:
+        job = self._jobs.get(uid)
+        if job is None:
             self._early.add(uid)
         else:
-            self._job.cancel_async(self._handle, number).then(_ignore)
+            self._job.cancel_async(self._handle, job.number).then(_ignore)
+
+
+def _not_submitted(uid: str, error: Exception) -> None:
+    """Flux does not take a job, or was not reached."""
+    unreached = isinstance(error, OSError) and error.errno not in _REFUSALS
+    tell(**{'failed' if unreached else 'refused': uid}, why=str(error))
 
 
 def tell(**news: Any) -> None:

@@ -6,6 +6,7 @@ import selectors
 import socket
 
 from flux import constants
+from flux.future import Future
 
 
 class Flux:
@@ -20,7 +21,7 @@ class Flux:
         self._unread = b''
         self._futures = {}
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ, self._receive)
+        self._selector.register(self._socket, selectors.EVENT_READ, self.receive)
         self._stopped = False
 
     def fd_watcher_create(self, fd_int, callback, events=None, args=None):
@@ -35,16 +36,21 @@ class Flux:
     def reactor_stop(self, reactor=None):
         self._stopped = True
 
+    def rpc(self, topic, payload=None, nodeid=None, flags=0):
+        return self.request(Future(), do=topic.partition('.')[2], **(payload or {}))
+
     def request(self, future, **request):
         key = str(len(self._futures))
         self._futures[key] = future
+        future.handle = self
         self._socket.sendall(json.dumps({'key': key, **request}).encode() + b'\n')
         return future
 
-    def _receive(self):
+    def receive(self):
         data = self._socket.recv(1 << 20)
-        if not data:
-            raise ConnectionResetError('lost connection to the instance')
+        if not data:   # its end is noticed when something is sent
+            self._selector.unregister(self._socket)
+            return
         *lines, self._unread = (self._unread + data).split(b'\n')
         for line in lines:
             answer = json.loads(line)

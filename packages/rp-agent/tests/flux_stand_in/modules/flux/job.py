@@ -1,25 +1,9 @@
 """Stands in for `flux.job`."""
 
+from flux.future import Future as _Future
 
-class Future:
-    def __init__(self):
-        self.answer = None
-        self._callback = None
 
-    def then(self, callback, *args):
-        self._callback = callback, args
-        return self
-
-    def fulfil(self, answer):
-        self.answer = answer
-        callback, args = self._callback
-        callback(self, *args)
-
-    def get(self):
-        if 'error' in self.answer:
-            raise OSError(22, self.answer['error'])
-        return self.answer
-
+class Future(_Future):
     def get_event(self):
         return Event(self.answer['event'])
 
