@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,10 @@ from rp_agent.executor import jobs
 from rp_agent.executor.flux import FluxKind
 from rp_agent.executor.jobs import JobExecutor
 from rp_agent.instances.flux import Flux
+from rp_agent.instances.jobspec import jobspec
 from rp_agent.instances.launcher import Node
+from rp_agent.instances.runners import flux_runner
+from rp_agent.task import Description
 from rp_api import processes, states
 
 STAND_IN = Path(__file__).with_name('flux_stand_in')
@@ -239,29 +244,24 @@ def test_a_cancelled_task_of_which_nothing_is_heard_is_not_started_again(
     assert len((tmp_path / 'runs').read_text()) == 1
 
 
-def test_tasks_that_come_when_a_broker_has_died_run(make: Callable[..., Harness], tmp_path: Path) -> None:
-    """Its runner cannot hand them on, which is not a refusal."""
-    harness = make()
-    first = harness.task('first', **twice(tmp_path))
-    late = [harness.task(f'late.{number}') for number in range(3)]
-    runner: list[int] = []
-
-    def kill() -> None:
-        broker, = harness.brokers()
-        runner.append(harness.executor._runners[0]._process.process.pid)   # type: ignore[attr-defined]
-        os.kill(runner[0], signal.SIGSTOP)   # it is to find the tasks and a broken connection
-        harness.executor.put(late)
-        os.kill(broker, signal.SIGKILL)
-        while not is_gone(broker):
-            pass
-        os.kill(runner[0], signal.SIGCONT)
-
-    harness.when(lambda: said(tmp_path / 'pids'), kill)
-    harness.wanted = 4
-    harness.executor.put([first])
-    harness.wait()
-    assert {task.uid: task.target_state for task in harness.out} == dict.fromkeys(
-        ('first', *(task.uid for task in late)), states.DONE), [task.exception_detail for task in harness.out]
+def test_a_job_that_does_not_reach_flux_is_not_refused(brokers: str) -> None:
+    """Its broker has died, which the agent may not know yet."""
+    environment = {**os.environ, 'PATH': f'{REAL or STAND_IN}:{os.environ["PATH"]}', 'TMPDIR': brokers}
+    started: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+    with subprocess.Popen(['flux', 'start', 'sh', '-c', 'echo $FLUX_URI; read nothing'], env=environment,
+                          **started) as broker:
+        uri = broker.stdout.readline().strip()   # type: ignore[union-attr]
+        with subprocess.Popen(['flux', 'python', flux_runner.__file__], env={**environment, 'FLUX_URI': uri},
+                              **started) as runner:
+            assert runner.stdout is not None
+            assert runner.stdin is not None
+            assert json.loads(runner.stdout.readline()) == {'ready': True}
+            broker.kill()
+            broker.wait()
+            spec = jobspec(Description(), ('true',), {}, '/', ('/dev/null', '/dev/null'))
+            runner.stdin.write(json.dumps({'run': 'task', 'jobspec': spec}) + '\n')
+            runner.stdin.flush()
+            assert 'failed' in json.loads(runner.stdout.readline())
 
 
 @pytest.mark.skipif(bool(REAL), reason='the real one works')
