@@ -26,7 +26,7 @@ def brokers(launcher: Flux, *nodes: Node) -> str:
     ([Node('a', 8, 2), Node('b', 8, 1)], '--cpus-per-task 8 --gpus 3')], ids=str)
 def test_brokers_get_what_their_nodes_have(nodes: list[Node], devices: str) -> None:
     assert brokers(Flux('SLURM'), *nodes) == ('srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --nodelist a,b '
-                                              f'{devices} --export=ALL --overlap')
+                                              f'{devices} --export=ALL --overlap --mpi=pmi2')
 
 
 def test_brokers_without_slurm() -> None:

@@ -13,9 +13,15 @@ from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 
 _SAID = 'flux instance at '
 
-# the first broker may be on another host, where others reach it by ssh
+# Run with the agent's host, the number of brokers, and what starts them. Brokers that find no PMI are an instance each.
+# The first one may be on another host, where others reach it by ssh.
 _INITIAL = f'''\
-if test "$(hostname)" = "$RP_AGENT_HOST"; then uri=$FLUX_URI; else uri=$(flux uri --remote "$FLUX_URI"); fi
+size=$(flux getattr size)
+if test "$size" != "$2"; then
+    echo "instance of $size broker(s) instead of $2: $3 offers no PMI that this Flux knows" >&2
+    exit 1
+fi
+if test "$(hostname)" = "$1"; then uri=$FLUX_URI; else uri=$(flux uri --remote "$FLUX_URI"); fi
 echo "{_SAID}$uri"
 while :; do sleep 86400; done'''
 
@@ -23,8 +29,9 @@ while :; do sleep 86400; done'''
 class Flux(InstanceLauncher):
     """Instances of the `flux` on PATH, whose brokers get all cores and GPUs of their nodes.
 
-    Brokers on several nodes are started by what the `resource_manager` has for that; `here` are the nodes that are this
-    host.
+    Brokers on several nodes are started by what the `resource_manager` has for that, and find each other by a PMI that
+    every Slurm has, though perhaps not as its default, and the `mpiexec` of MPICH and its relatives; with that of Open
+    MPI, Flux needs a plugin. `here` are the nodes that are this host.
     """
 
     NAME: ClassVar[str] = 'FLUX'
@@ -37,8 +44,9 @@ class Flux(InstanceLauncher):
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """An instance whose first broker tells its address."""
-        return Startup((*self._brokers(nodes), 'flux', 'start', 'sh', '-c', _INITIAL),
-                       environment={'RP_AGENT_HOST': os.uname().nodename})
+        brokers = self._brokers(nodes)
+        return Startup((*brokers, 'flux', 'start', 'sh', '-c', _INITIAL, 'sh', os.uname().nodename, str(len(nodes)),
+                        brokers[0] if brokers else 'flux start'))
 
     def address(self, line: str) -> str:
         """What the initial program says."""
@@ -54,7 +62,7 @@ class Flux(InstanceLauncher):
         names = ','.join(node.name for node in nodes)
         if self._slurm:
             return ('srun', '--nodes', count, '--ntasks', count, '--ntasks-per-node', '1', '--nodelist', names,
-                    *_devices(nodes), '--export=ALL', '--overlap')
+                    *_devices(nodes), '--export=ALL', '--overlap', '--mpi=pmi2')
         if len(nodes) == 1 and nodes[0].name in self._here:
             return ()
         return ('mpiexec', '-n', count, '--host', names)
