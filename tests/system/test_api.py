@@ -57,7 +57,7 @@ def sandbox_pids(task: rp.Task) -> list[int]:
 
 def test_session_uid_and_directories(base: Path) -> None:
     with rp.Session() as first, rp.Session() as second:
-        pattern = r'rp\.session\.[^.]+\.[^.]+\.\d{6}\.\d{4}'
+        pattern = r'rp\.session\.[^.]+\.[^.]+\.\d{6}\.\d{4}-[0-9a-f]{16}'
         assert re.fullmatch(pattern, first.uid)
         assert re.fullmatch(pattern, second.uid)
         assert first.uid != second.uid

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rp_api import states
+from rp_api import private, states
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.process import HubProcess
@@ -132,12 +132,13 @@ class RealAgent:
         self.updates = sandbox / 'agent_0.updates'
         self._config = sandbox / 'agent_0.cfg'
         path = str(sandbox)
-        self._config.write_text(json.dumps({
+        config = {
             'session': f'session.{os.getpid()}.{path}', 'pilot': PILOT, 'resource': 'local.localhost', 'nodes': 0,
             'cores': 2, 'gpus': 0, 'runtime': 10, 'cleanup': False, 'output_staging': [], 'agent': {},
             'coordination': access, 'registry_address': access['endpoint'], 'orphan_timeout': 60.0, 'profile': False,
             'client_sandbox': path, 'resource_sandbox': path, 'session_sandbox': path, 'pilot_sandbox': path,
-            'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', 'system_architecture': {}}} | values))
+            'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', 'system_architecture': {}}} | values
+        private.write_file(self._config, json.dumps(config).encode())
         program = python_program('rp_agent.cli')
         program[-1] = f'{setup}; {program[-1]}'
         with open(sandbox / 'agent_0.err', 'wb') as err:

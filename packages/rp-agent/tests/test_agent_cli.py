@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rp_agent import cli
+from rp_api import private
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.mesh.loop import Loop
 
@@ -23,7 +24,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The path of a configuration that is good enough for an agent that is not run."""
     monkeypatch.setattr(cli.parts, 'check_upstream', lambda: None)
     path = tmp_path / 'agent_0.cfg'
-    path.write_text(json.dumps({'pilot_sandbox': str(tmp_path)}))
+    private.write_file(path, json.dumps({'pilot_sandbox': str(tmp_path)}).encode())
     return str(path)
 
 
@@ -85,7 +86,7 @@ def test_configuration_that_cannot_be_used(main: Program, tmp_path: Path, conten
                                            capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / 'agent_0.cfg'
     if content is not None:
-        path.write_bytes(content)
+        private.write_file(path, content)
     assert main(str(path)) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.startswith(f'rp-agent: cannot use {path}: ')
@@ -94,7 +95,7 @@ def test_configuration_that_cannot_be_used(main: Program, tmp_path: Path, conten
 
 def test_configuration_is_a_directory(main: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(str(tmp_path)) == 2
-    assert 'Is a directory' in capsys.readouterr().err
+    assert 'it is not a file' in capsys.readouterr().err
 
 
 def test_agent_gets_its_configuration(main: Program, config: str, tmp_path: Path,

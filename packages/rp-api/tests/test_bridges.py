@@ -634,7 +634,7 @@ class TestAddresses:
 
     def test_a_directory_that_others_can_enter_is_refused(self, mesh: Mesh, tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
-        with pytest.raises(CoordinationError, match=r'is not ours alone .*mode 0755; allowed is 0700'):
+        with pytest.raises(CoordinationError, match=r'is not ours alone: .*mode 0755, allowed is 0700'):
             mesh.bridge(f'ipc://{tmp_path}/x')
 
     def test_an_address_that_is_none_cannot_be_connected_to(self, mesh: Mesh) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_client.ids import session_uid
+from rp_api.errors import OwnershipError
+from rp_client.ids import session_directory, session_uid
 
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 
@@ -27,8 +29,9 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_id_tells_host_user_day_and_number() -> None:
     first, second = session_uid(), session_uid()
     host = os.uname().nodename.partition('.')[0]
-    assert re.fullmatch(rf'rp\.session\.{re.escape(host)}\.{getpass.getuser()}\.\d{{6}}\.0000', first)
-    assert second == first[:-4] + '0001'
+    assert re.fullmatch(rf'rp\.session\.{re.escape(host)}\.{getpass.getuser()}\.\d{{6}}\.0000-[0-9a-f]{{16}}', first)
+    assert second.startswith(first[:-21] + '0001-')
+    assert second[-16:] != first[-16:]   # which nobody can tell beforehand
 
 
 def test_the_application_may_choose_all_but_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +109,53 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(getpass, 'getuser', nobody)
     assert f'.{os.getuid()}.' in session_uid()
+
+
+# directories
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A directory where every user can make entries."""
+    path = tmp_path / 'shared'
+    path.mkdir()
+    path.chmod(0o1777)
+    return path
+
+
+def test_a_new_session_has_a_new_directory(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there already is not its own, whoever has made it."""
+    monkeypatch.setenv('RADICAL_PILOT_SID_BASE', 'x')
+    (shared / 'x.0000').mkdir()
+    (shared / 'x.0001').symlink_to('/nowhere')
+    (shared / 'x.0002').write_text('')
+    assert session_directory(str(shared), None, None) == ('x.0003', f'{shared}/x.0003')
+    assert mode(shared / 'x.0003') == 0o700
+
+
+def test_a_directory_that_is_named_is_made_or_taken(shared: Path) -> None:
+    assert session_directory(str(shared), 'u', None) == ('u', f'{shared}/u')
+    assert session_directory(str(shared), 'u', None) == ('u', f'{shared}/u')
+    uid, path = session_directory(str(shared), None, str(shared / 'above' / 'own'))
+    assert uid.startswith('rp.session.')
+    assert path == f'{shared}/above/own'
+    assert mode(shared / 'u') == mode(shared / 'above' / 'own') == 0o700
+
+
+def test_a_directory_that_others_could_read_is_closed(shared: Path) -> None:
+    (shared / 'u').mkdir(0o755)
+    session_directory(str(shared), 'u', None)
+    assert mode(shared / 'u') == 0o700
+
+
+@pytest.mark.parametrize('bits', [0o777, 0o1777, 0o770, 0o722])
+def test_a_directory_that_others_could_write_to_is_refused(shared: Path, bits: int) -> None:
+    """They may have put something there."""
+    (shared / 'u').mkdir()
+    (shared / 'u').chmod(bits)
+    with pytest.raises(OwnershipError, match=f'{shared}/u is not ours alone: others may write to it .mode {bits:04o}'):
+        session_directory(str(shared), 'u', None)
+    assert mode(shared / 'u') == bits
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import logs
+from rp_agent import logs, sandbox
 from rp_agent.lineage import become_subreaper
-from rp_api import parts, states
+from rp_api import parts, private, states
 from rp_api.agent_process import AgentProcess, noted
 from rp_api.errors import PilotError, sentence
 from rp_api.mesh.loop import Loop
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_wanted(config):
             print(f'rp-agent: process {os.getpid()} ends, as another one is the agent or is to be', file=sys.stderr)
             return 0
-        os.chdir(config['pilot_sandbox'])
+        sandbox.enter(config)
         logs.start(f'{config["agent_uid"]}.log')
     except (OSError, ValueError) as error:
         print(f'rp-agent: cannot use {arguments[0]}: {error}', file=sys.stderr)
@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _read(path: str) -> dict[str, Any]:
     """The configuration in a file; `OSError` or `ValueError` if it cannot be read or is none."""
-    with open(path, encoding='utf-8') as file:
-        config = json.load(file)
+    config = json.loads(private.read_file(path).decode())
     if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
         raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
     return {'agent_uid': 'agent_0', **config}

@@ -23,6 +23,7 @@ from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
 from rp_agent.launch_method.system import System
 from rp_agent.resource_manager.base import Allocation
+from rp_api import private
 from rp_api.errors import PlatformError
 
 NAME = 'agent_n'
@@ -70,11 +71,7 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Seq
 
 def write_config(config: Mapping[str, Any], sandbox: str) -> None:
     """Write what the sub-agents have to know; it holds keys."""
-    path = os.path.join(sandbox, f'{NAME}.cfg')
-    fd = os.open(f'{path}.new', os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, 'w', encoding='utf-8', errors='surrogateescape') as file:
-        json.dump(config, file)
-    os.replace(f'{path}.new', path)
+    private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
 
 
 def start(launch: Launch, sandbox: str) -> Child:

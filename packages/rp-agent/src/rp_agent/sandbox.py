@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rp_agent.logs import LOG
-from rp_api import agent_process
+from rp_api import agent_process, private
 from rp_api.logger import logger
 from rp_api.staging.trees import remove as remove_tree
 from rp_profiling.shell import gtod_script, task_event_script
@@ -16,6 +16,18 @@ from rp_profiling.shell import gtod_script, task_event_script
 if TYPE_CHECKING:   # most processes of an agent never need it
     from pathlib import Path
 
+
+
+def enter(config: Mapping[str, Any]) -> None:
+    """Have the directory of an agent as the current one; `OwnershipError` if it is not ours, or others can write to it.
+
+    It stays the one that was checked if another one gets its path.
+    """
+    descriptor = private.open_directory(config['pilot_sandbox'])
+    try:
+        os.fchdir(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def of_pilot(config: Mapping[str, Any]) -> str:

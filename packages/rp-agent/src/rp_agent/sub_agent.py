@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
-from rp_agent import logs
+from rp_agent import logs, sandbox
 from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
@@ -29,7 +29,7 @@ from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
-from rp_api import states
+from rp_api import private, states
 from rp_api.errors import PlatformError
 from rp_api.host import host_id
 from rp_api.mesh.keys import KeyPair
@@ -227,7 +227,7 @@ def main() -> int:
 def _run(config: dict[str, Any], on_node: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
         signal.signal(number, signal.SIG_IGN)
-    os.chdir(config['pilot_sandbox'])
+    sandbox.enter(config)
     become_subreaper()
     loop = Loop()
     host = Host(config, loop, on_node)
@@ -244,8 +244,7 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
 
 def _of_node(path: str, *arguments: str) -> dict[str, Any]:
     """The configuration of a sub-agent on a node, from a file."""
-    with open(path, encoding='utf-8', errors='surrogateescape') as file:
-        config = json.load(file)
+    config = json.loads(private.read_file(path).decode())
     from rp_agent import node_agent  # with what finds out about the node, which others do not need
 
     shared = config['sub_agent']

@@ -13,6 +13,7 @@ import pickle
 import struct
 from collections.abc import Sequence
 
+from rp_api import private
 from rp_api.errors import DeserializationError
 
 LIMIT = 1 << 20
@@ -42,9 +43,9 @@ def write(path: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBu
 
 
 def read(path: str) -> tuple[bytes, memoryview, list[memoryview]]:
-    """Kind, body and buffers of a file; DeserializationError if it is gone, cut off or no such file."""
+    """Kind, body and buffers of a file; DeserializationError if it is gone, cut off, none of these or not ours."""
     try:
-        with open(path, 'rb') as file:
+        with open(private.open_file(path), 'rb') as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         magic, kind, length, count = _HEAD.unpack_from(content)
         if magic != _MAGIC:

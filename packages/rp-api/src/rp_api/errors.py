@@ -64,6 +64,10 @@ class CoordinationError(PilotError, RuntimeError):
     """Client, hub and agents cannot work together (any more)."""
 
 
+class OwnershipError(CoordinationError, PermissionError):
+    """A directory or file that has to be this user's own is another user's, or open to others."""
+
+
 class SerializationError(PilotError):
     """An object cannot be serialised."""
 

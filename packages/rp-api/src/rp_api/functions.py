@@ -15,6 +15,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from rp_api import private
 from rp_api.errors import DeserializationError, SerializationError
 
 _FILE_NAME = 'rp_obj.pkl'
@@ -98,7 +99,7 @@ def deserialize_obj(data: bytes) -> Any:
 def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str:
     """Write the object to a file and give its name; the default is `rp_obj.pkl` in the system's temporary directory."""
     data = serialize_obj(obj)
-    name, opener = (_default_file(), _private) if fname is None else (os.fspath(fname), None)
+    name, opener = (_default_file(), _own) if fname is None else (os.fspath(fname), None)
     try:
         with open(name, 'wb', opener=opener) as file:
             file.write(data)
@@ -109,11 +110,9 @@ def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str
 
 def deserialize_file(fname: str | os.PathLike[str] | None = None) -> Any:
     """The object that `serialize_file` wrote to that file; DeserializationError if that fails."""
-    name = _default_file() if fname is None else os.fspath(fname)
+    name, opener = (_default_file(), _own) if fname is None else (os.fspath(fname), None)
     try:
-        with open(name, 'rb') as file:
-            if fname is None and os.fstat(file.fileno()).st_uid != os.geteuid():
-                raise DeserializationError(f'{name} belongs to another user')
+        with open(name, 'rb', opener=opener) as file:
             data = file.read()
     except OSError as error:
         raise DeserializationError(f'cannot read {name}: {error}', error) from error
@@ -161,6 +160,9 @@ def _default_file() -> str:
     return os.path.join(tempfile.gettempdir(), _FILE_NAME)
 
 
-def _private(name: str, flags: int) -> int:
-    """Open a file that nobody else can read, and that nobody else has put a link in place of."""
-    return os.open(name, flags | os.O_NOFOLLOW, 0o600)
+def _own(name: str, flags: int) -> int:
+    """Open a file in a directory where everyone can make files, if it is ours alone."""
+    descriptor = private.open_file(name, flags & ~os.O_TRUNC)
+    if flags & os.O_TRUNC:
+        os.ftruncate(descriptor, 0)
+    return descriptor

@@ -47,11 +47,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rp_api import states
+from rp_api import private, states
 from rp_api.errors import CoordinationError
 from rp_api.mesh import form
 from rp_api.mesh.keys import KeyPair, read_private
@@ -111,13 +110,7 @@ class Access:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put the access into a file that nobody else can read, in place of what was there; whole at any moment."""
-        temporary = f'{os.fspath(path)}.{os.getpid()}.new'
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, 'w') as file:
-            json.dump(self.as_dict(), file)
-        os.replace(temporary, path)
+        private.write_file(path, json.dumps(self.as_dict()).encode())
 
     def as_dict(self) -> dict[str, str]:
         """The access as plain data, with the secret."""

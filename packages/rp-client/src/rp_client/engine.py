@@ -32,9 +32,12 @@ OPEN = 10.0
 
 
 class Engine:
-    """Runs a session's event loop in a thread of its own, and sees to its coordinator."""
+    """Runs a session's event loop in a thread of its own, and sees to its coordinator.
 
-    def __init__(self, session: str, coordinator: Coordinator) -> None:
+    A `fresh` session is not one that somebody has opened before: `CoordinationError` if it is.
+    """
+
+    def __init__(self, session: str, coordinator: Coordinator, *, fresh: bool = False) -> None:
         self.coordinator = coordinator
         self.loop = Loop()
         self.dispatcher = Dispatcher(f'{session}.callbacks')
@@ -45,6 +48,10 @@ class Engine:
         self.helpers = Helpers(self.loop)
         try:
             coordinator.start()
+            if fresh and coordinator.attached:
+                coordinator.stop(0, leave=True)
+                raise CoordinationError(f'{session} is open already: for a new session name another uid, and to attach '
+                                        f'to this one, name it: Session(uid={session!r})')
         except BaseException:
             self.loop.close()
             raise

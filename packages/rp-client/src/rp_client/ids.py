@@ -1,4 +1,4 @@
-"""Unique ids of sessions."""
+"""Unique ids of sessions, and their directories."""
 
 from __future__ import annotations
 
@@ -7,22 +7,44 @@ import os
 import socket
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
+
+from rp_api import private
 
 
 def session_uid() -> str:
-    """A new session id: `rp.session.<host>.<user>.<day>.<number of the day>`.
+    """A new session id: `rp.session.<host>.<user>.<day>.<number of the day>-<16 random hexadecimal digits>`.
 
     Days count from 1970. The number comes from a file below `$RADICAL_BASE` (default: the home directory), so that ids
-    stay unique over all sessions of a user; where no file can be written, a random id takes the place of the numbers.
-    `RADICAL_PILOT_SID_BASE` replaces all but the number.
+    sort by time; where no file can be written, a random id takes the place of the last part. Another user can tell
+    beforehand all but the random digits. `RADICAL_PILOT_SID_BASE` replaces all but the number, and has no such digits.
     """
     base = os.environ.get('RADICAL_PILOT_SID_BASE')
     prefix = base or f'rp.session.{socket.gethostname().partition(".")[0]}.{_user()}.{int(time.time() // 86400):06d}'
     try:
-        return f'{prefix}.{_count(prefix):04d}'
+        number = f'{prefix}.{_count(prefix):04d}'
     except (OSError, RuntimeError, ValueError):   # no home, no directory, or a file that holds something else
         return f'{prefix}.{uuid.uuid4()}'
+    return number if base else f'{number}-{os.urandom(8).hex()}'
+
+
+def session_directory(base: str, uid: str | None, path: str | None) -> tuple[str, str]:
+    """The id of a session, a new one if there is none, and the path of its directory, which belongs to us alone.
+
+    A new session gets a new directory, so that it never takes for its own what is there already, unless the
+    application has named the `path`.
+    """
+    while uid is None and path is None:
+        new = session_uid()
+        target = os.path.abspath(os.path.join(base, new))
+        with suppress(FileExistsError):
+            private.make_directory(target, fresh=True)
+            return new, target
+    own = uid or session_uid()
+    target = os.path.abspath(path or os.path.join(base, own))
+    private.make_directory(target)
+    return own, target
 
 
 def _user() -> str:
@@ -38,7 +60,7 @@ def _count(prefix: str) -> int:
 
     directory = Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'counters'
     directory.mkdir(parents=True, exist_ok=True)
-    fd = os.open(directory / prefix.replace('/', '_'), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = private.open_file(directory / prefix.replace('/', '_'), os.O_RDWR | os.O_CREAT, readable=True)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         number = int(os.pread(fd, 32, 0) or 0)

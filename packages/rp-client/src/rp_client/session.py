@@ -23,7 +23,7 @@ from rp_api.description.casts import path_part
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
 from rp_client.engine import Engine
-from rp_client.ids import session_uid
+from rp_client.ids import session_directory
 from rp_client.settings import session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
@@ -48,7 +48,8 @@ class Session:
 
     Opens a directory `<base>/<uid>` (base: the working directory, or `cfg['base']`). If there is a session of that uid
     that was not closed, because its application has died or has left it (`close(terminate=False)`), this is that
-    session: it has the managers, pilots and tasks of the former application (`attached` tells so).
+    session: it has the managers, pilots and tasks of the former application (`attached` tells so). Without `uid`, it
+    is always a new one. The directory has to be ours alone, or `OwnershipError` (a `CoordinationError`) is raised.
 
     Client and agents reach each other through a hub, a process that the session starts, unless there is something else:
     a MongoDB that `dburl` (or RADICAL_PILOT_DBURL) names, or a stand-alone `rp hub` that `proxy_url` (or
@@ -71,9 +72,8 @@ class Session:
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
         settings = session_settings(config, dburl, proxy_url, orphan_timeout)
-        self.uid = _checked_uid(uid) if uid else session_uid()
         self.base = str(Path(config.get('base') or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
-        self.path = str(Path(config.get('path') or Path(self.base) / self.uid).absolute())
+        self.uid, self.path = session_directory(self.base, _checked_uid(uid) if uid else None, config.get('path'))
         self.client_sandbox = str(Path(config.get('client_sandbox') or os.getcwd()).absolute())
         self._orphan_timeout = orphan_timeout
         self._metadata: dict[str, Any] = {}
@@ -85,8 +85,7 @@ class Session:
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
         self._process = os.getpid()
-        os.makedirs(self.path, mode=0o700, exist_ok=True)
-        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
+        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings), fresh=not uid)
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
         self._tracer.record('session_start', uid=self.uid)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
+
+from rp_api import private
 
 FILE = 'bootstrap_0.failed'
 
@@ -29,7 +30,4 @@ def report(stage: int, error: BootstrapError) -> None:
     content = json.dumps({'stage': stage, 'exit_code': error.code, 'sentence': str(error), 'file': error.file,
                           'tail': error.tail})
     with suppress(OSError):
-        fd = os.open(f'{FILE}.new', os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, 'w', encoding='utf-8') as file:
-            file.write(content + '\n')
-        os.replace(f'{FILE}.new', FILE)
+        private.write_file(FILE, f'{content}\n'.encode())

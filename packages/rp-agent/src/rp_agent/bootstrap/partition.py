@@ -12,6 +12,7 @@ from typing import Any
 
 from rp_agent.bootstrap import line, stage_2
 from rp_agent.partitions import Parts
+from rp_api import private
 from rp_api.host import python_program
 from rp_api.mesh.loop import Loop
 from rp_api.processes import pidfd_open
@@ -83,9 +84,10 @@ class Partition:
         self._bury()
 
     def _start(self, config: Mapping[str, Any], fd: int) -> subprocess.Popen[bytes]:
-        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        private.make_directory(self.directory, readable=True)
         path = f'{self.directory}/{AGENT}.cfg'
-        _write_private(path, json.dumps({**config, 'keeper': {'fd': fd, 'pid': os.getpid()}}, indent=1))
+        known = {**config, 'keeper': {'fd': fd, 'pid': os.getpid()}}
+        private.write_file(path, json.dumps(known, indent=1).encode())
         script = f'{os.path.dirname(self.directory)}/{stage_2.FILE}'
         command = [*python_program('rp_agent.cli'), path]
         if os.path.exists(script):   # else no bootstrap was needed here
@@ -106,12 +108,6 @@ class Partition:
             os.close(self._pidfd)
             self._line.receive()
             self._line.close()
-
-
-def _write_private(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(fd, 'w', encoding='utf-8') as file:
-        file.write(text)
 
 
 def _tail(path: str) -> str:

@@ -19,6 +19,7 @@ from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_agent.lineage import die_with_parent
+from rp_api import private
 
 AGENT = 'agent_0'
 
@@ -60,8 +61,7 @@ def _prepare(stage_0: int) -> dict[str, Any]:
 def _read_config() -> dict[str, Any]:
     path = os.path.abspath(f'{AGENT}.cfg')
     try:
-        with open(path, encoding='utf-8') as file:
-            config = json.load(file)
+        config = json.loads(private.read_file(path).decode())
         if not isinstance(config, dict):
             raise ValueError('it holds no object')
         _ = config['coordination']['backend'], config['pilot'], config['profile'], config['platform']['pre_bootstrap_1']
@@ -71,11 +71,7 @@ def _read_config() -> dict[str, Any]:
 
 
 def _write_config(config: dict[str, Any]) -> None:
-    path = f'{AGENT}.cfg'
-    fd = os.open(f'{path}.new', os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, 'w', encoding='utf-8') as file:
-        json.dump(config, file, indent=1)
-    os.replace(f'{path}.new', path)
+    private.write_file(f'{AGENT}.cfg', json.dumps(config, indent=1).encode())
 
 
 def _record(event: str, config: Mapping[str, Any]) -> None:

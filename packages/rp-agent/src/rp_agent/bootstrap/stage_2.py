@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from shlex import join, quote
 
 from rp_agent.bootstrap.environment import exports
+from rp_api import private
 from rp_api.host import python_program
 
 FILE = 'bootstrap_2.sh'
@@ -39,7 +40,5 @@ def script(sandbox: str, environ: Mapping[str, str], commands: Sequence[str]) ->
 def write(sandbox: str, environ: Mapping[str, str], commands: Sequence[str] = ()) -> str:
     """Write it into the sandbox, for its owner only, as variables may hold secrets; gives its path."""
     path = os.path.join(sandbox, FILE)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o700)
-    with open(fd, 'w', encoding='utf-8', errors='surrogateescape') as file:
-        file.write(script(sandbox, environ, commands))
+    private.write_file(path, script(sandbox, environ, commands).encode(errors='surrogateescape'), 0o700)
     return path

@@ -16,6 +16,7 @@ from rp_agent.executor.launch import Variables
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.logs import LOG
 from rp_agent.task import AgentTask
+from rp_api import private
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.logger import logger
 from rp_api.mesh.offload import Offload
@@ -194,9 +195,7 @@ class Launchers:
 def _write(path: str, text: str) -> None:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), 'w',
-                  encoding='utf-8', errors='surrogateescape') as file:
-            file.write(text)
+        private.write_file(path, text.encode(errors='surrogateescape'))
     except OSError as error:
         error.filename = path   # which that of a write that fails lacks
         raise LaunchRefused(f'cannot write {path}: {error.strerror}') from error

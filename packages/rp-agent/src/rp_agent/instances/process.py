@@ -16,6 +16,7 @@ from contextlib import suppress
 from rp_agent.executor.launchloop import LaunchLoop, Process
 from rp_agent.executor.lookup import LaunchRefused, find_program
 from rp_agent.instances.launcher import Startup
+from rp_api import private
 from rp_api.mesh.loop import Loop
 
 _TAIL = 20
@@ -139,7 +140,7 @@ class Processes:
         except LaunchRefused as error:
             raise OSError(errno.ENOENT, str(error)) from error
         for name, text in startup.files.items():
-            _write(os.path.join(self._directory, name), text)
+            private.write_file(os.path.join(self._directory, name), text.encode())   # it may hold keys
         reading, writing = os.pipe()
         stdin, to_stdin = os.pipe() if spoken_to else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
         for descriptor in (reading, *((to_stdin,) if spoken_to else ())):
@@ -179,15 +180,6 @@ class Processes:
             running.close()
             self._running.discard(running)
             running.ended(_how(process, running.lines))
-
-
-def _write(path: str, text: str) -> None:
-    """Write a file that nobody else can read: it may hold keys."""
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o600), 'w', encoding='utf-8') as file:
-        file.write(text)
 
 
 def _how(process: Process, lines: Iterable[str]) -> str:

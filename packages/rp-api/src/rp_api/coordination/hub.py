@@ -149,6 +149,7 @@ def _log_level() -> int:
 
 def main() -> int:
     """Run a hub; the exit code."""
+    os.umask(0o077)   # all that it writes is for the owner of the session, also if that opens the directory to others
     gc.set_threshold(100_000, 20, 20)   # rows come and go by the thousand, and none of them is in a cycle
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=_log_level())
     config = json.loads(sys.stdin.readline())

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rp_api import private
 from rp_api.errors import CoordinationError
 from rp_api.mesh.keys import KeyPair, read_private
 
@@ -112,15 +113,6 @@ def read(path: Path) -> Access:
 def write(access: Access) -> Path:
     """Make the access known to the programs of its owner; gives the file."""
     path = path_of(access.host, split_url(access.url)[1])
-    write_private(path, json.dumps(asdict(access)).encode() + b'\n')
+    private.make_directory(path.parent)
+    private.write_file(path, json.dumps(asdict(access)).encode() + b'\n')
     return path
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Put a file that only its owner can read in place, whole at any moment, in directories of its owner alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_name(f'.{path.name}.{os.urandom(4).hex()}')
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, 'wb') as file:
-        file.write(content)
-    os.replace(new, path)

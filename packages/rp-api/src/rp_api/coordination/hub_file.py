@@ -12,6 +12,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from rp_api import private
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub_connection import HubAddress
@@ -37,15 +38,21 @@ def new_config(session: str, directory: Path, settings: Settings) -> dict[str, A
 
 
 def read_open(directory: Path) -> dict[str, Any] | None:
-    """The configuration of the hub of a session that was not closed; None if there is no such session here."""
+    """The configuration of the hub of a session that was not closed; None if there is no such session here.
+
+    Raises `OwnershipError` if the directory or a file in it is another user's, whose hub may be waiting there. What
+    answers at the socket is the hub: it has the secret key whose public one is in the file.
+    """
+    path = directory / _NAME
     try:
-        config: dict[str, Any] = json.loads((directory / _NAME).read_text(encoding='utf-8'))
+        private.check_directory(directory, readable=True)
+        if not os.path.lexists(path) or is_closed(directory):
+            return None
+        config: dict[str, Any] = json.loads(private.read_file(path))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise CoordinationError(f'{directory / _NAME} is damaged, its session cannot be attached: {error}') from None
-    if is_closed(directory):
-        return None
+        raise CoordinationError(f'{path} is damaged, its session cannot be attached: {error}') from None
     if config.get('protocol') != PROTOCOL:
         raise CoordinationError(f'the session in {directory} was opened with protocol {config.get("protocol")}, this '
                                 f'is {PROTOCOL}: attach it with the version of rp-api that it was opened with')
@@ -54,12 +61,8 @@ def read_open(directory: Path) -> dict[str, Any] | None:
 
 def save(directory: Path, config: dict[str, Any]) -> None:
     """Write the configuration of a hub that serves now; whoever reads the file finds all of it, or the former one."""
-    path = directory / f'{_NAME}.{os.getpid()}'
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(fd, 'w', encoding='utf-8') as file:
-        os.fchmod(fd, 0o600)
-        json.dump(config | {'host': host_id(), 'node': os.uname().nodename}, file)
-    os.replace(path, directory / _NAME)
+    there = config | {'host': host_id(), 'node': os.uname().nodename}
+    private.write_file(directory / _NAME, json.dumps(there).encode())
 
 
 def remove(directory: Path) -> None:
@@ -87,7 +90,9 @@ def _endpoint(config: dict[str, Any], role: str) -> str:
 def is_closed(directory: Path) -> bool:
     """Whether the hub was told that the session is closed, or never got as far as having a session."""
     database = directory / 'hub.db'
-    if not database.exists():
+    try:
+        private.check_file(database)
+    except FileNotFoundError:
         return True
     connection = sqlite3.connect(f'{database.absolute().as_uri()}?mode=ro', uri=True)
     try:

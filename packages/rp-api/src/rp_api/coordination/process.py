@@ -9,13 +9,13 @@ import os
 import select
 import shutil
 import signal
-import stat
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rp_api import private
 from rp_api.coordination import hub_file
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.coordinator import Coordinator
@@ -53,6 +53,9 @@ class HubProcess(Coordinator):
         self._directory = directory
         self._log_file = directory / 'hub.log'
         known = hub_file.read_open(directory)
+        if known is not None and known['session'] != session:
+            raise CoordinationError(f'{directory} has the files of session {known["session"]}, which was not closed: '
+                                    f'attach that one, or open {session} in another directory')
         self.attached = known is not None
         self._open = self.attached
         self._on_open: Callable[[], object] | None = None
@@ -81,7 +84,9 @@ class HubProcess(Coordinator):
 
     def start(self) -> None:
         reap_left()
-        if not (self.attached and self._is_served()):
+        if self.attached and self._is_served():
+            _check_socket(self.endpoint)
+        else:
             try:
                 self._start_process(fresh=self._process is None and not self.attached)
             except BaseException:
@@ -167,7 +172,9 @@ class HubProcess(Coordinator):
 
     def _start_process(self, *, fresh: bool, patient: bool = False) -> None:
         """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
-        _make_private(self._config['runtime_dir'])
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._config['runtime_dir'], 0o700)
+        private.check_directory(self._config['runtime_dir'])
         with open(self._log_file, 'a', encoding='utf-8') as log:
             self._process = subprocess.Popen(
                 python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
@@ -276,10 +283,8 @@ class HubProcess(Coordinator):
         return bool(poll.poll(patience * 1000))
 
 
-def _make_private(directory: str) -> None:
-    """Make sure that there is this directory, and that nobody else can enter it."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o700)
-    status = os.stat(directory, follow_symlinks=False)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise CoordinationError(f'the directory {directory} for the socket of the session is not ours alone')
+def _check_socket(endpoint: str) -> None:
+    """Raise `OwnershipError` if others could have put the socket there; that it is gone shows later."""
+    if endpoint.startswith('ipc://'):
+        with contextlib.suppress(FileNotFoundError):
+            private.check_directory(os.path.dirname(endpoint.removeprefix('ipc://')))

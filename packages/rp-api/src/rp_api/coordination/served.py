@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rp_api import private
 from rp_api.coordination import hub_file, sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.presence import Where
@@ -138,7 +139,7 @@ class ServedSession:
     def _start(self) -> None:
         self.state = STARTING
         self._started = time.monotonic()
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make_directory(self.directory)
         with open(self.directory / 'hub.log', 'ab') as log:
             self._process = subprocess.Popen(python_program(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                              stderr=log, start_new_session=True)

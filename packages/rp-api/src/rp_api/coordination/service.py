@@ -27,6 +27,7 @@ from typing import Any
 
 import zmq
 
+from rp_api import private
 from rp_api.coordination import hub_access, sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub_access import Access, split_url
@@ -198,7 +199,7 @@ class Service:
 def serve(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> None:
     """Serve until told to stop; calls `ready(answer)` when requests can come."""
     directory = Path(config['directory'])
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private.make_directory(directory)
     claimed = _claim(directory)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     loop = Loop()
@@ -239,7 +240,7 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
     Raises `CoordinationError`, with the reason, if it does not serve.
     """
     directory = Path(config['directory'])
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private.make_directory(directory)
     path = os.pathsep.join(os.path.abspath(part) for part in os.environ.get('PYTHONPATH', '').split(os.pathsep) if part)
     with open(directory / LOG, 'ab') as log:
         process = subprocess.Popen(
@@ -300,7 +301,7 @@ def _is_free(host: str, port: int) -> bool:
 
 def _claim(directory: Path) -> int:
     """Make sure that no other service uses the directory, until the descriptor is closed."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = private.open_directory(directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -324,7 +325,7 @@ def _state(directory: Path) -> dict[str, Any]:
 def _write_state(directory: Path, url: str, server: keys.KeyPair, owner: keys.KeyPair) -> None:
     pairs = {name: {'public': pair.public.decode(), 'secret': pair.secret.decode()}
              for name, pair in (('server', server), ('owner', owner))}
-    hub_access.write_private(directory / STATE, json.dumps({'url': url, **pairs}).encode())
+    private.write_file(directory / STATE, json.dumps({'url': url, **pairs}).encode())
 
 
 def _pair(found: dict[str, Any], name: str) -> keys.KeyPair:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple
 
+from rp_api import private
 from rp_api.coordination.contract import Update
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
@@ -44,7 +45,7 @@ def read(path: str | os.PathLike[str]) -> Spilled:
 
     `FileNotFoundError` or another `OSError` if it cannot be read, `CoordinationError` if it is not such a file.
     """
-    with open(path, 'rb') as file:
+    with open(private.open_file(path, readable=True), 'rb') as file:
         _check_magic(file, path)
         found = Spilled([], [], 0)
         end = file.tell()
@@ -124,8 +125,8 @@ class SpillFile:
             self.end, self.read = 0, len(MAGIC)
 
     def _open(self) -> None:
-        os.makedirs(os.path.dirname(self.path) or '.', mode=0o700, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        private.make_directory(os.path.dirname(self.path) or '.', readable=True)
+        fd = private.open_file(self.path, os.O_RDWR | os.O_CREAT, readable=True)
         try:
             self.end = _prepare(fd, self.path)
         except BaseException:

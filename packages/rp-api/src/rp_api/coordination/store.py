@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Iterable
 
-from rp_api import states
+from rp_api import private, states
 from rp_api.coordination import claims, task_table
 from rp_api.coordination.database import Batch, Database, Row, batch
 from rp_api.errors import CoordinationError
@@ -45,9 +45,11 @@ WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NU
 def claim(directory: str) -> int:
     """Make sure that no other hub uses the directory of a session; the claim holds until the descriptor is closed.
 
+    The directory has to be this user's own, or `OwnershipError` is raised.
+
     Raises `CoordinationError` if one does: the session is still open, or its application died and its pilots work on.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = private.open_directory(directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import zmq
 
+from rp_api import private
 from rp_api.errors import CoordinationError
 from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
 from rp_api.mesh.loop import Loop
@@ -232,7 +232,10 @@ def _checked_address(address: str) -> str:
     """The address in ZeroMQ's form; CoordinationError if others could reach what listens there."""
     transport, _, rest = address.partition('://')
     if transport == 'ipc' and rest:
-        _check_private(os.path.dirname(os.path.abspath(rest)), address)
+        try:
+            private.check_directory(os.path.dirname(os.path.abspath(rest)))
+        except OSError as error:
+            raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
         return address
     host, _, port = rest.partition(':')
     if transport != 'tcp' or not host or host in ('*', '0.0.0.0') or not (port or '0').isdigit():
@@ -253,17 +256,7 @@ def make_private_directory(base: str | None = None) -> str:
     path = os.path.abspath(f'{base}/{name}')
     try:
         os.mkdir(path, 0o700)
+        private.check_directory(path)
     except OSError as error:
-        raise CoordinationError(f'cannot make the directory {path} for a socket: {error.strerror}') from error
+        raise CoordinationError(f'cannot make the directory {path} for a socket: {error}') from error
     return path
-
-
-def _check_private(directory: str, address: str) -> None:
-    try:
-        status = os.stat(directory)
-    except OSError as error:
-        raise CoordinationError(f'cannot listen at {address!r}: {directory}: {error.strerror}') from error
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise CoordinationError(f'cannot listen at {address!r}: {directory} is not ours alone '
-                                f'(user {status.st_uid}, mode {mode:04o}; allowed is 0700)')

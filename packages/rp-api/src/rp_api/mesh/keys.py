@@ -9,14 +9,14 @@ ZAP 1.0 (ZeroMQ RFC 27).
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from typing import Any
 
 import zmq
 from zmq.utils import z85
 
-from rp_api.errors import CoordinationError
+from rp_api import private
+from rp_api.errors import CoordinationError, OwnershipError
 from rp_api.logger import logger
 from rp_api.mesh.codec import MAX_BYTES
 from rp_api.mesh.loop import Loop
@@ -94,16 +94,11 @@ def load(path: str | os.PathLike[str]) -> KeyPair:
 def read_private(path: str | os.PathLike[str], limit: int) -> bytes:
     """The first `limit` bytes of a file that holds keys; CoordinationError if it is not ours alone or not readable."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return private.read_file(path, limit)
+    except OwnershipError:
+        raise
     except OSError as error:
         raise CoordinationError(f'cannot read the key file {os.fspath(path)}: {error.strerror}') from error
-    try:
-        fault = _fault(os.fstat(fd))
-        if fault:
-            raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault}')
-        return os.read(fd, limit)
-    finally:
-        os.close(fd)
 
 
 def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) -> None:
@@ -208,14 +203,3 @@ def _checked(key: bytes) -> bytes:
     if not valid:
         raise CoordinationError(f'a CURVE key is {_KEY_LENGTH} characters of z85 text')
     return key
-
-
-def _fault(status: os.stat_result) -> str:
-    """Why a file cannot be trusted to hold keys; empty if it can."""
-    if not stat.S_ISREG(status.st_mode):
-        return 'it is not a file'
-    if status.st_uid != os.geteuid():
-        return f'it belongs to user {status.st_uid}'
-    if status.st_mode & 0o077:
-        return f'others may use it (mode {stat.S_IMODE(status.st_mode):04o}, allowed is 0600)'
-    return ''

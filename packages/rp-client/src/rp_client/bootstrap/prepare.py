@@ -23,7 +23,7 @@ MAKER = 'bootstrap_0.py'
 SETTINGS = 'pilot.sh'
 CONFIG = 'agent_0.cfg'
 
-_PARTS = ('begin', 'report', 'waiting', 'sandbox', 'tunnel', 'commands', 'python', 'start')
+_PARTS = ('begin', 'report', 'waiting', 'own', 'sandbox', 'tunnel', 'commands', 'python', 'start')
 
 
 class Bootstrap(NamedTuple):
@@ -91,6 +91,12 @@ def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client)
 def stage_0() -> bytes:
     """The script of stage 0, which is kept in parts."""
     return b'\n'.join(_read(f'stage_0/{part}.sh') for part in _PARTS)
+
+
+@cache
+def own_functions() -> str:
+    """The functions of stage 0 that tell whether directories belong to us alone, for other scripts."""
+    return _read('stage_0/own.sh').decode()
 
 
 def _read(name: str) -> bytes:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tarfile
@@ -128,6 +129,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # ends what we run, too
     try:
         os.makedirs(os.path.dirname(options.path), exist_ok=True)
+        _check(options.path)
         with Lock(f'{options.path}.lock', options.patience):
             if options.mode == 'tree':
                 _provide_tree(options)
@@ -140,6 +142,16 @@ def main() -> int:
         print(f'{options.path} cannot be made on {os.uname().nodename}: {error.strerror}: {error.filename}')
         return FAILED
     return 0
+
+
+def _check(path: str) -> None:
+    """Refuse what another user has put in a directory where everyone can make entries: its Python would be run."""
+    above = os.stat(os.path.dirname(os.path.abspath(path)))
+    if above.st_mode & stat.S_IWOTH and os.path.lexists(path):
+        owner = os.lstat(path).st_uid
+        if owner not in (os.geteuid(), above.st_uid, 0):
+            raise Refused(f'{path} is not ours alone: it belongs to user {owner}, in a directory where every user can '
+                          'make entries')
 
 
 def _options() -> argparse.Namespace:

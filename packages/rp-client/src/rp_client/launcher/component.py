@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_client.component import ClientComponent
 from rp_client.launcher.base import Launcher, Start
 from rp_client.launcher.launchers import Launchers
+from rp_client.launcher.sandbox import make_sandboxes
 from rp_client.pilot import Pilot
 from rp_profiling.tracer import Tracer
 
@@ -135,7 +135,7 @@ class PilotLaunching(ClientComponent):
         pilot = launch.pilot
         try:
             if pilot.sandboxes.here:
-                os.makedirs(pilot.sandboxes.pilot, mode=0o700, exist_ok=True)
+                make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
         except Exception as error:   # which concerns this pilot alone, and may be raised in the loop
             return sentence(error)

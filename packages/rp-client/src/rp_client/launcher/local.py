@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rp_api import parts
+from rp_api import parts, private
 from rp_api.agent_process import AgentProcess, noted
 from rp_api.disk import no_room
 from rp_api.errors import PilotError, sentence
@@ -98,7 +98,7 @@ class LocalLauncher(Launcher):
     def _launch(self, start: Start) -> None:
         parts.require('rp-agent')
         config = start.sandbox / _CONFIG
-        _write_private(config, json.dumps({**start.config, 'launcher': os.getpid()}, indent=1))
+        private.write_file(config, json.dumps({**start.config, 'launcher': os.getpid()}, indent=1).encode())
         ours, theirs = socket.socketpair()
         with (ours, theirs, open(start.sandbox / 'agent_0.out', 'ab') as out,
               open(start.sandbox / 'agent_0.err', 'ab') as err):
@@ -193,13 +193,6 @@ def _reason(agent: _Agent, code: int | None) -> str | None:
         return f'the agent of {agent.uid} was killed by signal {-code}{names.get(-code, "")}'
     full = no_room(str(agent.sandbox))   # which it could not write down
     return f'the agent of {agent.uid} ended with exit code {code}' + (f': cannot write to {full}' if full else '')
-
-
-def _write_private(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(fd, 'w', encoding='utf-8') as file:
-        os.fchmod(fd, 0o600)   # it may have been there with other bits
-        file.write(text)
 
 
 def _tail(path: Path) -> str:

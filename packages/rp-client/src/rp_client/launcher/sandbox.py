@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rp_api import private
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
@@ -40,6 +41,18 @@ class PilotSandboxes:
     def task(self, uid: str, sandbox: str) -> str:
         """The directory of a task: its uid below the pilot's, or what its description asks for."""
         return os.path.normpath(os.path.join(self.pilot, sandbox or uid))
+
+
+def make_sandboxes(session: str, pilot: str) -> None:
+    """Make the directories of a pilot here, or take those that are there; `OwnershipError` if they are not ours.
+
+    The directory of all sessions may be shared, but must not be one that another user has put in our way.
+    """
+    resource = os.path.dirname(session)
+    os.makedirs(resource, exist_ok=True)
+    private.check_entry(resource)
+    for path in (session, pilot):
+        private.make_directory(path, readable=True)
 
 
 def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDescription,

@@ -11,6 +11,7 @@ from rp_api.errors import PilotError
 from rp_api.staging import run
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
+from rp_client.launcher.sandbox import make_sandboxes
 from rp_client.pilot import Pilot
 from rp_client.task import Task
 from rp_profiling.tracer import Tracer
@@ -74,6 +75,7 @@ class _Here:
         self.sandboxes = sandboxes
 
     def make(self) -> None:
+        make_sandboxes(self.sandboxes.session, self.sandboxes.pilot)   # they may be needed before the pilot is launched
         os.makedirs(self.sandboxes.task, exist_ok=True)
 
     def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:

@@ -23,6 +23,7 @@ from rp_api.staging import trees
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.run import run
+from rp_client.bootstrap.prepare import own_functions
 from rp_client.launcher.saga.shell import Shell
 from rp_client.launcher.saga.transfer import receive, send
 from rp_profiling.tracer import Tracer
@@ -121,7 +122,7 @@ class Elsewhere:
             for name, path in self._leaves():
                 if name in new:
                     archive.add(path, name, recursive=False)
-        steps = [f'(umask 077 && mkdir -p {quote(self._known.pilot)})', *self._each('mkdir -p', self._made),
+        steps = [f'{own_functions()}rp_make_own {quote(self._known.pilot)}', *self._each('mkdir -p', self._made),
                  *self._each('rm -rf', self._removed), 'cd /', 'exec tar -xof -']
         send(self._shell.command(' && '.join(steps)), self._archive,
              f'files could not be sent to {self._shell.host}')

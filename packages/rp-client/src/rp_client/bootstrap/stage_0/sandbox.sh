@@ -9,6 +9,12 @@ rp_enter_sandbox() {
         exit "$rp_exit_sandbox"
     fi
     rp_sandbox=$(pwd)
+    rp_words=$(rp_not_own .)
+    if test -n "$rp_words"; then   # nothing is written there: others may have put links to our files in the way
+        echo "bootstrap_0.sh: the sandbox $rp_sandbox is not ours alone: $rp_words" >&4
+        rp_ended=yes
+        exit "$rp_exit_sandbox"
+    fi
     rm -f bootstrap_0.failed 2> /dev/null
     rp_words=$( (date > bootstrap_0.probe && rm bootstrap_0.probe) 2>&1)
     test -z "$rp_words" ||

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rp_api.errors import PlatformError
+from rp_client.bootstrap.prepare import own_functions
 from rp_client.launcher.saga.shell import Shell
 from rp_client.launcher.saga.transfer import send
 
@@ -21,13 +22,12 @@ TAIL = 2048
 
 def place(shell: Shell, jobs: Iterable[Mapping[str, Any]]) -> str:
     """The script that makes the sandboxes of jobs and writes their files there, for the user alone."""
-    return '\n'.join(_place(shell, job['sandbox'], job['files']) for job in jobs)
+    return '\n'.join([own_functions(), *(_place(shell, job['sandbox'], job['files']) for job in jobs)])
 
 
 def _place(shell: Shell, sandbox: str, files: Mapping[str, bytes]) -> str:
-    made = f'(umask 077 && mkdir -p {shlex.quote(sandbox)}) || exit 1'
     puts = ''.join(shell.put(os.path.join(sandbox, name), content) for name, content in files.items())
-    return f'{made}\n{puts}'
+    return f'rp_make_own {shlex.quote(sandbox)}\n{puts}'
 
 
 def copy_there(shell: Shell, jobs: Iterable[Mapping[str, Any]], progress: Callable[[], object]) -> None:
