@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from client_support import Manager, a_pilot, a_task
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
+from rp_api.errors import DeserializationError
 from rp_api.resources import Slot
+from rp_api.values import to_plain
 from rp_client.common import Common
 from rp_client.task import Task
 
@@ -39,6 +44,46 @@ def test_task_that_is_not_bound_has_no_place() -> None:
     places = (task.pilot, task.bound, task.sandbox, task.task_sandbox, task.pilot_sandbox, task.session_sandbox,
               task.resource_sandbox, task.endpoint_fs)
     assert places == (None,) * 8
+
+
+@pytest.mark.parametrize('packed', [lambda bad: {'__rp_pickled__': bad}, lambda bad: [1, {'__rp_pickled__': bad}]],
+                         ids=['value', 'value of a rank'])
+def test_objects_are_restored_only_for_tasks_that_can_have_returned_them(tmp_path: Path, packed: Any) -> None:
+    """Whoever says something in the name of an agent could have code run here otherwise."""
+    bad = pickle.dumps(Touches(tmp_path / 'touched'))
+    task, call = a_task('task.1', executable='date'), a_task('task.2', mode='task.eval', code='1', raptor_id='m')
+    for each in (task, call):
+        each._learn({'return_value': packed(bad), 'mode': 'task.eval', 'raptor_id': 'm'})
+    for look in (lambda: task.return_value, task.as_dict):
+        with pytest.raises(DeserializationError, match=r'return_value of task\.1 is a pickled object.* raptor_id'):
+            look()
+    assert not (tmp_path / 'touched').exists()
+    _ = call.return_value   # which is what it is for
+    assert (tmp_path / 'touched').exists()
+
+
+def test_files_of_values_are_opened_only_for_tasks_that_can_have_returned_them(tmp_path: Path) -> None:
+    value = to_plain(bytes(2 << 20), str(tmp_path), 'task')
+    task, call = a_task('task.1', executable='date'), a_task('task.2', mode='task.eval', code='1', raptor_id='m')
+    for each in (task, call):
+        each._learn({'return_value': value})
+    with pytest.raises(DeserializationError, match=r'task\.1'):
+        _ = task.return_value
+    assert call.return_value == bytes(2 << 20)
+    path, = value.values()
+    os.chmod(path, 0o666)   # others may have changed it
+    with pytest.raises(DeserializationError, match=f'{path} is not ours alone: others may use it'):
+        _ = call.return_value
+
+
+class Touches:
+    """Makes a file when it is restored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
 
 
 def test_bound_task_knows_its_places() -> None:

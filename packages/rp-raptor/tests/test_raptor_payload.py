@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rp_api import constants as c
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.mesh import codec
 from rp_api.values import from_plain, to_plain
@@ -246,7 +247,8 @@ def test_hooks_see_values_as_they_were(tmp_path: Path, monkeypatch: pytest.Monke
     """What a hook does not change travels on as it came; what it puts in its place becomes plain data."""
     monkeypatch.setenv('RP_PILOT_SANDBOX', str(tmp_path))
     plain = [to_plain({1, 2}, str(tmp_path), 'a'), {'x': 1}, {'__rp_pickled__': b'?'}, None, 5]
-    tasks = [{'uid': f'task.{n}', 'return_value': value} for n, value in enumerate(plain)]
+    tasks = [{'uid': f'task.{n}', 'description': {'mode': c.TASK_FUNCTION}, 'return_value': value}
+             for n, value in enumerate(plain)]
     with restored(tasks):
         assert [task['return_value'] for task in tasks] == [{1, 2}, *plain[1:]]
         tasks[4]['return_value'] = {3}

@@ -1,7 +1,8 @@
 """Return values as plain data: what msgpack cannot take travels pickled, what is large stays in a file.
 
 A value that is no plain data is a dict with one key of its own, `__rp_pickled__` with the bytes or `__rp_file__` with a
-path. As with everything that is pickled, only values of the application's own tasks may be restored.
+path. As with everything that is pickled, only values of the application's own functions may be restored: whoever
+restores one knows from its own description of the task, not from what came, that the task is such a function.
 """
 
 from __future__ import annotations
@@ -75,8 +76,17 @@ def from_plain(value: Any) -> Any:
     return _restored(value) if type(value) is dict else value
 
 
+def is_pickled(value: Any) -> bool:
+    """Whether `from_plain` would unpickle something, which runs code of whoever has made the value."""
+    return any(_is_pickled(each) for each in value) if type(value) is list else _is_pickled(value)
+
+
+def _is_pickled(value: Any) -> bool:
+    return type(value) is dict and len(value) == 1 and (_PICKLED in value or _FILE in value)
+
+
 def _restored(value: dict[str, Any]) -> Any:
-    if len(value) != 1 or (_PICKLED not in value and _FILE not in value):
+    if not _is_pickled(value):
         return value
     try:
         if _PICKLED in value:

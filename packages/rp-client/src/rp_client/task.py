@@ -9,8 +9,9 @@ from rp_api import states
 from rp_api.constants import TASK_STATE
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
+from rp_api.errors import DeserializationError
 from rp_api.mesh import codec
-from rp_api.values import from_plain
+from rp_api.values import from_plain, is_pickled
 from rp_client.common import NOTHING, Common
 
 if TYPE_CHECKING:
@@ -128,9 +129,14 @@ class Task:
     def return_value(self) -> Any:
         """What a function task returned; DeserializationError if it cannot be restored here.
 
-        An object that is no plain data is another one each time, and a large one is read from its file.
+        An object that is no plain data is another one each time, and a large one is read from its file. Such an object
+        is restored only for a task that was submitted with `raptor_id`: no other one can have returned it.
         """
-        return from_plain(self._get('return_value'))
+        value = self._get('return_value')
+        if not self.common.raptor_id and is_pickled(value):
+            raise DeserializationError(f'return_value of {self._uid} is a pickled object, which is not restored: only '
+                                       'tasks with raptor_id can return one, and this task has none')
+        return from_plain(value)
 
     @property
     def slots(self) -> list[Any] | None:

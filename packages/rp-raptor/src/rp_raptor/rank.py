@@ -156,7 +156,9 @@ class Rank:
                     self._send(['ran_here', number, codec.pack(plain), done])
             elif message[0] == 'ran':
                 result = payload.as_result(message[2])
-                return {'description': plain, **result, 'return_value': from_plain(result.get('return_value'))}
+                value = result.get('return_value')   # programs return no objects: nothing is unpickled for them
+                return {'description': plain, **result,
+                        'return_value': value if is_for_agent(plain) else from_plain(value)}
 
     def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
         """The result of a task that is run in the middle of a call, which is as before afterwards."""

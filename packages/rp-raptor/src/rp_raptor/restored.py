@@ -9,16 +9,20 @@ from typing import Any
 
 from rp_api.errors import DeserializationError
 from rp_api.values import from_plain, to_plain
+from rp_raptor.needs import is_for_agent
 
 
 @contextmanager
 def restored(tasks: Sequence[dict[str, Any]]) -> Generator[None, None, None]:
-    """Have the tasks show their return values as they were; afterwards they are plain data, also those that are new."""
+    """Have the tasks show their return values as they were; afterwards they are plain data, also those that are new.
+
+    Programs that the agent runs return no objects, so nothing is unpickled for them.
+    """
     before = [(task, task.get('return_value')) for task in tasks]
     shown = []
     for task, plain in before:
         try:
-            task['return_value'] = from_plain(plain)
+            task['return_value'] = plain if is_for_agent(task['description']) else from_plain(plain)
         except DeserializationError:   # the application may be able to, or will be told
             task['return_value'] = plain
         shown.append(task['return_value'])
