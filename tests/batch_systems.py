@@ -1,5 +1,5 @@
-"""Batch systems that are not there: programs on PATH that answer as those of PBS Pro, Torque, LSF, Cobalt, LoadLeveler
-and HTCondor, and run the jobs on this machine. `batch_stand_ins/stand_ins` has the programs.
+"""Batch systems that are not there: programs on PATH that answer as those of PBS Pro, Torque, LSF, Flux, Cobalt,
+LoadLeveler and HTCondor, and run the jobs on this machine. `batch_stand_ins/stand_ins` has the programs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ PROGRAMS = {
     'pbspro': ['qsub', 'qstat', 'qdel', 'pbsnodes'],
     'torque': ['qsub', 'qstat', 'qdel', 'pbsnodes', 'checkjob'],
     'lsf': ['bsub', 'bjobs', 'bkill', 'bqueues', 'lsid', 'hostname'],
+    'flux': ['flux'],
     'cobalt': ['qsub', 'qstat', 'qdel', 'nodelist', 'partlist'],
     'loadl': ['llsubmit', 'llq', 'llcancel'],
     'condor': ['condor_submit', 'condor_q', 'condor_rm', 'condor_history', 'condor_vacate', 'condor_version']}
@@ -43,6 +44,18 @@ class BatchSystem(Cluster):
     def release(self) -> None:
         """Let jobs start."""
         (self.directory / 'hold').unlink()
+
+    def stop_queue(self, name: str) -> None:
+        """Have a queue take jobs, and start none."""
+        (self.directory / f'stopped.{name}').touch()
+
+    def down(self) -> None:
+        """Let nothing reach the batch system from now on."""
+        (self.directory / 'down').touch()
+
+    def up(self) -> None:
+        """Let it be reached again."""
+        (self.directory / 'down').unlink()
 
     def jobs(self) -> list[dict[str, Any]]:
         """What is known of each job, in the order of their submission."""

@@ -1,7 +1,8 @@
-"""Pilots on batch systems that no test machine has: radical.saga's adaptors, and our agents, meet their programs."""
+"""Pilots on batch systems that no test machine has: our launcher, and our agents, meet their programs."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -15,16 +16,21 @@ from conftest import wait_until
 import radical.pilot as rp
 
 MANAGERS = {'pbspro': 'PBSPRO', 'torque': 'TORQUE', 'lsf': 'LSF', 'cobalt': 'COBALT', 'loadl': 'LOADLEVELER',
-            'condor': 'FORK'}
+            'condor': 'FORK', 'flux': 'FORK'}
 TOLD = {'pbspro': 'PBS_JOBID', 'torque': 'PBS_JOBID', 'lsf': 'LSB_JOBID', 'cobalt': 'COBALT_JOBID',
-        'loadl': 'LOADL_JOB_NAME', 'condor': '_CONDOR_JOB'}
-CANCEL = {'pbspro': 'qdel', 'torque': 'qdel', 'lsf': 'bkill', 'cobalt': 'qdel', 'loadl': 'llcancel',
-          'condor': 'condor_rm'}
+        'loadl': 'LOADL_JOB_NAME', 'condor': '_CONDOR_JOB', 'flux': 'FLUX_URI'}
+CANCEL = {'pbspro': ['qdel'], 'torque': ['qdel'], 'lsf': ['bkill'], 'cobalt': ['qdel'], 'loadl': ['llcancel'],
+          'condor': ['condor_rm'], 'flux': ['flux', 'cancel']}
+
+
+OVER_SAGA = ('torque', 'cobalt', 'loadl', 'condor')
 
 
 @pytest.fixture(params=list(MANAGERS))
 def system(request: pytest.FixtureRequest) -> Iterator[BatchSystem]:
     """A batch system without jobs."""
+    if request.param in OVER_SAGA and 'CI' not in os.environ:
+        pytest.importorskip('radical.saga')
     with batch_system(request.param) as found:
         yield found
 
@@ -49,7 +55,7 @@ def test_tasks_run(managers: Managers, system: BatchSystem) -> None:
     assert pilot.resource_details['cores_per_node'] == 8
     told = managers.outputs(8, f'echo ${TOLD[system.system]}')
     job = system.jobs()[0]
-    assert {text.replace('.', ' ').split()[0 if text[0].isdigit() else 1] for text in told} == {str(job['id'])}
+    assert all(str(job['id']) in text for text in told)
     if system.system != 'condor':   # to which radical.saga tells none of this
         assert (job['name'], job['queue'], job['nodes'], job['walltime']) == (pilot.uid, 'debug', 1, 600)
     assert len(list(sandbox(pilot).iterdir())) < 15 + 8
@@ -78,7 +84,7 @@ def test_a_job_that_is_killed_in_the_queue(managers: Managers, system: BatchSyst
     number = wait_until(system.jobs)[0]['id']
     wait_until(lambda: pilot.state in (rp.PMGR_ACTIVE_PENDING, *FINAL))
     name = f'{pilot_host()}.{number}' if system.system == 'loadl' else str(number)
-    system.run(CANCEL[system.system], name)
+    system.run(*CANCEL[system.system], name)
     said = managers.failed(pilot)
     assert str(number) in said, said
     system.release()

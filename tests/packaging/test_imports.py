@@ -76,7 +76,7 @@ def test_a_package_imports_only_what_it_depends_on(package: str) -> None:
 
 
 def test_radical_saga_is_imported_in_one_place() -> None:
-    """In the process that is there for it."""
+    """In the process that is there for it, for the batch systems that only it reaches."""
     users = {path.name for package in PACKAGES for path in modules(package) if path.suffix == '.py'
              and any(name.startswith(FOREIGN) for name in imported(path))}
     assert users == {'service.py', 'pipe_shell.py'}
@@ -103,7 +103,7 @@ def test_rooms_of_the_api_use_only_lower_ones() -> None:
 @pytest.mark.parametrize(('module', 'foreign'), [
     ('rp_client.session', {'rp_agent', 'rp_raptor'}),
     ('rp_client.task_manager', {'rp_agent', 'rp_raptor'}),
-    ('rp_client.launcher.saga.launcher', {'rp_agent', 'rp_raptor', 'radical'}),
+    ('rp_client.launcher.batch.launcher', {'rp_agent', 'rp_raptor', 'radical'}),
     ('rp_client.simulation', {'rp_agent', 'rp_raptor', 'numpy'}),
     ('rp_agent.agent', {'rp_client', 'rp_raptor'}),
     ('rp_agent.simulation.pilot', {'rp_client', 'rp_raptor', 'numpy'}),

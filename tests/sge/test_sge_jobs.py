@@ -1,4 +1,4 @@
-"""Jobs through radical.saga to a real Grid Engine."""
+"""Jobs on a real Grid Engine."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from batch_driver import BatchDriver, batch_driver
 from grid_engine import GridEngine
-from saga_driver import SagaDriver, saga_driver
 
 URL = 'sge://localhost/'
-PARALLEL = {'spmd_variation': 'MPI', 'total_cpu_count': 4, 'processes_per_host': None}
+PARALLEL = {'cores': 4}
 
 
 @pytest.fixture(scope='module')
-def driver(cluster: GridEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SagaDriver]:
-    """A process of radical.saga that finds this Grid Engine."""
-    with saga_driver(cluster.environ, tmp_path_factory.mktemp('saga')) as found:
+def driver(cluster: GridEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BatchDriver]:
+    """A launcher's process that finds this Grid Engine."""
+    with batch_driver(cluster.environ, tmp_path_factory.mktemp('saga')) as found:
         yield found
 
 
-def test_a_job_gets_its_slots(driver: SagaDriver, tmp_path: Path) -> None:
+def test_a_job_gets_its_slots(driver: BatchDriver, tmp_path: Path) -> None:
     driver.submitted(URL, 'job', tmp_path / 'box', 'echo $NSLOTS; cat $PE_HOSTFILE', **PARALLEL)
     ended = driver.event('ended')
     assert ended['state'] == 'DONE', ended
     assert ended['files']['bootstrap_0.out'].split()[:3] == ['4', 'localhost', '4']
 
 
-def test_a_job_that_fails(driver: SagaDriver, tmp_path: Path) -> None:
+def test_a_job_that_fails(driver: BatchDriver, tmp_path: Path) -> None:
     driver.submitted(URL, 'job', tmp_path / 'box', 'echo no such module >&2; exit 3', **PARALLEL)
     ended = driver.event('ended')
     assert (ended['state'], ended['exit_code']) == ('FAILED', 3), ended
     assert ended['files']['bootstrap_0.err'].strip() == 'no such module'
 
 
-def test_a_cancelled_job(driver: SagaDriver, cluster: GridEngine, tmp_path: Path) -> None:
+def test_a_cancelled_job(driver: BatchDriver, cluster: GridEngine, tmp_path: Path) -> None:
     driver.submitted(URL, 'job', tmp_path / 'box', 'sleep 600', **PARALLEL)
     while driver.event('state')['state'] != 'RUNNING':
         pass
@@ -45,14 +45,14 @@ def test_a_cancelled_job(driver: SagaDriver, cluster: GridEngine, tmp_path: Path
     cluster.wait(lambda: not cluster.run('qstat'), 'an empty queue')
 
 
-def test_a_queue_that_is_not_there(driver: SagaDriver, tmp_path: Path) -> None:
+def test_a_queue_that_is_not_there(driver: BatchDriver, tmp_path: Path) -> None:
     driver.ask('submit', URL, jobs=[driver.job('job', tmp_path / 'box', 'true', queue='nowhere', **PARALLEL)])
     refused = driver.event('submitted', 'refused')
     assert refused['event'] == 'refused'
     assert 'nowhere' in refused['reason']
 
 
-def test_a_job_whose_start_fails_is_deleted(driver: SagaDriver, cluster: GridEngine, tmp_path: Path) -> None:
+def test_a_job_whose_start_fails_is_deleted(driver: BatchDriver, cluster: GridEngine, tmp_path: Path) -> None:
     cluster.run('qmod', '-d', 'all.q')
     driver.submitted(URL, 'job', tmp_path / 'box', 'true', **PARALLEL)
     shutil.rmtree(tmp_path / 'box')

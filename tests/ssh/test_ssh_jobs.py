@@ -1,16 +1,16 @@
-"""Jobs through radical.saga on hosts that are reached by ssh."""
+"""Jobs on hosts that are reached by ssh."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from batch_driver import batch_driver
 from remote_slurm import Remote
-from saga_driver import saga_driver
 from ssh_hosts import SshHosts
 
 
 def test_a_job_on_a_host(server: SshHosts, tmp_path: Path) -> None:
-    with saga_driver(server.environ, tmp_path) as driver:
+    with batch_driver(server.environ, tmp_path) as driver:
         driver.submitted('ssh://localhost/', 'job', tmp_path / 'box', 'echo "$SSH_CONNECTION"')
         ended = driver.event('ended')
         assert ended['state'] == 'DONE', ended
@@ -20,14 +20,14 @@ def test_a_job_on_a_host(server: SshHosts, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_job_on_a_host(server: SshHosts, tmp_path: Path) -> None:
-    with saga_driver(server.environ, tmp_path) as driver:
+    with batch_driver(server.environ, tmp_path) as driver:
         driver.submitted('ssh://localhost/', 'job', tmp_path / 'box', 'sleep 600')
         driver.ask('cancel', 'ssh://localhost/', keys=[driver.last])
         assert driver.event('ended')['state'] in ('CANCELED', 'FAILED')
 
 
 def test_a_job_of_a_batch_system_on_another_host(remote: Remote, tmp_path: Path) -> None:
-    with saga_driver(remote.hosts.environ, tmp_path, remote.prefix) as driver:
+    with batch_driver(remote.hosts.environ, tmp_path, remote.prefix) as driver:
         driver.submitted('slurm+ssh://h2/', 'job', tmp_path / 'box', 'hostname; echo $SLURM_JOB_ID; exit 3')
         ended = driver.event('ended')
         assert (ended['state'], ended['exit_code']) == ('FAILED', 3)
@@ -35,7 +35,7 @@ def test_a_job_of_a_batch_system_on_another_host(remote: Remote, tmp_path: Path)
 
 
 def test_a_host_that_is_not_there(remote: Remote, tmp_path: Path) -> None:
-    with saga_driver(remote.hosts.environ, tmp_path, remote.prefix) as driver:
+    with batch_driver(remote.hosts.environ, tmp_path, remote.prefix) as driver:
         driver.ask('submit', 'slurm+ssh://h9/', jobs=[driver.job('job', tmp_path / 'box', 'true')])
         refused = driver.event('submitted', 'refused')
         assert refused['event'] == 'refused'
@@ -44,7 +44,7 @@ def test_a_host_that_is_not_there(remote: Remote, tmp_path: Path) -> None:
 
 def test_a_host_that_does_not_let_us_in(remote: Remote, tmp_path: Path) -> None:
     environ = {name: value for name, value in remote.hosts.environ.items() if name != 'PATH'}   # not with our key
-    with saga_driver(environ, tmp_path, remote.prefix) as driver:
+    with batch_driver(environ, tmp_path, remote.prefix) as driver:
         driver.ask('submit', 'slurm+ssh://h2/', jobs=[driver.job('job', tmp_path / 'box', 'true')])
         refused = driver.event('submitted', 'refused')
         assert refused['event'] == 'refused'

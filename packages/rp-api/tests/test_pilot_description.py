@@ -17,8 +17,8 @@ from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError
 DEFAULTS: dict[str, Any] = {
     'uid': None, 'resource': None, 'access_schema': None, 'runtime': 10, 'job_name': None, 'sandbox': None, 'nodes': 0,
     'backup_nodes': 0, 'cores': 0, 'gpus': 0, 'memory': 0, 'queue': None, 'project': None, 'app_comm': [],
-    'cleanup': False, 'exit_on_error': True, 'input_staging': [], 'output_staging': [], 'prepare_env': {},
-    'services': [], 'enable_ep': False, 'reconfig_src': None, 'partitions': 0,
+    'cleanup': False, 'exit_on_error': True, 'fail_if_unschedulable': False, 'requeue': False, 'input_staging': [],
+    'output_staging': [], 'prepare_env': {}, 'services': [], 'enable_ep': False, 'reconfig_src': None, 'partitions': 0,
     '_config': {},
 }
 

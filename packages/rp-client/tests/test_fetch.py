@@ -10,7 +10,7 @@ import pytest
 from client_support import a_pilot
 
 from rp_api import states
-from rp_client.launcher.saga import transfer
+from rp_client.launcher.batch import transfer
 from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 from rp_client.stager.fetch import LOGS, PROFILES, fetch

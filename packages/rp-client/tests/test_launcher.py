@@ -62,7 +62,8 @@ class Site:
         self.launched: list[str] = []
         self.refused: list[tuple[str, str]] = []
         self.wanted = 0
-        reports = Reports(lambda uid, handle: self.launched.append(uid), self._refused, pytest.fail, self._ended)
+        reports = Reports(lambda uid, handle: self.launched.append(uid), self._refused, pytest.fail, pytest.fail,
+                          self._ended)
         self.launcher = LocalLauncher(Context(self.loop, base, {'RP_SESSION_ID': SESSION}, reports))
         self._thread: threading.Thread | None = None
 

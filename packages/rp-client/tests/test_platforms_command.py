@@ -161,7 +161,7 @@ def test_queues_of_other_batch_systems(bin_directory: Path, system: str, program
 def test_a_batch_system_that_is_not_there(bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schemas = {'local': {'job_manager_endpoint': 'condor://localhost/'}}
     assert checked(schemas=schemas)['batch'] == (
-        'bad', 'there is no condor_submit: condor is not installed here, or not on PATH')
+        'bad', 'there is no condor_submit: HTCondor is not installed here, or not on PATH')
 
 
 def test_definitions_are_questioned_before() -> None:

@@ -1,7 +1,8 @@
 """The jobs of a batch system that is not there: a file for each, and a process that runs it.
 
-A file `hold` in the directory of the batch system keeps jobs in the queue. Commands are short-lived processes, so what
-they know of a job is in its file, which one process at a time changes.
+A file `hold` in the directory of the batch system keeps jobs in the queue, a file `stopped.QUEUE` those of a queue, and
+with a file `down` the batch system cannot be reached. Commands are short-lived processes, so what they know of a job is
+in its file, which one process at a time changes.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Job:
     state: str = QUEUED
     exit_code: int | None = None
     cancelled: bool = False
+    rerunable: bool = True
+    never: str = ''
+    """The reason for which it can never run."""
     submitted: float = field(default_factory=time.time)
     started: float = 0.0
     ended: float = 0.0
@@ -60,6 +64,16 @@ class Job:
     def hosts(self) -> list[str]:
         """The names of the nodes that it gets."""
         return NODES[:self.nodes]
+
+
+def reachable() -> bool:
+    """Whether the batch system answers."""
+    return not (ROOT / 'down').exists()
+
+
+def is_stopped(queue: str) -> bool:
+    """Whether a queue takes jobs, and starts none."""
+    return (ROOT / f'stopped.{queue}').exists()
 
 
 @contextmanager
@@ -95,7 +109,7 @@ def everything() -> list[Job]:
 
 def submit(job: Job, script: str) -> Job:
     """Take a job whose script has that text; `RefusedError` if it cannot run."""
-    if job.nodes > len(NODES):
+    if job.nodes > len(NODES) and not job.never:
         raise RefusedError(f'{job.nodes} nodes wanted, there are {len(NODES)}')
     with _locked():
         job.id = max((known.id for known in everything()), default=100) + 1
@@ -125,7 +139,7 @@ def cancel(number: int) -> bool:
 
 def run(number: int, environ: dict[str, str]) -> None:
     """Run a job to its end, when it may start; `environ` is what the batch system tells it."""
-    while (ROOT / 'hold').exists():
+    while _waits(number):
         time.sleep(0.02)
     with _locked():
         job = load(number)
@@ -140,6 +154,13 @@ def run(number: int, environ: dict[str, str]) -> None:
         job.state, job.ended = ENDED, time.time()
         job.exit_code = code if code >= 0 else 256 - code   # as PBS says that a signal has ended it
         _save(job)
+
+
+def _waits(number: int) -> bool:
+    if (ROOT / 'hold').exists():
+        return True
+    job = load(number)
+    return job is not None and job.state != ENDED and bool(job.never or is_stopped(job.queue))
 
 
 def _started(job: Job, environ: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
 """bsub, bjobs, bkill, bqueues of LSF.
 
 Formats: IBM Spectrum LSF 10.1 command reference (bjobs, bsub, bkill, bqueues) and its page on environment variables of
-jobs. The machine is called as Lassen, because SAGA submits only to LSF machines that it knows by name.
+jobs. The machine is called as Lassen.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ def bsub(arguments: list[str], system: str) -> int:
     """Submit the script that comes on standard input: lines with #BSUB are not read in files that are named."""
     if _version(arguments):
         return 0
+    if not jobs.reachable():
+        print('LSF is down. Please wait ...\nFailed in an LSF library call: LIM is down; try later. Job not submitted.',
+              file=sys.stderr)
+        return 255
     text = Path(arguments[-1]).read_text() if arguments else sys.stdin.read()
     job = Job()
     if arguments:
@@ -53,6 +57,8 @@ def bsub(arguments: list[str], system: str) -> int:
             job.walltime = jobs.seconds(value)
         elif name == 'nnodes':
             job.nodes = int(value)
+        elif name in ('r', 'rn'):
+            job.rerunable = name == 'r'
         elif name == 'n':
             job.nodes = -(-int(value) // CORES)
     if job.queue not in QUEUES:
@@ -83,8 +89,14 @@ def _fields(job: Job, form: str) -> str:
     reason = 'TERM_OWNER: job killed by owner;' if job.cancelled else ''
     values = {'jobid': job.id, 'stat': _state(job), 'exit_code': job.exit_code, 'exit_reason': reason,
               'exec_host': ':'.join(job.hosts), 'job_name': job.name,
-              'pend_reason': '' if job.started else 'New job is waiting for scheduling;'}
+              'pend_reason': '' if job.started else _pending(job)}
     return (delimiter.strip('\'"') or ' ').join(str(values.get(name) or '-') for name in names.split())
+
+
+def _pending(job: Job) -> str:
+    if jobs.is_stopped(job.queue):
+        return 'The queue has been inactivated by administrator;'
+    return 'New job is waiting for scheduling;'
 
 
 def _line(job: Job) -> str:
@@ -136,6 +148,9 @@ def _version(arguments: list[str]) -> bool:
 
 def lsid(arguments: list[str], system: str) -> int:
     """The name of the cluster."""
+    if not jobs.reachable():
+        print('lsid: ls_getclustername failed: LIM is down; try later', file=sys.stderr)
+        return 1
     print(f'{VERSION}\n\nMy cluster name is lassen\nMy master name is lassen1')
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 MODULES = {'pbspro': 'pbs', 'torque': 'pbs', 'lsf': 'lsf', 'cobalt': 'cobalt', 'loadl': 'loadleveler',
-           'condor': 'condor'}
+           'condor': 'condor', 'flux': 'flux'}
 
 
 def main() -> int:

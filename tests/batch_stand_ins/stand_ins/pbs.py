@@ -28,8 +28,11 @@ def environ(job: Job, system: str) -> dict[str, str]:
 
 
 def qsub(arguments: list[str], system: str) -> int:
-    """Submit the script that is named last."""
-    text = Path(arguments[-1]).read_text()
+    """Submit the script that is named last, or comes on standard input."""
+    if not jobs.reachable():
+        print(f'Connection refused\nqsub: cannot connect to server {SERVER} (errno=15010)', file=sys.stderr)
+        return 1
+    text = Path(arguments[-1]).read_text() if arguments else sys.stdin.read()
     job = Job()
     for letter, value in re.findall(r'^#PBS -(\w) *(.*?) *$', text, re.MULTILINE):
         if letter == 'N':
@@ -46,6 +49,11 @@ def qsub(arguments: list[str], system: str) -> int:
             job.environ = dict(pair.strip('"').split('=', 1) for pair in value.split(','))
         elif letter == 'l':
             _resource(job, value)
+        elif letter == 'r':
+            job.rerunable = value == 'y'
+    if system == 'pbspro' and job.nodes > len(NODES):   # it is accepted, and waits
+        job.never = (f'Can Never Run: Insufficient amount of resource: ncpus (R: {job.nodes * CORES} '
+                     f'A: {len(NODES) * CORES} T: {len(NODES) * CORES})')
     if job.queue not in QUEUES:
         raise jobs.RefusedError('Unknown queue')
     print(f'{jobs.submit(job, text).id}.{SERVER}')
@@ -55,8 +63,10 @@ def qsub(arguments: list[str], system: str) -> int:
 def _resource(job: Job, value: str) -> None:
     if value.startswith('walltime='):
         job.walltime = jobs.seconds(value[9:])
-    elif found := re.match(r'(?:select|nodes)=(\d+)', value):
-        job.nodes = int(found[1])
+    elif found := re.match(r'(?:select|nodes)=(\d+)(:ncpus=1\b)?', value):
+        job.nodes = -(-int(found[1]) // CORES) if found[2] else int(found[1])
+    elif found := re.match(r'procs=(\d+)', value):
+        job.nodes = -(-int(found[1]) // CORES)
 
 
 def qstat(arguments: list[str], system: str) -> int:
@@ -66,8 +76,14 @@ def qstat(arguments: list[str], system: str) -> int:
         return 0
     options = ''.join(text for text in arguments if text.startswith('-'))
     names = [text for text in arguments if not text.startswith('-')]
+    if not jobs.reachable():
+        print(f'Connection refused\nqstat: cannot connect to server {SERVER} (errno=15010)', file=sys.stderr)
+        return 111
     if 'B' in options:
         print(f'Server             Max   Tot   Que   Run\n---------------- ----- ----- ----- -----\n{SERVER:<16}     0')
+        return 0
+    if 'Q' in options:
+        _queues()
         return 0
     if 'f' in options:
         return max(_full(name, system, history='x' in options) for name in names)
@@ -75,6 +91,13 @@ def qstat(arguments: list[str], system: str) -> int:
         if job.state != ENDED:
             print(f'{job.id}.{SERVER:<12} {job.name:<16} {job.owner:<16} 00:00:00 {_letter(job, system)} {job.queue}')
     return 0
+
+
+def _queues() -> None:
+    """What is known of the queues."""
+    for name in QUEUES:
+        print(f'Queue: {name}\n    queue_type = Execution\n    enabled = True\n'
+              f'    started = {not jobs.is_stopped(name)}\n')
 
 
 def _full(name: str, system: str, history: bool) -> int:
@@ -88,9 +111,12 @@ def _full(name: str, system: str, history: bool) -> int:
     values = {'Job_Name': job.name, 'Job_Owner': f'{job.owner}@{NODES[0]}', 'job_state': _letter(job, system),
               'queue': job.queue, 'server': SERVER, 'ctime': jobs.clock(job.submitted),
               'Error_Path': f'{NODES[0]}:{job.stderr}', 'Output_Path': f'{NODES[0]}:{job.stdout}',
+              'Rerunable': str(job.rerunable),
               'mtime': jobs.clock(job.ended or job.started or job.submitted)}
     if job.started:
         values |= _places(job, system) | {('stime' if system == 'pbspro' else 'start_time'): jobs.clock(job.started)}
+    elif job.never:
+        values['comment'] = job.never
     if job.exit_code is not None:
         values['Exit_status' if system == 'pbspro' else 'exit_status'] = str(job.exit_code)
     elif job.state == ENDED and system == 'pbspro':

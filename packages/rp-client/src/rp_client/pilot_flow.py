@@ -63,7 +63,7 @@ class PilotFlow:
         self._postponed: dict[str, Change] = {}
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
-            self._launched, self._refused, self._told, self._agent_ended)))
+            self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
         index = owner.rpartition('.')[2]
         self._launching = PilotLaunching(index, session.tracer(f'pmgr_launching.{index}'), self._launchers,
                                          session.agent_config, self._engine.helpers.run, self._reach, self._fail)
@@ -218,6 +218,14 @@ class PilotFlow:
         pilot = self._pilots[uid]
         if pilot.log[-1:] != [words]:   # a platform that cannot be reached says so again and again
             self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
+
+    def _unschedulable(self, uid: str, words: str) -> None:
+        """Callbacks are called once more with the state that the pilot is in, once for each reason."""
+        pilot = self._pilots[uid]
+        if words not in pilot.log and pilot.state not in states.FINAL:
+            _log.warning('%s: %s', uid, words)
+            self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
+            self._tracker.news(pilot)
 
     # states
 

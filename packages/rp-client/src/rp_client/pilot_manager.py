@@ -229,7 +229,8 @@ class PilotManager:
                 raise ValueError(f'PilotDescription.{name} is {copy[name]!r}, but {what} are not supported: '
                                  'leave it unset')
         platform = platform_of(copy.resource, copy.access_schema)
-        missing = [name for name in platform.mandatory_args or [] if not copy.get(name)]
+        missing = [name for name in platform.mandatory_args or []
+                   if not copy.get(name) and not (name == 'project' and platform.default_project)]
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
         platform = filled(platform, copy)

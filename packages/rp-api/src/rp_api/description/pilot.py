@@ -29,6 +29,8 @@ PROJECT = 'project'
 APP_COMM = 'app_comm'
 CLEANUP = 'cleanup'
 EXIT_ON_ERROR = 'exit_on_error'
+FAIL_IF_UNSCHEDULABLE = 'fail_if_unschedulable'
+REQUEUE = 'requeue'
 INPUT_STAGING = 'input_staging'
 OUTPUT_STAGING = 'output_staging'
 PREPARE_ENV = 'prepare_env'
@@ -84,9 +86,14 @@ class PilotDescription(Description):
 
     Batch job
 
-    - `queue` (str, None): queue or partition; default is the platform's. `<partition>:<qos>` sets both.
-    - `project` (str, None): the allocation to charge. `<project>:<reservation>` sets both.
+    - `queue` (str, None): queue or partition, or QOS where the platform calls that a queue; default is the platform's.
+      `<partition>:<qos>` sets both.
+    - `project` (str, None): the allocation to charge; default is the platform's. `<project>:<reservation>` sets both.
     - `job_name` (str, None): name of the batch job; default is the pilot's uid.
+    - `requeue` (bool, False): whether the batch system may start the job again, as after the loss of its first node.
+    - `fail_if_unschedulable` (bool, False): whether the pilot fails when the batch system says that its job cannot
+      start unless something is changed: limits that it exceeds, a partition that is down. By default it waits, and the
+      reason is in `Pilot.log`.
     - `exit_on_error` (bool, True): whether the application is interrupted when the pilot fails.
 
     Files
@@ -127,6 +134,8 @@ class PilotDescription(Description):
         APP_COMM: [str],
         CLEANUP: bool,
         EXIT_ON_ERROR: bool,
+        FAIL_IF_UNSCHEDULABLE: bool,
+        REQUEUE: bool,
         INPUT_STAGING: [structure],
         OUTPUT_STAGING: [str],
         PREPARE_ENV: {str: {str: Any}},
@@ -147,6 +156,8 @@ class PilotDescription(Description):
         APP_COMM: [],
         CLEANUP: False,
         EXIT_ON_ERROR: True,
+        FAIL_IF_UNSCHEDULABLE: False,
+        REQUEUE: False,
         INPUT_STAGING: [],
         OUTPUT_STAGING: [],
         PREPARE_ENV: {},

@@ -27,6 +27,9 @@ from rp_api.record import (
 
 VIRTENV_MODES = ('local', 'none', 'private', 'create', 'update', 'use', 'recreate')
 PYTHON_DISTS = ('default', 'anaconda')
+QUEUE_TYPES = ('partition', 'qos')
+JOB_SIZES = ('cores', 'nodes')
+GPU_REQUESTS = ('gpus', 'gres', 'none')
 
 UNITS = {'mem_per_node': 'MB', 'lfs_size_per_node': 'MB', 'hb_delay': 's', 'hb_timeout': 's', 'hb_frequency': 's',
          'cores_per_node': 'cores', 'gpus_per_node': 'GPUs'}
@@ -122,6 +125,10 @@ class ResourceConfig(Record):
         **AccessSchema.FIELDS,
         'default_remote_workdir': Field(text, ''),
         'default_queue': Field(text, ''),
+        'queue_type': Field(text, 'partition'),
+        'default_project': Field(text, ''),
+        'job_size': Field(text, 'cores'),
+        'gpu_request': Field(text, 'gpus'),
         'mandatory_args': Field(list_of(text), list),
         'forward_tunnel_endpoint': Field(text, ''),
         'network_interface': Field(text, ''),
@@ -172,6 +179,10 @@ class ResourceConfig(Record):
     filesystem_endpoint: str
     default_remote_workdir: str
     default_queue: str
+    queue_type: str
+    default_project: str
+    job_size: str
+    gpu_request: str
     mandatory_args: list[str]
     forward_tunnel_endpoint: str
     network_interface: str
@@ -216,6 +227,9 @@ class ResourceConfig(Record):
             raise DescriptionError(f'n_partitions must be at least 1, not {self.n_partitions}')
         self._verify_choice('virtenv_mode', VIRTENV_MODES)
         self._verify_choice('python_dist', PYTHON_DISTS)
+        self._verify_choice('queue_type', QUEUE_TYPES)
+        self._verify_choice('job_size', JOB_SIZES)
+        self._verify_choice('gpu_request', GPU_REQUESTS)
         if self.default_schema:
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()

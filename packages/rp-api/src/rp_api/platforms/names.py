@@ -11,11 +11,12 @@ LAUNCH_METHODS = frozenset((
     'MPIRUN', 'MPIRUN_CCMRUN', 'MPIRUN_DPLACE', 'MPIRUN_MPT', 'MPIRUN_RSH', 'ORTE', 'ORTE_LIB', 'POE', 'PRTE', 'RSH',
     'RUNJOB', 'SRUN', 'SSH'))
 
-_BATCH_SYSTEMS = ('cobalt', 'condor', 'loadl', 'lsf', 'pbs', 'pbspro', 'sge', 'slurm', 'torque')
+BATCH_SYSTEMS = ('cobalt', 'condor', 'flux', 'loadl', 'lsf', 'pbspro', 'sge', 'slurm', 'torque')
+"""Schemes of URLs to which jobs are submitted; `rp_client.launcher.batch.systems` has a module for each."""
 
 JOB_SCHEMES = frozenset((
     'fork', 'local', 'ssh', 'gsissh',
-    *(f'{system}{hop}' for system in _BATCH_SYSTEMS for hop in ('', '+ssh', '+gsissh'))))
+    *(f'{system}{hop}' for system in BATCH_SYSTEMS for hop in ('', '+ssh', '+gsissh'))))
 """What URLs of job managers begin with."""
 
 FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))

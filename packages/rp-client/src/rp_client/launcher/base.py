@@ -45,6 +45,8 @@ class Reports(NamedTuple):
     """It cannot be launched, for the reason that is the second argument."""
     told: Callable[[str, str], object]
     """There is something to say about it while it waits."""
+    unschedulable: Callable[[str, str], object]
+    """It waits for something that will not happen unless something is changed: the batch system's reason."""
     ended: Callable[[End], object]
 
 

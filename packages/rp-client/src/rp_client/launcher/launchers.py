@@ -1,7 +1,8 @@
 """The launchers of a session: found by the URL that a platform's jobs go to, made when they are first needed.
 
 An entry point of the group `radical.pilot.launchers` is a sub-class of `rp_client.launcher.base.Launcher`. This
-distribution has two: `local`, for agents on this host, and `saga`, for everything that radical.saga reaches.
+distribution has two: `local`, for agents on this host, and `saga`, for batch systems and other hosts, whose name is
+that of the library which submitted its jobs once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.names import BATCH_SYSTEMS
 from rp_client.launcher.base import Context, Launcher
 from rp_client.launcher.local import LocalLauncher
 
@@ -33,12 +35,12 @@ def launcher_class(platform: ResourceConfig) -> type[Launcher]:
     url = platform.job_manager_endpoint
     if LocalLauncher.takes(url):
         return LocalLauncher
-    for found in chain([_saga()], _loaded_others()):
+    for found in chain([_batch()], _loaded_others()):
         if found.takes(url):
             return found
     raise PlatformError(f'job_manager_endpoint of {platform.label} is {url!r}, and no launcher is for that: local '
-                        'takes fork://localhost/; saga takes fork, ssh and gsissh with a host, and slurm, pbspro, '
-                        'torque, sge, lsf, loadl, cobalt and condor, each also with +ssh or +gsissh'
+                        'takes fork://localhost/; saga takes fork, ssh and gsissh with a host, and '
+                        f'{", ".join(BATCH_SYSTEMS)}, each also with +ssh or +gsissh'
                         + ''.join(f'; {point.name} takes other ones' for point in _others()))
 
 
@@ -50,8 +52,8 @@ def _others() -> tuple[EntryPoint, ...]:
     return tuple(point for point in found if point.name not in _OURS)
 
 
-def _saga() -> type[Launcher]:
-    kind: type[Launcher] = importlib.import_module('rp_client.launcher.saga.launcher').SagaLauncher
+def _batch() -> type[Launcher]:
+    kind: type[Launcher] = importlib.import_module('rp_client.launcher.batch.launcher').BatchLauncher
     return kind
 
 

@@ -11,7 +11,7 @@ from rp_api import private
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
-from rp_client.launcher.saga.shell import is_remote
+from rp_client.launcher.batch.shell import is_remote
 
 _ACCOUNTS = {'ornl': '_', 'ncsa': '-'}
 """Sites where a project has several accounts, and what separates its name from the rest of theirs: `CHM155_003`,

@@ -11,8 +11,8 @@ from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.review import review
 from rp_client.bootstrap.prepare import Client
-from rp_client.launcher.saga.shell import Shell, is_remote
-from rp_client.launcher.saga.transfer import receive
+from rp_client.launcher.batch.shell import Shell, is_remote
+from rp_client.launcher.batch.transfer import receive
 from rp_client.launcher.sandbox import files_endpoint
 from rp_client.platform_check.probe import MARK, script
 from rp_client.platform_check.reach import run, way

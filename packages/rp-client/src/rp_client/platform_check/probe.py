@@ -13,7 +13,8 @@ from shlex import quote
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.bootstrap.prepare import Client
 from rp_client.bootstrap.settings import MADE, needs_tree
-from rp_client.platform_check.batch import BATCH_SYSTEMS, LAUNCHERS, queue_commands
+from rp_client.launcher.batch.systems.registry import batch_system
+from rp_client.platform_check.launchers import LAUNCHERS
 
 MARK = 'RP-CHECK'
 
@@ -50,20 +51,22 @@ done'''
 _NO_COMPLAINT = '''! grep -q -E 'ERROR|Unable to locate|following module\\(s\\) are unknown' "$rp_log"'''
 
 
-def script(config: ResourceConfig, batch_system: str, client: Client) -> str:
-    """The script for a platform, whose jobs go to that batch system (empty: none)."""
-    return '\n'.join([_BEGIN, *_batch(config, batch_system), *_workdir(config), *_commands(config),
+def script(config: ResourceConfig, scheme: str, client: Client) -> str:
+    """The script for a platform, whose jobs go to the batch system of that scheme (empty: none)."""
+    return '\n'.join([_BEGIN, *_batch(config, scheme), *_workdir(config), *_commands(config),
                       *_python(config, client), *_launchers(config), f'echo {MARK} end', ''])
 
 
-def _batch(config: ResourceConfig, system: str) -> Iterator[str]:
-    if not system:
+def _batch(config: ResourceConfig, scheme: str) -> Iterator[str]:
+    if not scheme:
         return
-    submit = BATCH_SYSTEMS[system].submit
+    system = batch_system(f'{scheme}://')
+    submit = system.submitter.split()[0]
     yield _either(f'command -v {submit} > "$rp_log" 2>&1', 'batch', '$(cat "$rp_log")',
-                  f'there is no {submit}: {system} is not installed here, or not on PATH')
+                  f'there is no {submit}: {system.name} is not installed here, or not on PATH')
     # what the first one says is shown: others are tried where it is fine, but has nothing of that name
-    commands = queue_commands(system, config.default_queue) if config.default_queue else []
+    queue = quote(config.default_queue.partition(':')[0])   # else a QOS comes behind the colon
+    commands = [command.format(queue) for command in system.queue_commands] if config.default_queue else []
     if commands:
         found = ' || '.join(f'test -n "$({command} 2> {"/dev/null" if number else _LOG})"'
                             for number, command in enumerate(commands))

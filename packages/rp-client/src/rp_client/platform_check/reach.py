@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
-from rp_client.platform_check.batch import BATCH_SYSTEMS
+from rp_client.launcher.batch.systems.registry import SYSTEMS
 
 PATIENCE = 120.0
 """Seconds that all of it may take."""
@@ -33,7 +33,7 @@ def way(config: ResourceConfig) -> Way:
         system, hop = '', system
     if system in ('fork', 'local'):
         system = ''
-    if system and system not in BATCH_SYSTEMS:
+    if system and system not in SYSTEMS:
         raise PlatformError(f'job_manager_endpoint is {url!r}: {parts.scheme!r} is not known')
     if not hop:
         if parts.hostname not in (None, 'localhost'):

@@ -24,8 +24,8 @@ from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.run import run
 from rp_client.bootstrap.prepare import own_functions
-from rp_client.launcher.saga.shell import Shell
-from rp_client.launcher.saga.transfer import receive, send
+from rp_client.launcher.batch.shell import Shell
+from rp_client.launcher.batch.transfer import receive, send
 from rp_profiling.tracer import Tracer
 
 _PACK = r'''cd / && lists=$(mktemp -d) || exit 1

@@ -1,0 +1,101 @@
+"""The job of a pilot: the request to the batch system, from the pilot's description and its platform. No I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.errors import PlatformError
+from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.load import fill
+from rp_client.launcher.batch.systems.base import BatchSystem, Scripted
+from rp_client.launcher.batch.systems.request import JobRequest
+
+_ASKED_BY = {'gpus': 'gpus', 'memory': 'memory', 'qos': 'queue', 'reservation': 'project', 'requeue': 'requeue'}
+"""Fields of a request that some batch systems do not know, and the attributes of pilot descriptions that set them."""
+
+_MEANING = {'gpus': 'GPUs', 'memory': 'memory', 'qos': 'a QOS (behind the colon)',
+            'reservation': 'a reservation (behind the colon)', 'requeue': 'a job that may be started again'}
+
+
+class Size(NamedTuple):
+    """The size of a job; `nodes` is 0 where the platform does not say how large they are."""
+
+    nodes: int
+    cores: int
+    gpus: int
+    cores_per_node: int
+
+
+def size(description: PilotDescription, platform: ResourceConfig) -> Size:
+    """Whole nodes, as many as it takes; cores that tasks cannot have (`blocked_cores`) do not count."""
+    cores, gpus = platform.cores_per_node, platform.gpus_per_node
+    if description.nodes:
+        if not cores:
+            raise PlatformError(f'PilotDescription.nodes is {description.nodes}, but {platform.label} does not say how '
+                                'many cores a node has (cores_per_node): set cores instead')
+        nodes = description.nodes + description.backup_nodes
+        return Size(nodes, nodes * cores, nodes * gpus, cores)
+    if not cores:
+        return Size(0, description.cores, description.gpus, 0)
+    architecture = platform.system_architecture
+    usable = cores * int(architecture.get('smt', 1)) - len(architecture.get('blocked_cores', ()))
+    usable_gpus = gpus - len(architecture.get('blocked_gpus', ()))
+    if description.gpus and usable_gpus < 1:
+        raise PlatformError(f'PilotDescription.gpus is {description.gpus}, but nodes of {platform.label} have none')
+    nodes = max(math.ceil(description.cores / usable), math.ceil(description.gpus / max(1, usable_gpus)))
+    return Size(nodes, nodes * cores, nodes * gpus if description.gpus else 0, cores)
+
+
+def job_request(description: PilotDescription, platform: ResourceConfig, sandbox: str,
+                command: Sequence[str], environment: Mapping[str, str]) -> JobRequest:
+    """The job of a pilot that runs a command in its sandbox."""
+    wanted = size(description, platform)
+    architecture = platform.system_architecture
+    smt = int(architecture.get('smt', 0))
+    blocked = architecture.get('blocked_cores')
+    partition, qos = _queue(description.queue or fill(platform.default_queue, description), platform)
+    account, _, reservation = (description.project or platform.default_project).partition(':')
+    endpoint = urlsplit(platform.job_manager_endpoint)
+    return JobRequest(
+        name=re.sub(r'[^\w.+-]', '_', description.job_name or description.uid),   # fit for all batch systems
+        command=list(command), environment=dict(environment), directory=sandbox,
+        output=f'{sandbox}/bootstrap_0.out', error=f'{sandbox}/bootstrap_0.err',
+        minutes=description.runtime, requeue=description.requeue,
+        nodes=wanted.nodes, cores=wanted.cores, cores_per_node=wanted.cores_per_node,
+        nodes_only=bool(wanted.nodes) and _nodes_only(platform, endpoint.scheme),
+        gpus=wanted.gpus, gpu_request=platform.gpu_request, gpu_model=architecture.get('gpu', ''),
+        memory=description.memory, memory_resource=parse_qs(endpoint.query).get('memreqs', [''])[0],
+        queue=partition, qos=qos, account=account, reservation=reservation,
+        options=[str(option) for option in architecture.get('options', ())],
+        exclusive=bool(architecture.get('exclusive')), threads_per_core=smt,
+        reserved_cores=None if blocked is None else len(blocked) // (smt or 1))
+
+
+def check_request(description: PilotDescription, request: JobRequest, system: BatchSystem) -> None:
+    """Raise `PlatformError` for what the batch system cannot be asked for: it would be missed when it is too late."""
+    for field in sorted(system.lacks):
+        attribute = _ASKED_BY[field]
+        # the request has GPUs that come with whole nodes as well
+        if description.gpus if field == 'gpus' else getattr(request, field):
+            raise PlatformError(f'PilotDescription.{attribute} is {description[attribute]!r}, but there is no way to '
+                                f'ask {system.name} for {_MEANING[field]}')
+    if isinstance(system, Scripted):
+        system.render(request)
+
+
+def _queue(queue: str, platform: ResourceConfig) -> tuple[str, str]:
+    """Partition and QOS of a queue's name: `PARTITION:QOS`, or whatever the platform calls a queue."""
+    partition, colon, qos = queue.partition(':')
+    return ('', queue) if not colon and platform.queue_type == 'qos' else (partition, qos)
+
+
+def _nodes_only(platform: ResourceConfig, scheme: str) -> bool:
+    """Whether the platform's jobs have nodes and nothing less, so that cores are not mentioned."""
+    # machines with jsrun have CSM, in which there is no other way
+    return (platform.job_size == 'nodes'
+            or (scheme.partition('+')[0] == 'lsf' and 'JSRUN' in platform.launch_methods.get('order', ())))

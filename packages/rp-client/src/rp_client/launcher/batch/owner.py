@@ -1,0 +1,177 @@
+"""The launcher's hold on its process: started when it is needed, asked, watched, started again.
+
+What a new process has to know about the jobs of the former one is up to the caller (`on_restart`). All methods but
+`bury` are called in the thread of the event loop, and the callbacks come there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rp_api.errors import PlatformError
+from rp_api.host import python_program
+from rp_api.mesh.loop import Loop, Timer
+from rp_client.launcher.batch.frames import Frames, pack
+
+PING = 5.0
+"""Seconds between questions whether the process is alive, while it has something to do."""
+
+SILENCE = 30.0
+"""Seconds without an answer after which it counts as hung and is killed."""
+
+RESTARTS = 3
+"""How often in a row it is started again within `STEADY` seconds of its start."""
+
+STEADY = 60.0
+
+_SECRET = 'RADICAL_PILOT_DBURL'
+
+
+class BatchProcess:
+    """Sends requests to the process, and calls `on_event(event)` for what it answers.
+
+    `on_restart()` is called when another process stands in for one that has died, `on_given_up(reason)` when there will
+    be none.
+    """
+
+    def __init__(self, loop: Loop, log: Path, on_event: Callable[[dict[str, Any]], None],
+                 on_restart: Callable[[], None], on_given_up: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._log = log
+        self._on_event = on_event
+        self._on_restart = on_restart
+        self._on_given_up = on_given_up
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._frames = Frames()
+        self._outgoing = bytearray()
+        self._timer: Timer | None = None
+        self._writing: Timer | None = None
+        self._heard = self._started = 0.0
+        self._restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None when none runs."""
+        return self._process.pid if self._process else None
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Have a request carried out; `PlatformError` if there is no process for it."""
+        if self._channel is None:
+            self._start()
+        self._outgoing += pack(request)
+        self._flush()
+
+    def let_go(self) -> None:
+        """Have the process end; what it was asked for and has not done may not be done."""
+        self._ending = self._forget() or self._ending
+
+    def bury(self, patience: float) -> None:
+        """Wait at most that many seconds for the end of a process that was let go, and kill it then; in any thread."""
+        process, self._ending = self._ending, None
+        if process is not None:
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        environ = {name: value for name, value in os.environ.items() if name != _SECRET}
+        environ.setdefault('HOME', str(Path('~').expanduser()))   # radical.saga cannot be imported without
+        try:
+            with open(self._log, 'ab') as log:
+                self._process = subprocess.Popen(
+                    python_program('rp_client.launcher.batch.process'), stdin=theirs.fileno(), stdout=log, stderr=log,
+                    env=environ, start_new_session=True)
+        except OSError as error:
+            ours.close()
+            raise PlatformError(f"the launcher's process cannot be started: {error}") from None
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._channel = ours
+        self._frames = Frames()
+        self._heard = self._started = time.monotonic()
+        self._loop.add_fd(ours.fileno(), self._receive)
+        self._timer = self._loop.call_later(PING, self._ping)
+
+    def _forget(self) -> subprocess.Popen[bytes] | None:
+        """Let go of the process, which ends then unless it hangs."""
+        for timer in (self._timer, self._writing):
+            if timer is not None:
+                timer.cancel()
+        self._writing = None
+        self._outgoing.clear()
+        if self._channel is not None:
+            with suppress(ValueError):   # the loop is closed
+                self._loop.remove_fd(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        process, self._process = self._process, None
+        return process
+
+    def _flush(self) -> None:
+        """Send what can be sent now; the rest a little later."""
+        self._writing = None
+        if self._channel is None:
+            return
+        try:
+            while self._outgoing:
+                del self._outgoing[:self._channel.send(self._outgoing)]
+        except BlockingIOError:
+            self._writing = self._loop.call_later(0.01, self._flush)
+        except OSError:   # it has died, which shows where it is read
+            return
+
+    def _receive(self) -> None:
+        assert self._channel is not None
+        try:
+            data = self._channel.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b''
+        if not data:
+            self._died()
+            return
+        self._heard = time.monotonic()
+        for event in self._frames.feed(data):
+            if event['event'] != 'pong':
+                self._on_event(event)
+
+    def _ping(self) -> None:
+        assert self._process is not None
+        if time.monotonic() - self._heard > SILENCE:
+            self._process.kill()   # which ends its socket
+        else:
+            self.send({'op': 'ping', 'number': 0})
+        self._timer = self._loop.call_later(PING, self._ping)
+
+    def _died(self) -> None:
+        steady = time.monotonic() - self._started > STEADY
+        process = self._forget()
+        code = None
+        if process is not None:
+            process.kill()
+            code = process.wait()
+        self._restarts = 1 if steady else self._restarts + 1
+        reason = f"the launcher's process ended with exit code {code} (see {self._log})"
+        if self._restarts > RESTARTS:
+            self._on_given_up(f'{reason}, {self._restarts} times now')
+            return
+        try:
+            self._start()
+        except PlatformError as error:
+            self._on_given_up(str(error))
+        else:
+            self._on_restart()

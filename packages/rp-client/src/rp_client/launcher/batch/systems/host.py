@@ -1,0 +1,73 @@
+"""A host without a batch system (`ssh://`, `fork://`): its jobs are sessions of processes, started by a script.
+
+The id of a job is the id of its first process and the time of its start, so that another process of that number is not
+taken for it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from rp_client.launcher.batch.systems.base import DONE, FAILED, RUNNING, Status, Submitting, words
+from rp_client.launcher.batch.systems.request import JobRequest
+
+EXIT = 'job.exit_code'
+"""The file in the working directory of a job that has ended."""
+
+_STARTED = ('started() { set -- $(cat "/proc/$1/stat" 2>/dev/null)\n'
+            'test "$3" = Z || echo "${22}"; }\n')
+"""A function that prints when a process was started, and nothing if there is none; nobody may reap one that ended."""
+
+_GRACE = 20
+"""Tenths of a second that a cancelled job has to end before it is killed."""
+
+
+class Host(Submitting):
+    """The processes of a Linux host."""
+
+    name = 'the host'
+    alive = 'true'
+    lacks = frozenset({'requeue'})
+    job_id = r'^(\d+\.\d*)$'
+
+    def submit(self, request: JobRequest) -> str:
+        exports = ''.join(f'export {name}={shlex.quote(value)}\n' for name, value in request.environment.items())
+        out, err = shlex.quote(request.output), shlex.quote(request.error)
+        job = f'{words(request.command)} >{out} 2>{err} </dev/null; echo $? >{EXIT}.new; mv {EXIT}.new {EXIT}'
+        return (f'cd {shlex.quote(request.directory)} || exit 1\nrm -f {EXIT}\n{exports}'
+                f'setsid /bin/sh -c {shlex.quote(job)} >/dev/null 2>&1 </dev/null &\n'
+                f'{_STARTED}echo "$!.$(started $!)"')
+
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        files = {job: shlex.quote(f'{directory}/{EXIT}') for job, directory in jobs.items()}
+        return _STARTED + '\n'.join(f'if {_runs(job)}; then echo {job} runs; else echo {job} ended $(cat {file}); fi'
+                                    for job, file in files.items())
+
+    def read(self, output: str) -> Mapping[str, Status]:
+        rows = (line.split() for line in output.splitlines())
+        return {row[0]: _status(row[1], row[2:]) for row in rows if row[1:2] and row[1] in ('runs', 'ended')}
+
+    def cancel(self, ids: Iterable[str]) -> str:
+        return _STARTED + '\n'.join(
+            f'if {_runs(job)}; then\npid={_pid(job)}; kill -s TERM -- -$pid; tries=0\n'
+            f'while {_runs(job)} && test $tries -lt {_GRACE}; do sleep 0.1; tries=$((tries + 1)); done\n'
+            f'kill -s KILL -- -$pid 2>/dev/null; fi' for job in ids)
+
+
+def _pid(job: str) -> str:
+    return job.partition('.')[0]
+
+
+def _runs(job: str) -> str:
+    """The command of a shell that succeeds if the first process of a job is there."""
+    return f'test "$(started {_pid(job)})" = {job.partition(".")[2] or "-"}'
+
+
+def _status(what: str, rest: list[str]) -> Status:
+    if what == 'runs':
+        return Status(RUNNING, 'it runs')
+    if not rest or not rest[0].isdigit():   # the shell that would have written it is gone, too
+        return Status(FAILED, 'its processes were killed, or the host was started again')
+    code = int(rest[0])
+    return Status(FAILED if code else DONE, f'exit code {code}', code)

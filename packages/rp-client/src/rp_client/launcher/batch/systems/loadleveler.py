@@ -1,0 +1,54 @@
+"""LoadLeveler: `llq` with a format of our own; it forgets jobs soon after their end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rp_client.launcher.batch.systems.base import (
+    CANCELED,
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    Adapted,
+    Status,
+    after,
+    words,
+)
+from rp_client.launcher.batch.systems.request import JobRequest
+
+_STATES = {'R': RUNNING, 'ST': RUNNING, 'CK': RUNNING, 'E': RUNNING, 'RP': RUNNING, 'CP': RUNNING, 'VP': RUNNING,
+           'XP': RUNNING, 'TX': FAILED, 'NR': FAILED, 'X': FAILED, 'CA': CANCELED, 'RM': CANCELED, 'C': DONE}
+"""What its letters mean; those of all other states are of jobs that wait."""
+
+
+class LoadLeveler(Adapted):
+    """LoadLeveler since 3.1, which has `llq -r`."""
+
+    name = 'LoadLeveler'
+    alive = 'llq >/dev/null'
+    submitter = 'llsubmit'
+    canceller = 'llcancel'
+    queue_commands = ('llclass {}',)
+    lacks = frozenset({'qos', 'reservation', 'gpus'})
+    skips = frozenset({'total_gpu_count', 'system_architecture'})
+    never: ClassVar[Mapping[str, str]] = {
+        r'^state (S|HS)$': 'the job is held by an administrator',
+    }
+    forgets = True
+
+    def amendments(self, request: JobRequest) -> list[tuple[str, str]]:
+        lines = [f'#@ account_no = {request.account}'] if request.account else []
+        lines += [f'#@ node = {request.nodes}'] if request.nodes else []
+        lines += [f'#@ restart = {"yes" if request.requeue else "no"}']
+        return [*after('#@ job_name', lines), (r'#@ class = edison\n', '')]   # its default, without a queue
+
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        return f'llq -r %id %st {words(jobs)} 2>/dev/null; true'
+
+    def read(self, output: str) -> Mapping[str, Status]:
+        rows = re.findall(r'^(\S+)\.\d+!(\w+)\s*$', output, re.MULTILINE)   # a job has steps, ours one
+        return {job: Status(_STATES.get(state, QUEUED), f'state {state}', unschedulable=self.is_never(f'state {state}'))
+                for job, state in rows}

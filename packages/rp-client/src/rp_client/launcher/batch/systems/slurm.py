@@ -1,0 +1,165 @@
+"""Slurm: `sbatch`, `scontrol show job`, and `sacct` for jobs that the controller has forgotten."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from rp_client.launcher.batch.systems.base import (
+    CANCELED,
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    Scripted,
+    Status,
+    clock,
+    each,
+    value,
+)
+from rp_client.launcher.batch.systems.request import JobRequest
+
+_QUEUED = {'PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED', 'SPECIAL_EXIT', 'RESV_DEL_HOLD'}
+_RUNNING = {'RUNNING', 'COMPLETING', 'SUSPENDED', 'STOPPED', 'SIGNALING', 'RESIZING', 'STAGE_OUT'}
+_MEANINGLESS = ('', 'None', '(null)')
+
+
+class Slurm(Scripted):
+    """Slurm, any version since 17."""
+
+    name = 'Slurm'
+    alive = 'scontrol ping | grep -q "is UP"'
+    submitter = 'sbatch'
+    canceller = 'scancel'
+    queue_commands = ('sinfo -h -o %P -p {}', 'sacctmgr -n -P show qos {} format=name')
+    directive = '#SBATCH'
+    job_id = r'^Submitted batch job (\d+)'
+    never: ClassVar[Mapping[str, str]] = {
+        r'^PartitionTimeLimit$': 'the wall time is more than the partition allows',
+        r'^PartitionNodeLimit$': 'the number of nodes is outside of what the partition allows, or they are down',
+        r'^Partition(Down|Inactive)$': 'the partition does not start jobs',
+        r'^PartitionConfig$': 'the request does not suit the configuration of the partition',
+        r'^(Assoc|QOS)Max\w*Per(Job|Node)(Limit)?$': 'the job is larger, or longer, than the account or QOS allows',
+        r'^MaxMemPerLimit$': 'the memory is more than the partition allows',
+        r'^QOSMin\w+$': 'the job is smaller than the QOS wants it',
+        r'^(Assoc|QOS)Grp\w*(?<!Run)Minutes(Limit)?$': 'the allocation of the account or QOS is used up',
+        r'^BadConstraints$': 'no nodes have what the constraints ask for',
+        r'^(AccountNotAllowed|InvalidAccount)$': 'the account may not use the partition, or does not exist',
+        r'^(QOSNotAllowed|InvalidQOS)$': 'the QOS may not be used, or does not exist',
+        r'^ReservationDeleted$': 'the reservation does not exist any more',
+        r'^(JobHeldAdmin|JobHoldMaxRequeue|launch_failed_requeued_held|job_requeued_in_held_state)$':
+            'the job is held by an administrator, or by Slurm after a failed start',
+    }
+    unreachable: ClassVar[Mapping[str, str]] = {
+        r'Unable to contact slurm controller': 'slurmctld does not run, or cannot be reached',
+        r'Socket timed out on send/recv': 'slurmctld did not answer in time',
+        r'Zero Bytes were transmitted': 'slurmctld ended the connection',
+        r'backup controller in standby mode': 'only the backup of slurmctld was reached',
+        r'Unable to establish configuration source|failed to fetch remote configs':
+            'the configuration could not be fetched from slurmctld',
+        r'temporarily unable to accept job': 'slurmctld has too many jobs for the moment',
+    }
+
+    def options(self, request: JobRequest) -> Iterator[str]:
+        yield f'-J {value(request.name)}'
+        yield f'-D {value(request.directory)}'
+        yield f'--output={value(_no_pattern(request.output))}'
+        yield f'--error={value(_no_pattern(request.error))}'
+        yield f'--time={clock(request.minutes)}'
+        for name, text in (('partition', request.queue), ('qos', request.qos), ('account', request.account),
+                           ('reservation', request.reservation), ('constraint', '&'.join(request.options))):
+            if text:
+                yield f'--{name}={value(text)}'
+        yield from _size(request)
+        yield from _gpus(request)
+        yield from _memory(request)
+        if request.exclusive:
+            yield '--exclusive'
+        if request.reserved_cores is not None:
+            yield f'--core-spec={request.reserved_cores}'
+        if request.threads_per_core:
+            yield f'--threads-per-core={request.threads_per_core}'
+        yield '--no-kill'   # a pilot goes on without a node that fails
+        yield '--requeue' if request.requeue else '--no-requeue'
+
+    def find(self, request: JobRequest) -> str:
+        return ('squeue -h -u "$(id -un)" -o "%i %Z" | while read -r job directory; do '
+                f'if test "$directory" = {shlex.quote(request.directory)}; then echo "Submitted batch job $job"; fi; '
+                'done')
+
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        return each(jobs, 'scontrol -o show job')
+
+    def read(self, output: str) -> Mapping[str, Status]:
+        return dict(_shown(line) for line in output.splitlines() if line.startswith('JobId='))
+
+    def ask_history(self, jobs: Mapping[str, str]) -> str:
+        return f'sacct -X -n -P -o JobIDRaw,State,ExitCode -j {",".join(jobs)} 2>/dev/null; true'
+
+    def read_history(self, output: str) -> Mapping[str, Status]:
+        rows = (line.split('|') for line in output.splitlines() if line.count('|') == 2)
+        return {job: _status(state.split()[0], '', code, f'State={state}') for job, state, code in rows if state}
+
+
+def _no_pattern(path: str) -> str:
+    """A path in which Slurm finds nothing to replace."""
+    return path.replace('%', '%%')
+
+
+def _size(request: JobRequest) -> Iterator[str]:
+    if request.nodes:
+        yield f'--nodes={request.nodes}'
+    if request.nodes and request.nodes_only:
+        return
+    yield f'--ntasks={request.cores}'
+    if request.nodes and not request.threads_per_core:   # sbatch takes only one of these
+        yield f'--ntasks-per-node={request.cores_per_node}'
+
+
+def _gpus(request: JobRequest) -> Iterator[str]:
+    if not request.gpus or request.gpu_request == 'none':
+        return
+    if not request.nodes:
+        yield f'--gpus={request.gpus}'
+    elif request.gpu_request == 'gres':
+        model = f'{request.gpu_model}:' if request.gpu_model else ''
+        yield f'--gres=gpu:{model}{request.gpus_per_node}'
+    else:
+        yield f'--gpus-per-node={request.gpus_per_node}'
+
+
+def _memory(request: JobRequest) -> Iterator[str]:
+    if request.memory and request.nodes:
+        yield f'--mem={request.memory_per_node}'
+    elif request.memory:
+        yield f'--mem-per-cpu={math.ceil(request.memory / request.cores)}'
+
+
+def _shown(line: str) -> tuple[str, Status]:
+    """The job of a line of `scontrol -o show job`, and its status."""
+    found = {name: _value(name, line) for name in ('JobId', 'JobState', 'Reason', 'ExitCode')}
+    return found['JobId'], _status(found['JobState'], found['Reason'], found['ExitCode'],
+                                   f'JobState={found["JobState"]}')
+
+
+def _status(state: str, reason: str, exit_code: str, said: str) -> Status:
+    state = state.rstrip('+')
+    code, _, sig = exit_code.partition(':')
+    said += f' Reason={reason}' if reason not in _MEANINGLESS else ''
+    if state in _QUEUED:
+        return Status(QUEUED, said, unschedulable=Slurm.is_never(reason))
+    if state in _RUNNING:
+        return Status(RUNNING, said)
+    said += f' ExitCode={exit_code}'
+    number = int(code or 0) or (128 + int(sig) if sig.isdigit() and int(sig) else 0)
+    if state == 'COMPLETED':
+        return Status(DONE, said, number)
+    return Status(CANCELED if state == 'CANCELLED' else FAILED, said, number)
+
+
+def _value(name: str, line: str) -> str:
+    match = re.search(rf'(?:^|\s){name}=(\S*)', line)
+    return match[1] if match else ''

@@ -1,0 +1,90 @@
+"""The scripts with which pilots are submitted, for each batch system and for each platform, as files to look at.
+
+`RP_WRITE_SCRIPTS=1 pytest test_job_scripts.py` writes them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_cases import ADAPTED, CASES, SANDBOX, requested
+
+from rp_api.description.pilot import PilotDescription
+from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.load import filled, get_platform, list_platforms
+from rp_client.launcher.batch.job import job_request
+from rp_client.launcher.batch.systems.base import Scripted
+from rp_client.launcher.batch.systems.registry import HOSTS, batch_system
+
+GOLDEN = Path(__file__).parent / 'golden'
+SCRIPTED = [name for name in CASES if name not in ADAPTED]
+
+
+def batch_schemas(label: str) -> list[str]:
+    """The access schemas of a platform that lead to a batch system."""
+    schemas = get_platform(label).schemas
+    return [name for name, access in schemas.items()
+            if access.job_manager_endpoint.partition(':')[0].partition('+')[0] not in HOSTS]
+
+
+PLATFORMS = [label for label in list_platforms() if batch_schemas(label)]
+
+
+def compare(path: Path, text: str) -> None:
+    if os.environ.get('RP_WRITE_SCRIPTS'):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize('name', SCRIPTED)
+def test_script_of_a_batch_system(name: str) -> None:
+    url, request = requested(name)
+    system = batch_system(url)
+    assert isinstance(system, Scripted)
+    compare(GOLDEN / 'cases' / f'{name}.sh', system.render(request))
+
+
+@pytest.mark.parametrize('label', PLATFORMS)
+def test_script_of_a_platform(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same through all access schemas: nothing depends on the host that a URL names."""
+    monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', '/nowhere')
+    scripts = {schema: of_platform(get_platform(label, schema)) for schema in batch_schemas(label)}
+    assert len(set(scripts.values())) == 1
+    compare(GOLDEN / 'platforms' / f'{label}.sh', next(iter(scripts.values())))
+
+
+def of_platform(platform: ResourceConfig) -> str:
+    """The script for two nodes of a platform, or for twelve cores if it does not say how large nodes are."""
+    size: Mapping[str, Any] = {'nodes': 2} if platform.cores_per_node else {'cores': 12}
+    description = PilotDescription({'resource': platform.label, 'uid': 'pilot.0000', 'runtime': 90, 'project': 'abc',
+                                    **size})
+    description.verify()
+    platform = filled(platform, description)
+    system = batch_system(platform.job_manager_endpoint)
+    assert isinstance(system, Scripted)
+    request = job_request(description, platform, SANDBOX, ['/bin/sh', f'{SANDBOX}/bootstrap_0.sh'],
+                          {'RP_PILOT_SANDBOX': SANDBOX})
+    return system.render(request)
+
+
+def left_over() -> Iterator[Path]:
+    known = {'cases': set(SCRIPTED), 'platforms': set(PLATFORMS)}
+    for directory, names in known.items():
+        yield from (path for path in (GOLDEN / directory).iterdir() if path.name.removesuffix('.sh') not in names)
+
+
+def test_no_script_is_left_over() -> None:
+    assert list(left_over()) == []
+
+
+def test_a_pilot_on_perlmutter_is_submitted_from_its_login_node() -> None:
+    """A queue is a QOS there, whatever the host of the URL is called."""
+    script = of_platform(get_platform('nersc.perlmutter', 'local'))
+    assert '--qos=regular' in script
+    assert '--constraint=cpu' in script
+    assert '--account=abc' in script
+    assert '--partition' not in script
