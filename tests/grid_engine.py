@@ -70,7 +70,7 @@ class GridEngine(Cluster):
     def start(self) -> None:
         """Returns when jobs can be submitted and run."""
         self._prepare()
-        self.daemon('sge_qmaster')
+        self.start_master()
         self.wait(lambda: self.run('qconf', '-sh', check=False).split() == ['localhost'], 'the master')
         self.run('qconf', '-as', 'localhost')   # may submit jobs
         self._add('-Ahgrp', 'group_name @allhosts\nhostlist localhost\n')
@@ -79,6 +79,16 @@ class GridEngine(Cluster):
         self._add('-Msconf', self._changed(self.run('qconf', '-ssconf'), SCHEDULER))
         self.daemon('sge_execd')
         self.wait(self._ready, 'the queue')
+
+    def start_master(self) -> None:
+        """Start the master."""
+        self._master = self.daemon('sge_qmaster')
+
+    def stop_master(self) -> None:
+        """End the master; its jobs go on."""
+        self.forget(self._master)
+        self._master.terminate()
+        self._master.wait()
 
     def _prepare(self) -> None:
         common = self.directory / 'default' / 'common'

@@ -78,10 +78,20 @@ class SlurmCluster(Cluster):
                     f'--pid-file={munge}.pid', f'--log-file={munge}.log', f'--seed-file={munge}.seed',
                     '--num-threads=4')
         self.wait(Path(f'{munge}.sock').exists, 'munge')
-        self.daemon('slurmctld', '-D', '-f', f'{self.directory}/slurm.conf')
+        self.start_controller()
         for index in range(1, self.nodes + 1):
             self.daemon('slurmd', '-D', '-f', f'{self.directory}/slurm.conf', '-N', f'n{index}')
         self.wait(self._idle, 'all nodes idle')
+
+    def start_controller(self) -> None:
+        """Start slurmctld."""
+        self._controller = self.daemon('slurmctld', '-D', '-f', f'{self.directory}/slurm.conf')
+
+    def stop_controller(self) -> None:
+        """End slurmctld; nodes and jobs go on."""
+        self.forget(self._controller)
+        self._controller.terminate()
+        self._controller.wait()
 
     def jobs(self) -> dict[str, str]:
         """The states of all jobs, by id; Slurm remembers ended ones."""

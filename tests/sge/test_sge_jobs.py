@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from batch_driver import BatchDriver, batch_driver
-from grid_engine import GridEngine
+from grid_engine import GridEngine, grid_engine
 
 URL = 'sge://localhost/'
 PARALLEL = {'cores': 4}
@@ -61,3 +61,57 @@ def test_a_job_whose_start_fails_is_deleted(driver: BatchDriver, cluster: GridEn
     assert ended['state'] == 'FAILED'
     assert re.match(rf'state Eqw, error reason: .*{tmp_path}/box', ended['words'])
     cluster.wait(lambda: not cluster.run('qstat'), 'an empty queue')
+
+
+def waits(driver: BatchDriver, words: str) -> None:
+    """Wait until the job that was submitted last cannot start, for that reason, and cancel it."""
+    while words not in (state := driver.event('state'))['words']:
+        pass
+    assert state['unschedulable'], state
+    driver.ask('cancel', URL, keys=[driver.last])
+    assert driver.event('ended')['state'] in ('CANCELED', 'FAILED', 'GONE')
+
+
+def test_a_job_that_is_too_large(driver: BatchDriver, tmp_path: Path) -> None:
+    driver.submitted(URL, 'job', tmp_path / 'box', 'true', cores=100)
+    waits(driver, 'verification: no suitable queues')
+
+
+def test_a_queue_that_is_disabled(driver: BatchDriver, cluster: GridEngine, tmp_path: Path) -> None:
+    cluster.run('qmod', '-d', 'all.q')
+    try:
+        driver.submitted(URL, 'job', tmp_path / 'box', 'true', cores=1, queue='all.q')
+        waits(driver, 'all instances of the queue are stopped')
+    finally:
+        cluster.run('qmod', '-e', 'all.q')
+
+
+def test_a_job_that_waits_for_its_turn(driver: BatchDriver, cluster: GridEngine, tmp_path: Path) -> None:
+    cluster.run('qsub', '-N', 'other', '-pe', 'MPI', '16', '-b', 'y', 'sleep', '600')
+    try:
+        driver.submitted(URL, 'job', tmp_path / 'box', 'true', cores=16)
+        state = driver.event('state')
+        assert (state['state'], state['unschedulable']) == ('QUEUED', False)
+    finally:
+        cluster.run('qdel', 'other')
+    assert driver.event('ended')['state'] == 'DONE'
+
+
+@pytest.mark.parametrize('requeue', [False, True])
+def test_jobs_that_may_be_started_again(driver: BatchDriver, cluster: GridEngine, tmp_path: Path,
+                                        requeue: bool) -> None:
+    job = driver.submitted(URL, 'job', tmp_path / 'box', 'sleep 600', requeue=requeue, **PARALLEL)
+    found = re.search(r'^restart: +(\w)', cluster.run('qstat', '-j', job), re.MULTILINE)
+    assert found
+    assert found[1] == ('y' if requeue else 'n')
+    driver.ask('cancel', URL, keys=[driver.last])
+    driver.event('ended')
+
+
+def test_submitted_again_when_the_master_is_back(tmp_path: Path) -> None:
+    with grid_engine() as cluster, batch_driver(cluster.environ, tmp_path) as driver:
+        cluster.stop_master()
+        driver.ask('submit', URL, jobs=[driver.job('job', tmp_path / 'box', 'true', **PARALLEL)])
+        assert 'Grid Engine cannot be reached' in driver.event('delayed')['reason']
+        cluster.start_master()
+        driver.event('submitted')

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from batch_driver import BatchDriver, batch_driver
-from slurm_cluster import SlurmCluster
+from slurm_cluster import SlurmCluster, slurm_cluster
 
 URL = 'slurm://localhost/'
 
@@ -62,7 +63,7 @@ def test_a_job_that_waits_tells_why(driver: BatchDriver, slurm: SlurmCluster, tm
     driver.submitted(URL, 'job', tmp_path / 'box', 'true', nodes=4, cores=32, cores_per_node=8)
     try:
         while 'Reason=Resources' not in (state := driver.event('state'))['words']:
-            assert state['state'] == 'QUEUED'
+            assert (state['state'], state['unschedulable']) == ('QUEUED', False)
         driver.ask('cancel', URL, keys=[driver.last])
         assert driver.event('ended')['state'] == 'CANCELED'
     finally:
@@ -83,8 +84,9 @@ def test_what_slurm_refuses(driver: BatchDriver, tmp_path: Path, description: di
 
 def test_a_partition_that_is_down(driver: BatchDriver, tmp_path: Path) -> None:
     driver.submitted(URL, 'job', tmp_path / 'box', 'true', queue='closed')
-    while 'Reason=PartitionDown' not in driver.event('state')['words']:
+    while 'Reason=PartitionDown' not in (state := driver.event('state'))['words']:
         pass
+    assert state['unschedulable']
     driver.ask('cancel', URL, keys=[driver.last])
     assert driver.event('ended')['state'] == 'CANCELED'
 
@@ -103,3 +105,90 @@ def test_nothing_is_left_in_the_sandbox(driver: BatchDriver, tmp_path: Path) -> 
     driver.submitted(URL, 'job', sandbox, 'true')
     assert driver.event('ended')['state'] == 'DONE'
     assert {path.name for path in sandbox.iterdir()} == {'bootstrap_0.sh', 'bootstrap_0.out', 'bootstrap_0.err'}
+
+
+def test_a_limit_that_the_job_exceeds(driver: BatchDriver, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """As Slurm accepts it where EnforcePartLimits is NO, or when the limit was changed afterwards."""
+    slurm.run('scontrol', 'update', 'partitionname=short', 'state=down')
+    try:
+        driver.submitted(URL, 'job', tmp_path / 'box', 'true', queue='short', minutes=20)
+        slurm.run('scontrol', 'update', 'partitionname=short', 'maxtime=10', 'state=up')
+        while 'Reason=PartitionTimeLimit' not in (state := driver.event('state'))['words']:
+            pass
+        assert state['unschedulable']
+        driver.ask('cancel', URL, keys=[driver.last])
+        assert driver.event('ended')['state'] == 'CANCELED'
+    finally:
+        slurm.run('scontrol', 'update', 'partitionname=short', 'maxtime=30', 'state=up')
+
+
+def test_cores_of_several_nodes(driver: BatchDriver, tmp_path: Path) -> None:
+    """As many as are asked for, wherever they are."""
+    assert told(driver, tmp_path / 'box', cores=12)['SLURM_JOB_CPUS_PER_NODE'] == '8,4'
+    assert told(driver, tmp_path / 'box', cores=24)['SLURM_JOB_CPUS_PER_NODE'] == '8(x3)'
+
+
+@pytest.mark.parametrize('requeue', [False, True])
+def test_jobs_that_may_be_started_again(driver: BatchDriver, slurm: SlurmCluster, tmp_path: Path,
+                                        requeue: bool) -> None:
+    job = driver.submitted(URL, 'job', tmp_path / 'box', 'test -z "$SLURM_RESTART_COUNT" || exit 7; sleep 600',
+                           requeue=requeue)
+    while driver.event('state')['state'] != 'RUNNING':
+        pass
+    said = slurm.run('scontrol', 'requeue', job, check=False)
+    if requeue:
+        while 'Reason=BeginTime' not in driver.event('state')['words']:
+            pass
+        slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now')   # it waits two minutes otherwise
+        assert driver.event('ended')['exit_code'] == 7
+    else:
+        assert 'disabled' in said
+        driver.ask('cancel', URL, keys=[driver.last])
+        assert driver.event('ended')['state'] == 'CANCELED'
+
+
+def test_a_directory_with_odd_letters(driver: BatchDriver, tmp_path: Path) -> None:
+    sandbox = tmp_path / "it's 50% of $HOME, (mine)"
+    driver.submitted(URL, 'job', sandbox, 'pwd; echo "$ODD"', environment={'ODD': '$(id) "x"'})
+    assert driver.event('ended')['files']['bootstrap_0.out'].splitlines() == [str(sandbox), '$(id) "x"']
+
+
+def test_submitted_again_when_slurm_is_back(tmp_path: Path) -> None:
+    with slurm_cluster(nodes=1) as cluster:
+        impatient = tmp_path / 'slurm.conf'   # the client's, which gives up sooner
+        theirs = cluster.directory / 'slurm.conf'
+        impatient.write_text(theirs.read_text().replace('MessageTimeout=30', 'MessageTimeout=5'))
+        cluster.stop_controller()
+        with batch_driver({'SLURM_CONF': str(impatient)}, tmp_path) as driver:
+            jobs = [driver.job('job', tmp_path / f'box.{number}', 'echo done') for number in range(2)]
+            driver.ask('submit', URL, jobs=jobs)
+            for job in jobs:
+                reason = driver.event('delayed', key=job['key'])['reason']
+                assert reason.startswith('Slurm cannot be reached, the job is submitted again for up to 10 minutes: ')
+                assert 'Unable to contact slurm controller' in reason
+            driver.ask('cancel', URL, keys=[jobs[0]['key']])
+            assert driver.event('refused', key=jobs[0]['key'])['reason'] == 'it was cancelled before it was submitted'
+            cluster.start_controller()
+            driver.event('submitted', key=jobs[1]['key'])
+            assert driver.event('ended', key=jobs[1]['key'])['state'] == 'DONE'
+            assert len(cluster.jobs()) == 1
+
+
+def test_a_job_that_was_submitted_without_an_answer_is_not_submitted_twice(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The first submission is done, but looks as if Slurm had not been reached."""
+    programs = tmp_path / 'bin'
+    programs.mkdir()
+    program = programs / 'sbatch'
+    program.write_text('#!/bin/sh\n/usr/bin/env PATH="$REAL_PATH" sbatch >/dev/null\n'
+                       'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"\n'
+                       'exit 1\n')
+    program.chmod(0o755)
+    environ = {**slurm.environ, 'PATH': f'{programs}:{os.environ["PATH"]}', 'REAL_PATH': os.environ['PATH']}
+    before = set(slurm.jobs())
+    with batch_driver(environ, tmp_path) as driver:
+        driver.ask('submit', URL, jobs=[driver.job('job', tmp_path / 'box', 'sleep 600')])
+        assert 'Socket timed out' in driver.event('delayed')['reason']
+        job = driver.event('submitted')['job']
+        assert set(slurm.jobs()) - before == {job}
+        driver.ask('cancel', URL, keys=[driver.last])
+        assert driver.event('ended')['state'] == 'CANCELED'

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rp_client.launcher.batch.systems.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, Status
+from rp_client.launcher.batch.systems.base import (
+    CANCELED,
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    BatchSystem,
+    Status,
+    Submitting,
+)
 from rp_client.launcher.batch.systems.cobalt import Cobalt
+from rp_client.launcher.batch.systems.flux import Flux
 from rp_client.launcher.batch.systems.host import Host
 from rp_client.launcher.batch.systems.lsf import LSF
 from rp_client.launcher.batch.systems.pbspro import PBSPro
@@ -60,7 +70,11 @@ Job Id: 12.server
 @pytest.mark.parametrize(('state', 'more', 'status'), [
     ('Q', '    comment = Not Running: Insufficient amount of resource: ncpus\n',
      Status(QUEUED, 'job_state = Q, comment = Not Running: Insufficient amount of resource: ncpus')),
-    ('H', '', Status(QUEUED, 'job_state = H')),
+    ('H', '    Hold_Types = u\n', Status(QUEUED, 'job_state = H, Hold_Types = u')),
+    ('H', '    Hold_Types = s\n', Status(QUEUED, 'job_state = H, Hold_Types = s', unschedulable=True)),
+    ('Q', '    comment = Can Never Run: Insufficient amount of resource: ncpus\n',
+     Status(QUEUED, 'job_state = Q, comment = Can Never Run: Insufficient amount of resource: ncpus',
+            unschedulable=True)),
     ('R', '', Status(RUNNING, 'job_state = R')),
     ('E', '', Status(RUNNING, 'job_state = E')),
     ('F', '    Exit_status = 0\n', Status(DONE, 'job_state = F, exit_status = 0', 0)),
@@ -71,6 +85,14 @@ Job Id: 12.server
 ])
 def test_pbs_pro(state: str, more: str, status: Status) -> None:
     assert PBSPro().read(QSTAT.format(state, more)) == {'12.server': status}
+
+
+def test_pbs_pro_queues() -> None:
+    queues = 'Queue: workq\n    queue_type = Execution\n    started = {}\nQueue: other\n    started = True\n'
+    job = QSTAT.format('Q', '    queue = workq\n')
+    assert PBSPro().read(queues.format(True) + job) == {'12.server': Status(QUEUED, 'job_state = Q')}
+    assert PBSPro().read(queues.format(False) + job) == {
+        '12.server': Status(QUEUED, 'job_state = Q, queue workq: started = False', unschedulable=True)}
 
 
 def test_torque() -> None:
@@ -122,7 +144,7 @@ exit_status  {}
 
 
 @pytest.mark.parametrize(('line', 'status'), [
-    ('7|PEND|-|-|New job is waiting for scheduling;', Status(QUEUED, 'STAT PEND: New job is waiting for scheduling;')),
+    ('7|PEND|-|-|New job is waiting for scheduling;', Status(QUEUED, 'STAT PEND: New job is waiting for scheduling')),
     ('7|PSUSP|-|-|-', Status(QUEUED, 'STAT PSUSP')),
     ('7|RUN|-|-|-', Status(RUNNING, 'STAT RUN')),
     ('7|DONE|-|-|-', Status(DONE, 'STAT DONE', 0)),
@@ -134,6 +156,31 @@ exit_status  {}
 ])
 def test_lsf(line: str, status: Status) -> None:
     assert LSF().read(f'{line}\n') == {'7': status}
+
+
+FLUX_QUEUES = 'batch|started\ndebug|stopped\n'
+
+
+@pytest.mark.parametrize(('line', 'status'), [
+    ('17|batch|SCHED||||', Status(QUEUED, 'state SCHED')),
+    ('17|debug|SCHED||||', Status(QUEUED, 'state SCHED, queue debug is stopped', unschedulable=True)),
+    ('17|debug|RUN||||', Status(RUNNING, 'state RUN')),
+    ('17|batch|CLEANUP|COMPLETED|0||', Status(RUNNING, 'state CLEANUP')),
+    ('17|batch|INACTIVE|COMPLETED|0||', Status(DONE, 'result COMPLETED, exit code 0', 0)),
+    ('17|batch|INACTIVE|FAILED|3||', Status(FAILED, 'result FAILED, exit code 3', 3)),
+    ('17|batch|INACTIVE|CANCELED||cancel|by user', Status(CANCELED, 'result CANCELED, cancel: by user')),
+    ('17|batch|INACTIVE|TIMEOUT|142|timeout|resource allocation expired',
+     Status(FAILED, 'result TIMEOUT, exit code 142, timeout: resource allocation expired', 142)),
+    ('17|batch|INACTIVE|FAILED||alloc|alloc denied due to type="unsatisfiable" | more',
+     Status(FAILED, 'result FAILED, alloc: alloc denied due to type="unsatisfiable" | more')),
+])
+def test_flux(line: str, status: Status) -> None:
+    assert Flux().read(f'{FLUX_QUEUES}{line}\n') == {'17': status}
+
+
+def test_flux_without_named_queues() -> None:
+    assert Flux().read('|stopped\n17||SCHED||||\n')['17'].unschedulable
+    assert Flux().read('17||SCHED||||\n')['17'] == Status(QUEUED, 'state SCHED')   # one that knows no list of queues
 
 
 def test_cobalt() -> None:
@@ -166,3 +213,52 @@ def test_host() -> None:
 def test_known(url: str, name: str) -> None:
     system = batch_system(url)
     assert system.name == name
+
+
+@pytest.mark.parametrize(('system', 'reason'), [
+    (Slurm, 'PartitionTimeLimit'), (Slurm, 'PartitionNodeLimit'), (Slurm, 'PartitionDown'), (Slurm, 'BadConstraints'),
+    (Slurm, 'QOSMaxWallDurationPerJobLimit'), (Slurm, 'AssocMaxNodePerJobLimit'), (Slurm, 'QOSMaxGRESPerNode'),
+    (Slurm, 'AssocGrpCPUMinutesLimit'), (Slurm, 'InvalidQOS'), (Slurm, 'JobHeldAdmin'),
+    (GridEngine, 'no suitable queues'), (LSF, 'There are no suitable hosts for the job'),
+])
+def test_reasons_that_do_not_pass(system: type[BatchSystem], reason: str) -> None:
+    assert system.is_never(reason)
+
+
+@pytest.mark.parametrize('reason', [
+    'None', 'Resources', 'Priority', 'AssocMaxJobsLimit', 'QOSMaxJobsPerUserLimit', 'QOSGrpCpuLimit', 'JobHeldUser',
+    'AssocGrpCPURunMinutesLimit', 'ReqNodeNotAvail,_UnavailableNodes:n[1-2]', 'Dependency', 'BeginTime', 'Licenses',
+    'QOSMaxCpuPerUserLimit', 'Reservation'])
+def test_reasons_of_slurm_that_pass(reason: str) -> None:
+    assert not Slurm.is_never(reason)
+
+
+@pytest.mark.parametrize(('system', 'message'), [
+    (Slurm, 'sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)'),
+    (Slurm, 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation'),
+    (PBSPro, 'Connection refused\nqsub: cannot connect to server server1 (errno=15010)'),
+    (GridEngine, 'error: commlib error: got select error (Connection refused)'),
+    (LSF, 'LSF is down. Please wait ...'), (LSF, 'Cannot connect to LSF. Please wait ...'),
+    (Flux, 'flux-batch: ERROR: Unable to connect to Flux: broker socket /run/flux/local was not found'),
+])
+def test_messages_of_batch_systems_that_are_not_there(system: type[BatchSystem], message: str) -> None:
+    assert system.is_unreachable(message)
+
+
+@pytest.mark.parametrize(('system', 'message'), [
+    (Slurm, 'sbatch: error: Batch job submission failed: Invalid partition name specified'),
+    (PBSPro, 'qsub: Unknown queue'),
+    (GridEngine, 'Unable to run job: Job was rejected because job requests unknown queue'),
+    (LSF, 'nowhere: No such queue. Job not submitted.'), (Flux, 'flux-batch: ERROR: [Errno 22] unsatisfiable request')])
+def test_messages_of_batch_systems_that_refuse(system: type[BatchSystem], message: str) -> None:
+    assert not system.is_unreachable(message)
+
+
+@pytest.mark.parametrize(('system', 'output', 'job'), [
+    (Slurm(), 'welcome\nSubmitted batch job 42 on cluster c\n', '42'),
+    (PBSPro(), 'qsub: note\n42.server1\n', '42.server1'),
+    (GridEngine(), 'Your job 42 ("pilot.0000") has been submitted\n', '42'), (Flux(), '17179869184\n', '17179869184'),
+    (LSF(), 'Job <42> is submitted to queue <batch>.\n', '42'), (Slurm(), 'nothing of the kind\n', ''),
+])
+def test_ids_of_submitted_jobs(system: Submitting, output: str, job: str) -> None:
+    assert system.submitted(output) == job

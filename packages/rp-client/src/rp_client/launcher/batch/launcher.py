@@ -192,7 +192,7 @@ class BatchLauncher(Launcher):
         if not pilot.failed:
             pilot.failed = True
             self.context.reports.ended(End(pilot.uid, f'job {pilot.job} of {pilot.uid} on {pilot.url} cannot start: '
-                                           f'{words}', '', ''))
+                                           f'{words}', '', '', pilot.sandbox))
 
     def _on_delayed(self, event: dict[str, Any]) -> None:
         if event['key'] in self._pilots:

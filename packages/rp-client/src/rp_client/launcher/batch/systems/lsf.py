@@ -99,11 +99,12 @@ def _status(state: str, code: str, exit_reason: str, pend_reason: str) -> Status
     if state == 'DONE':
         return Status(DONE, said, 0)
     if state in ('EXIT', 'ZOMBI'):
-        said += ''.join(f', {text}' for text in (f'exit code {code}', exit_reason) if '-' not in text.split()[-1:])
+        parts = (f'exit code {code}', exit_reason.rstrip(';'))
+        said += ''.join(f', {text}' for text in parts if '-' not in text.split()[-1:])
         cancelled = any(word in exit_reason for word in _KILLED)
         return Status(CANCELED if cancelled else FAILED, said, int(code) if code.isdigit() else None)
     if state in _RUNNING:
         return Status(RUNNING, said)
     if pend_reason in ('', '-'):
         return Status(QUEUED, said)
-    return Status(QUEUED, f'{said}: {pend_reason}', unschedulable=LSF.is_never(pend_reason))
+    return Status(QUEUED, f'{said}: {pend_reason.rstrip(";")}', unschedulable=LSF.is_never(pend_reason))

@@ -121,7 +121,7 @@ def _queued(state: str, notes: Mapping[str, list[str]]) -> Status:
     if _RUNNING.fullmatch(state.lstrip('dh')):
         return Status(RUNNING, said)
     verified = next((text for text in notes.get('verification', ()) if GridEngine.is_never(text)), '')
-    said += f', {verified}' if verified else ''
+    said += f', verification: {verified}' if verified else ''
     instances = [line.split() for line in notes.get('instance', ())]
     if instances and all(len(columns) > 5 and _STOPPED.search(columns[5]) for columns in instances):
         said += ', all instances of the queue are stopped'
