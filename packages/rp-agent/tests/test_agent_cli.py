@@ -157,6 +157,7 @@ from rp_api.host import python_program
 sandbox, who = sys.argv[1:]
 with open(f'{sandbox}/agent_0.cfg', 'w') as file:
     json.dump({'pilot_sandbox': sandbox, 'launcher': os.getpid()}, file)
+os.chmod(f'{sandbox}/agent_0.cfg', 0o600)
 ours, theirs = socket.socketpair()
 program = python_program('rp_agent.cli')
 program[-1] = 'import rp_agent.cli as c; c._run = lambda config: print("runs", *config, flush=True); ' + program[-1]

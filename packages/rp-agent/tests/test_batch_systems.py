@@ -72,6 +72,12 @@ def test_without_qstat_pbspro_takes_the_node_file(answers: dict[str, str]) -> No
     assert nodes(PbsPro(), PBS | {'NCPUS': '16'}, files, answers) == [Node('n1', 16), Node('n2', 16)]
 
 
+def test_pbs_pro_node_file_of_chunks_of_one_core() -> None:
+    """As a pilot gets them that asks for cores, where it is not known how many a node has."""
+    files = {'/n': 'n1\n' * 8 + 'n2\n' * 4}
+    assert nodes(PbsPro(), PBS | {'NCPUS': '1'}, files) == [Node('n1', 8), Node('n2', 4)]
+
+
 def test_pbspro_without_anything_says_so() -> None:
     with pytest.raises(PlatformError, match='PBS_NODEFILE is not set'):
         nodes(PbsPro(), {'PBS_JOBID': '7'})

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.logs import LOG
 from rp_api import agent_process, private
 from rp_api.logger import logger
-from rp_api.staging.trees import remove as remove_tree
 from rp_profiling.shell import gtod_script, task_event_script
 
 if TYPE_CHECKING:   # most processes of an agent never need it
@@ -92,6 +91,8 @@ def remove(config: Mapping[str, Any]) -> None:
 
 def _clear(directory: Path, keep: tuple[str, ...]) -> None:
     """Delete a directory; if one of these files is in it, everything else in it."""
+    from rp_api.staging.trees import remove as remove_tree  # most pilots never need it
+
     kept = [path for path in keep if os.path.exists(path)]
     paths = [path for path in directory.iterdir() if str(path) not in kept] if kept else [directory]
     for path in paths:

@@ -36,7 +36,8 @@ class PbsPro(BatchSystem):
             return of_vnodes(found)
         # lines are MPI processes there, not cores; NCPUS has those of the first chunk
         cores = number(system.environ.get('NCPUS') or '0', 'NCPUS')
-        return [Node(node.name, cores) for node in count_lines(system.read(variable(system, 'PBS_NODEFILE')))]
+        # those of a pilot without whole nodes are chunks of one core each
+        return [Node(node.name, node.cores if cores == 1 else cores) for node in count_lines(system.read(variable(system, 'PBS_NODEFILE')))]
 
 
 def attribute(text: str, name: str) -> str:

@@ -178,21 +178,18 @@ class BatchLauncher(Launcher):
         pilot = self._pilots.get(event['key'])
         if pilot is None:
             return
-        words = f'job {pilot.job} is {event["state"]}: {event["words"]}'
-        if not event['unschedulable']:
-            self.context.reports.told(pilot.uid, words)
-            return
-        self.context.reports.unschedulable(pilot.uid, f'job {pilot.job} cannot start: {event["words"]}')
-        if pilot.impatient:
-            self._give_up(pilot, event['words'])
+        reports = self.context.reports
+        (reports.unschedulable if event['unschedulable'] else reports.told)(pilot.uid, _state(pilot, event))
+        if event['unschedulable'] and pilot.impatient:
+            self._give_up(pilot, event)
 
-    def _give_up(self, pilot: _Pilot, words: str) -> None:
+    def _give_up(self, pilot: _Pilot, event: Mapping[str, Any]) -> None:
         """A pilot that does not wait for a job that cannot start has ended, and its job is cancelled."""
         self.kill(pilot.uid)
         if not pilot.failed:
             pilot.failed = True
-            self.context.reports.ended(End(pilot.uid, f'job {pilot.job} of {pilot.uid} on {pilot.url} cannot start: '
-                                           f'{words}', '', '', pilot.sandbox))
+            self.context.reports.ended(End(pilot.uid, f'{pilot.uid} on {pilot.url}: {_state(pilot, event)}', '', '',
+                                           pilot.sandbox))
 
     def _on_delayed(self, event: dict[str, Any]) -> None:
         if event['key'] in self._pilots:
@@ -255,6 +252,12 @@ def _job(start: Start, client: Client) -> dict[str, Any]:
             'copies': {name: str(path) for name, path in prepared.copies.items()},
             'request': job_request(start.description, start.platform, sandbox, prepared.command,
                                    prepared.environment)._asdict()}
+
+
+def _state(pilot: _Pilot, event: Mapping[str, Any]) -> str:
+    """What the state of a job means, with the batch system's words."""
+    what = 'cannot start' if event['unschedulable'] else f'is {event["state"]}'
+    return f'job {pilot.job} {what}: {event["words"]}'
 
 
 def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:

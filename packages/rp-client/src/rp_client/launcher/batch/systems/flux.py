@@ -89,5 +89,5 @@ def _status(fields: list[str], stopped: set[str]) -> Status:
     said = f'result {result}'
     number = int(code) if code.lstrip('-').isdigit() else None
     said += f', exit code {number}' if number is not None else ''
-    said += f', {kind}: {note}' if kind else ''
+    said += ''.join((f', {kind}', f': {note}' if note else '')) if kind else ''
     return Status(_RESULTS.get(result, FAILED), said, number)
