@@ -1,4 +1,4 @@
-"""Outputs of batch systems about a job, for each event that a user is told about; formats as in test_batch_systems.py."""
+"""Outputs of batch systems about a job, for each event that a user hears of; formats as in test_batch_systems.py."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ SAMPLES: dict[str, list[Sample]] = {
         _lsf(WAITS, 'PEND|-|-|New job is waiting for scheduling;'),
         _lsf(TOO_LARGE, 'PEND|-|-|There are no suitable hosts for the job;'),
         _lsf(STOPPED, 'PEND|-|-|The queue has been inactivated by administrator;'),
-        _lsf(FAILED, 'EXIT|3|-|-'), _lsf(TIMEOUT, 'EXIT|140|TERM_RUNLIMIT: job killed after reaching LSF run time limit|-'),
+        _lsf(FAILED, 'EXIT|3|-|-'),
+        _lsf(TIMEOUT, 'EXIT|140|TERM_RUNLIMIT: job killed after reaching LSF run time limit|-'),
         _lsf(NODE_LOST, 'EXIT|-|TERM_UNKNOWN: LSF cannot determine a termination reason|-'),
         _lsf(CANCELLED, 'EXIT|130|TERM_OWNER: job killed by owner|-')],
     'flux': [
@@ -79,7 +80,7 @@ SAMPLES: dict[str, list[Sample]] = {
     'torque': [_pbs(WAITS, 'Q', 'queue = workq'), _pbs(STOPPED, 'Q', 'queue = night'),
                _pbs(FAILED, 'C', 'exit_status = 3'), _pbs(CANCELLED, 'C', 'exit_status = 271')],
     'cobalt': [Sample(HELD, '    JobID             : 42\n    State             : admin_hold\n'),
-               Sample(FAILED, '', 'JobID 42\ntask completed normally with an exit code of 3; initiating job cleanup\n')],
+               Sample(FAILED, '', 'JobID 42\ntask completed normally with an exit code of 3; cleanup\n')],
     'condor': [Sample(HELD, '42, 0, 5, The job exceeded a limit\n'), Sample(FAILED, '', '42, 0, 4, 3\n'),
                Sample(CANCELLED, '', '42, 0, 3, undefined\n')],
     'loadl': [Sample(WAITS, 'host.42.0!I\n'), Sample(HELD, 'host.42.0!S\n'), Sample(CANCELLED, 'host.42.0!CA\n')],

@@ -32,7 +32,7 @@ def status(system: BatchSystem, sample: Sample) -> Status:
 def told(name: str, system: BatchSystem, sample: Sample) -> tuple[str, str]:
     """The state of the pilot, and the sentence that it carries, or has in its log."""
     found = status(system, sample)
-    pilot = launcher._Pilot('pilot.0000', f'{name}://localhost/', '/sandbox', impatient=False)
+    pilot = launcher._Pilot('pilot.0000', f'{name}://localhost/', '/sandbox', fail_if_unschedulable=False)
     pilot.job = '42'
     event = {'state': found.state, 'words': found.words, 'unschedulable': found.unschedulable, 'files': {}}
     if found.state in FINAL:

@@ -37,7 +37,8 @@ class PbsPro(BatchSystem):
         # lines are MPI processes there, not cores; NCPUS has those of the first chunk
         cores = number(system.environ.get('NCPUS') or '0', 'NCPUS')
         # those of a pilot without whole nodes are chunks of one core each
-        return [Node(node.name, node.cores if cores == 1 else cores) for node in count_lines(system.read(variable(system, 'PBS_NODEFILE')))]
+        return [Node(node.name, node.cores if cores == 1 else cores)
+                for node in count_lines(system.read(variable(system, 'PBS_NODEFILE')))]
 
 
 def attribute(text: str, name: str) -> str:

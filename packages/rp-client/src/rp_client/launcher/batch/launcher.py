@@ -33,13 +33,13 @@ LOG = 'batch.log'
 
 
 class _Pilot:
-    __slots__ = ('failed', 'impatient', 'job', 'sandbox', 'uid', 'url')
+    __slots__ = ('fail_if_unschedulable', 'failed', 'job', 'sandbox', 'uid', 'url')
 
-    def __init__(self, uid: str, url: str, sandbox: str, *, impatient: bool) -> None:
+    def __init__(self, uid: str, url: str, sandbox: str, *, fail_if_unschedulable: bool) -> None:
         self.uid = uid
         self.url = url
         self.sandbox = sandbox
-        self.impatient = impatient   # it fails when its job cannot start
+        self.fail_if_unschedulable = fail_if_unschedulable
         self.job = ''   # the batch system's id, once it is known
         self.failed = False   # it was reported as ended, while its job is there
 
@@ -97,7 +97,7 @@ class BatchLauncher(Launcher):
                 self.context.reports.refused(start.uid, str(error))
             else:
                 self._pilots[start.uid] = _Pilot(start.uid, url, str(start.sandbox),
-                                                 impatient=start.description.fail_if_unschedulable)
+                                                 fail_if_unschedulable=start.description.fail_if_unschedulable)
                 jobs.setdefault(url, []).append(job)
         for url, bulk in jobs.items():
             self._request({'op': 'submit', 'url': url, 'jobs': bulk}, self._on_given_up)
@@ -105,7 +105,8 @@ class BatchLauncher(Launcher):
     def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
         if not handle.get('job'):
             return False
-        pilot = self._pilots[uid] = _Pilot(uid, handle['url'], str(sandbox), impatient=handle.get('impatient', False))
+        pilot = self._pilots[uid] = _Pilot(uid, handle['url'], str(sandbox),
+                                           fail_if_unschedulable=handle.get('fail_if_unschedulable', False))
         pilot.job = handle['job']
         self._watch([pilot])
         return True
@@ -168,7 +169,7 @@ class BatchLauncher(Launcher):
         if pilot is not None:
             pilot.job = event['job']
             self.context.reports.launched(pilot.uid, {'url': pilot.url, 'job': pilot.job,
-                                                      'impatient': pilot.impatient})
+                                                      'fail_if_unschedulable': pilot.fail_if_unschedulable})
 
     def _on_refused(self, event: dict[str, Any]) -> None:
         if self._forget(event['key']) is not None:
@@ -180,7 +181,7 @@ class BatchLauncher(Launcher):
             return
         reports = self.context.reports
         (reports.unschedulable if event['unschedulable'] else reports.told)(pilot.uid, _state(pilot, event))
-        if event['unschedulable'] and pilot.impatient:
+        if event['unschedulable'] and pilot.fail_if_unschedulable:
             self._give_up(pilot, event)
 
     def _give_up(self, pilot: _Pilot, event: Mapping[str, Any]) -> None:
