@@ -176,6 +176,30 @@ def test_an_agent_that_comes_too_late_is_dismissed(site: Site, client: Client) -
     assert agent.commands == [{'cmd': 'cancel_pilot', 'reason': 'is CANCELED already', 'state': 'CANCELED'}]
 
 
+def test_an_agent_whose_pilot_the_client_has_ended_is_dismissed(site: Site, client: Client) -> None:
+    """It is there all the time: nobody else would tell it, as it would not come back."""
+    agent, other = site.agent('p0'), site.agent('p1')
+    for each in (agent, other):
+        each.report_pilot(states.PMGR_ACTIVE)
+        each.until_settled()
+    client.do(client.connection.update_pilots, [Update('p0', states.FAILED, {'exception': 'taken for dead'})])
+    agent.until(lambda: agent.commands)
+    assert agent.commands == [
+        {'cmd': 'cancel_pilot', 'reason': 'is FAILED already: taken for dead', 'state': 'FAILED'}]
+    client.do(client.connection.command, 'p1', {'cmd': 'still there?'})
+    other.until(lambda: other.commands)
+    assert other.commands == [{'cmd': 'still there?'}]
+
+
+def test_an_agent_that_is_there_when_the_session_is_closed_is_told(site: Site, client: Client) -> None:
+    agent = site.agent('p0')
+    agent.report_pilot(states.PMGR_ACTIVE)
+    agent.until_settled()
+    site.end(client)
+    agent.until(lambda: agent.commands)
+    assert agent.commands == [{'cmd': 'cancel_pilot', 'reason': 'the session was closed'}]
+
+
 def test_an_agent_that_leaves_is_not_lost(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     agent.report_pilot(states.DONE)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_support import PILOT, real, uids, wait_until
+from agent_support import PILOT, RealAgent, real, uids, wait_for_process, wait_until
 
 from rp_api import states
 from rp_api.coordination import spill
@@ -258,3 +258,23 @@ def test_agent_that_was_silent_for_too_long(tmp_path: Path) -> None:
         assert f'the pilot ends as FAILED: is FAILED already: {lost["exception"]}' in agent.log()
         assert application.pilots[-1] == Update(PILOT, states.FAILED, lost)
         assert not agent.updates.exists()
+
+
+def test_agent_that_is_refused(tmp_path: Path) -> None:
+    """As another one is in its place: it ends its tasks, with all that they have left running, and says why."""
+    daemon = f'(setsid sleep 1000 & echo \\$! > {tmp_path}/daemon.new; mv {tmp_path}/daemon.new {tmp_path}/daemon)'
+    with real(tmp_path) as (application, agent):
+        application.submit(uids(1), **shell(f'{daemon}; exec sleep 1000'))
+        application.until_state(uids(1), states.AGENT_EXECUTING)
+        wait_until((tmp_path / 'daemon').exists, 'the daemon')
+        left = int((tmp_path / 'daemon').read_text())
+        (tmp_path / 'other').mkdir()
+        other = RealAgent(application.hub.agent_access, tmp_path / 'other', 'pass')
+        try:
+            assert agent.wait() == 1
+            assert agent.log().startswith(f'rp-agent: another process has taken the place of agent_0 of {PILOT}\n')
+            wait_for_process(left)
+            application.submit(uids(1, 1))
+            application.until_left(uids(1, 1))
+        finally:
+            other.close()

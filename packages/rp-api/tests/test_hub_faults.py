@@ -484,9 +484,9 @@ def test_a_client_that_comes_in_time_takes_over(make_site: MakeSite, victims: li
     client.until(lambda: len(client.states()) == 2)
     assert client.tasks == [Update(uid, states.TMGR_STAGING_OUTPUT_PENDING, {'exit_code': code})
                             for code, uid in enumerate(uids(2))]
+    assert agent.commands == []
     client.close()
     assert site.until_ended() == 0
-    assert agent.commands == []
 
 
 @pytest.mark.parametrize('tasks', [0, 2])

@@ -58,6 +58,7 @@ class Agent:
         self._drain_timer: Timer | None = None
         self._farewell: Farewell | None = None
         self._forsaken = False
+        self._refusal = ''
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
         uid: str = config['agent_uid']
@@ -194,7 +195,12 @@ class Agent:
             _log.error('command %r is unknown', name)
 
     def _refused(self, reason: str) -> None:
-        raise CoordinationError(reason)
+        """The coordinator wants to hear no more of this agent: what it runs has to end, and then the agent itself."""
+        self._refusal = reason
+        self._alone.lost = True
+        if self._farewell is not None:
+            self._farewell.lost()
+        self.finish(states.FAILED, f'was refused: {reason}')
 
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
@@ -267,6 +273,9 @@ class Agent:
         state, reason = self._ending
         self._reporter.flush(sending=not self._alone.lost)
         self._flush_traces()
+        if self._refusal:
+            self._loop.call_soon(self._fail)
+            return
         sandbox.wrap_up(self._config)
         # with all that was said before: of several updates at once, the client may get only the last one
         sentence = f'{self.pilot} {reason}'
@@ -282,6 +291,10 @@ class Agent:
     def _over(self) -> None:
         sandbox.remove(self._config)
         self._loop.stop()
+
+    def _fail(self) -> None:
+        """End with the reason on standard error, and with all files: nobody else is told of it."""
+        raise CoordinationError(self._refusal)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()

@@ -61,6 +61,7 @@ class PilotFlow:
         self._tracer = tracer
         self._restored: list[tuple[Pilot, KnownPilot, Mapping[str, Any]]] = []
         self._postponed: dict[str, Change] = {}
+        self._jobs: set[str] = set()   # pilots whose jobs are noted
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
@@ -153,19 +154,27 @@ class PilotFlow:
     def restore(self, pilot: Pilot, known: KnownPilot, job: Mapping[str, Any]) -> None:
         """Take a pilot that the coordinator knows; `job` is what was noted when it was launched, if it was."""
         self._restored.append((pilot, known, job))
+        if job:
+            self._jobs.add(pilot.uid)
         if known.new:
             self._tracker.news(pilot)
 
     def resume(self) -> None:
-        """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended."""
+        """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended.
+
+        An agent whose pilot counts as ended may still run: it was lost, and nobody could reach it. It has to end.
+        """
         restored, self._restored = self._restored, []
         for pilot, known, job in restored:
             self._partitions.follow(pilot, pilot.state)
+            launcher = self._launchers.assign(pilot.uid, ResourceConfig(known.record['platform']))
+            agent = (known.info or {}).get('agent') or known.record
+            if launcher.near and agent['host'] != host_id():
+                continue
             if pilot.state not in states.FINAL:
-                launcher = self._launchers.assign(pilot.uid, ResourceConfig(known.record['platform']))
-                agent = (known.info or {}).get('agent') or known.record
-                if not launcher.near or agent['host'] == host_id():
-                    self._find_agent(pilot, launcher, known.record, job.get('handle', {}))
+                self._find_agent(pilot, launcher, known.record, job.get('handle', {}))
+            elif launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
+                self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 
     def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], handle: dict[str, Any]) -> None:
         launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)
@@ -208,8 +217,12 @@ class PilotFlow:
             return
         pilot.launched = True
         if handle:   # another process can go on with it
-            self._engine.connection.note(f'job.{uid}', {
-                'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
+            self._note_job(pilot, handle)
+
+    def _note_job(self, pilot: Pilot, handle: Mapping[str, Any]) -> None:
+        self._jobs.add(pilot.uid)
+        self._engine.connection.note(f'job.{pilot.uid}', {
+            'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
 
     def _refused(self, uid: str, reason: str) -> None:
         self._launching.refused(uid, reason)
@@ -267,8 +280,13 @@ class PilotFlow:
         self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)
 
     def _agent_gone(self, pilot: Pilot, end: End) -> None:
-        if pilot.state in states.FINAL:
-            return
+        if pilot.state not in states.FINAL:
+            self._fail_with(pilot, end)
+        if pilot.uid in self._jobs:   # the next application need not look after it
+            self._note_job(pilot, {})
+
+    def _fail_with(self, pilot: Pilot, end: End) -> None:
+        """A pilot has lost its agent."""
         if end.reason is None:
             launcher = self._launchers.of(pilot.uid)
             if launcher is not None:

@@ -78,6 +78,7 @@ class Keeper:
         self._by_signal = False
         self._farewell: Farewell | None = None
         self._forsaken = False
+        self._refusal = ''
         self._alone = Alone(loop, config['orphan_timeout'], lambda: bool(self._partitions), self._give_up)
         self._backlog = Backlog(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, config['agent_uid'])
@@ -156,7 +157,12 @@ class Keeper:
             self._end(self._partitions[number], states.CANCELED, reason)
 
     def _refused(self, reason: str) -> None:
-        raise CoordinationError(reason)
+        """The coordinator wants to hear no more of this pilot, which ends, and its partitions before."""
+        self._refusal = reason
+        self._alone.lost = True
+        if self._farewell is not None:
+            self._farewell.lost()
+        self.finish(states.FAILED, f'was refused: {reason}')
 
     def _coordinator_lost(self, how: str) -> None:
         self._alone.coordinator_lost(how)
@@ -308,6 +314,9 @@ class Keeper:
         assert self._ending is not None
         state, reason = self._ending
         self._tracer.flush()
+        if self._refusal:
+            self._loop.call_soon(self._fail)
+            return
         sandbox.wrap_up(self._config)
         sentence = f'{self.pilot} {reason}'
         info: dict[str, Any] = {'reason': sentence, 'resource_details': self._allocation.details()}
@@ -322,3 +331,7 @@ class Keeper:
     def _over(self) -> None:
         sandbox.remove(self._config)
         self._loop.stop()
+
+    def _fail(self) -> None:
+        """End with the reason on standard error, and with all files: nobody else is told of it."""
+        raise CoordinationError(self._refusal)

@@ -300,6 +300,10 @@ class Exchange:
 
     def _agent_came(self, agent: Peer) -> None:
         self._watch.agent_attached(agent)
+        self._dismiss(agent)
+
+    def _dismiss(self, agent: Peer) -> None:
+        """Have an agent end whose pilot is over for others: the client has ended it, or it counts as lost."""
         state, info = self._store.pilot(agent.uid) or ('', None)
         if state in states.FINAL and agent.instance not in self._dismissed:
             self._dismissed.add(agent.instance)
@@ -349,6 +353,8 @@ class Exchange:
         if peer.role == 'client':
             # at the end of the turn: agents shall get what the client has said last
             self._leaving = True
+            for agent in self._peers.agents():   # most have ended by now
+                self._order(agent.uid, {'cmd': 'cancel_pilot', 'reason': 'the session was closed'})
             self._write('closed', '', self._store.set_meta, [('closed', str(time.time())), (presence.CLIENT, '')])
 
     def _on_detach(self, peer: Peer) -> None:
@@ -389,6 +395,8 @@ class Exchange:
     def _on_update_pilots(self, peer: Peer, updates: list[Update]) -> None:
         if peer.role == 'client':
             self._store.update_pilots(updates, announce=False)
+            for agent in [agent for uid, *_ in updates for agent in self._peers.agents(uid)]:
+                self._dismiss(agent)
             return
         self._store.update_pilots([update for update in updates if update[0] == peer.uid], announce=True)
         self._refuse([update[0] for update in updates if update[0] != peer.uid], peer)

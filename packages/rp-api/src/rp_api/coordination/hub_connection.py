@@ -164,6 +164,8 @@ class HubConnection(Connection):
 
     def _say_hello(self) -> None:
         """Introduce oneself on a new connection, or to a hub that asks for it."""
+        if self._finished:
+            return
         self._greeting = True
         self._welcome = False
         settled = self._unsettled[0][0] - 1 if self._unsettled else self._number
@@ -231,7 +233,8 @@ class HubConnection(Connection):
 
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
-        self._greeting, self._welcome = True, False   # nothing more is said
+        self._greeting, self._welcome = True, False
+        self._finished = True   # nothing more is said: a hello would push out whoever is in its place
         self.on_refused(reason)
 
     def _on_ack(self, number: int) -> None:
