@@ -235,6 +235,88 @@ def test_hooks_that_fail(start: Start, hire: Callable[..., ScriptedWorker]) -> N
     assert agent.result('b')['target_state'] == 'DONE'
 
 
+ODD = [object(), {1, 2}, 2**64, '\ud800', float('nan'), [], {'a': 1}]
+
+
+@pytest.mark.parametrize('name', ['ranks', 'cores_per_rank', 'timeout', 'mode', 'kwargs'])
+@pytest.mark.parametrize('kind', [FUNCTION, PROGRAM], ids=['function', 'program'])
+def test_hook_that_makes_something_odd_of_a_task(start: Start, hire: Callable[..., ScriptedWorker], name: str,
+                                                 kind: dict[str, Any]) -> None:
+    """That task fails, with the reason, or is run all the same; the others are run in any case."""
+    class Odd(Master):
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for task in tasks:
+                if task['uid'].startswith('odd'):
+                    task['description'][name] = ODD[int(task['uid'][3:])]
+            return tasks
+
+    _, agent = start(Odd)
+    hire(credit=100)
+    odd = [f'odd{number}' for number in range(len(ODD))]
+    agent.give(tasks(*odd, **kind) + tasks('fine', **FUNCTION))
+    assert agent.result('fine')['return_value'] == 'fine'
+    for uid in odd[:4]:
+        if kind is FUNCTION or uid not in agent.submitted():
+            assert agent.result(uid)['target_state'] == 'FAILED'
+            assert agent.result(uid)['exception']
+    agent.give(tasks('later', **FUNCTION))
+    assert agent.result('later')['return_value'] == 'later'
+
+
+@pytest.mark.parametrize('given', [5, [5], [None], ['x'], [{}], [{'uid': 5}], [{'uid': 'new'}]])
+def test_hook_that_gives_no_tasks(start: Start, hire: Callable[..., ScriptedWorker], given: Any) -> None:
+    class Odd(Master):
+        def request_cb(self, tasks: list[dict[str, Any]]) -> Any:
+            return given if tasks[0]['uid'] == 'odd' else tasks
+
+    _, agent = start(Odd)
+    hire()
+    agent.give(tasks('odd', **FUNCTION))
+    agent.give(tasks('fine', **FUNCTION))
+    assert agent.result('fine')['return_value'] == 'fine'
+    assert agent.result('odd')['target_state'] == 'FAILED'
+    assert 'request_cb' in agent.result('odd')['exception_detail']
+
+
+@pytest.mark.parametrize('value', ODD[:4], ids=lambda value: type(value).__name__)
+def test_hook_that_makes_something_odd_of_a_result(start: Start, hire: Callable[..., ScriptedWorker],
+                                                   value: Any) -> None:
+    class Odd(Master):
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            for task in tasks:
+                if task['uid'] == 'odd':
+                    task['stdout'] = value
+
+    _, agent = start(Odd)
+    hire()
+    agent.give(tasks('odd', 'fine', **FUNCTION))
+    assert agent.result('fine')['return_value'] == 'fine'
+    assert agent.result('odd')['target_state'] == 'FAILED'
+    assert agent.result('odd')['exception']
+
+
+@pytest.mark.parametrize('result', [b'D', b'Dx', b'D\x05', b'\xff', b'D' + b'\x91' * 2000])
+def test_result_of_a_worker_that_cannot_be_read(start: Start, hire: Callable[..., ScriptedWorker],
+                                                monkeypatch: pytest.MonkeyPatch, result: bytes) -> None:
+    """With and without hooks, the task fails, and the others of the same message have theirs."""
+    class Hooked(Master):
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            """Looks at nothing."""
+
+    _, agent = start(Hooked if len(result) % 2 else Master)
+    worker = hire(eager=False)
+    good = worker._result
+    monkeypatch.setattr(worker, '_result', lambda call: (
+        result if worker.described(call)['uid'] == 'odd' else good(call)))
+    agent.give(tasks('before', 'odd', 'after', **FUNCTION))
+    worker.has(3)
+    worker.step()
+    for uid in ('before', 'after'):
+        assert agent.result(uid)['return_value'] == uid
+    assert agent.result('odd')['target_state'] == 'FAILED'
+    assert agent.result('odd')['exception']
+
+
 def test_executables_go_back_to_the_agent(start: Start) -> None:
     class Counter(Master):
         seen: list[str] = []   # noqa: RUF012

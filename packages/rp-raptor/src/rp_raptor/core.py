@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
 from rp_api import states
@@ -239,7 +240,7 @@ class Core:
         """Somebody wants something done: `stop` is all that there is."""
         if command != 'stop' or args or kwargs:
             self._agent.send('rpc_result', number, False,
-                             f'{self.uid} cannot do {command!r} with {args!r:.60} {kwargs!r:.60}, only stop()')
+                             f'{self.uid} cannot do {command!r:.60} with {short(args)} {short(kwargs)}, only stop()')
             return
         self._agent.send('rpc_result', number, True, None)
         self._end('it was told to stop')

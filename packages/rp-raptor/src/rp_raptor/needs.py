@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,10 +25,15 @@ def is_for_agent(description: Mapping[str, Any]) -> bool:
 
 
 def needs_of(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the call of a worker that runs the task, see `rp_raptor.protocol`."""
+    """The attributes of the call of a worker that runs the task, see `rp_raptor.protocol`.
+
+    ValueError for one that is no number, whatever has made it so.
+    """
     found = {}
     for name, source, default in _NEEDS:
         value = description.get(source)
         if value and value != default:
+            if type(value) not in (int, float) or not 0 <= value < math.inf:
+                raise ValueError(f'{source} must be a number that is not negative, it is {value!r:.80}')
             found[name] = value
     return found

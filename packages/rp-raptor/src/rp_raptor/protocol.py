@@ -72,6 +72,7 @@ To an application:
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Any
 
@@ -147,7 +148,7 @@ def _is_fid(value: Any) -> bool:
 def _are_attributes(value: Any) -> bool:
     return value is None or (type(value) is dict and all(
         type(key) is int and type(each) is dict and each.keys() <= ATTRIBUTES and all(
-            type(number) in (int, float) and number >= 0 for number in each.values())
+            type(number) in (int, float) and 0 <= number < math.inf for number in each.values())
         for key, each in value.items()))
 
 

@@ -11,19 +11,19 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
-from rp_api.errors import DeserializationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
 from rp_raptor.errors import CallLost
 from rp_raptor.exchange import Exchange
 from rp_raptor.needs import is_for_agent, needs_of
-from rp_raptor.payload import as_result, encode_described, encode_error, encode_result
+from rp_raptor.payload import encode_described, encode_error, encode_result
 from rp_raptor.restored import restored
-from rp_raptor.unopened import Agent, Unopened
+from rp_raptor.unopened import Agent, Unopened, failure, result_of
 
 Task = dict[str, Any]
 
@@ -122,28 +122,36 @@ class Tasks:
             return
         self._tasks[uid] = task
         self._answers[uid] = answer
-        self._finish([self._with_result(uid, as_result(payload))])
+        self._finish([self._with_result(uid, result_of(payload))])
 
     def dispatch(self, tasks: Sequence[Task]) -> None:
         """Send tasks on, to workers or to the agent."""
         ids, payloads, attributes, programs = array('Q'), [], {}, []
+        odd: list[Task] = []
         for task in tasks:
             uid, description = task['uid'], task['description']
             if uid in self._canceled:
                 self._canceled.discard(uid)
                 self._finish([self._with_result(uid, {'target_state': states.CANCELED})])
-            elif not is_for_agent(description):
+                continue
+            try:
+                program, payload, needs = _prepared(uid, description, task.get('sandbox', ''))
+            except Exception as error:   # a hook may have made anything of a task
+                odd.append(self._with_result(uid, failure(error)))
+                continue
+            if program is None:
                 number = next(self._numbers)
                 self._places[uid] = number
                 self._uids[number] = uid
                 ids.append(number)
-                payloads.append(encode_described(
-                    {'uid': uid, 'description': description, 'sandbox': task.get('sandbox', '')}))
-                if found := needs_of(description):
-                    attributes[number] = found
+                payloads.append(payload)
+                if needs:
+                    attributes[number] = needs
             else:
                 self._with_agent.add(uid)
-                programs.append({**description, 'uid': uid, 'raptor_id': ''})
+                programs.append(program)
+        if odd:
+            self._finish(odd)
         if ids:
             self._exchange.calls(self._lane, ids, payloads, attributes or None)
         for first in range(0, len(programs), BULK):
@@ -196,11 +204,7 @@ class Tasks:
         for number, payload in zip(ids, payloads, strict=True):
             uid = self._uids.pop(number)
             del self._places[uid]
-            try:
-                result = as_result(payload)
-            except DeserializationError as error:
-                result = {'exception': repr(error), 'target_state': states.FAILED}
-            done.append(self._with_result(uid, result))
+            done.append(self._with_result(uid, result_of(payload)))
         self._finish(done)
         self._changed()
 
@@ -229,19 +233,29 @@ class Tasks:
         for task in tasks:
             answer = self._answers.pop(task['uid'], None)
             if answer is not None:
-                answer(encode_result({**task, 'state': task['target_state']}))
+                answer(_answer(task))
             if task['origin'] == _FROM_AGENT:
                 uids.append(task['uid'])
-                results.append({name: value for name in RESULT if (value := task.get(name)) is not None})
+                results.append(self._told(task))
         if uids:
             self._agent.results(uids, results)
+
+    def _told(self, task: Task) -> dict[str, Any]:
+        """What the agent is told of a result, which `result_cb` may have made anything of."""
+        found = {name: value for name in RESULT if (value := task.get(name)) is not None}
+        if self._result_cb is not None:
+            try:
+                codec.pack(found)
+            except Exception as error:
+                return failure(error)
+        return found
 
     # in the thread for hooks
 
     def _filter(self, tasks: list[Task]) -> None:
         assert self._request_cb is not None
         try:
-            passed = list(self._request_cb(tasks) or ())
+            passed = _tasks(list(self._request_cb(tasks) or ()))
         except Exception as error:
             _log.exception('request_cb has failed')
             self._soon(self._refuse, tasks, error)
@@ -274,6 +288,33 @@ class Tasks:
             'exception': repr(error), 'exception_detail': f'request_cb of the master has raised {error!r}',
             'target_state': states.FAILED}) for task in tasks if task['uid'] in self._tasks])
         self._changed()
+
+
+def _prepared(uid: str, description: dict[str, Any], sandbox: str) -> tuple[Task | None, bytes, dict[str, Any]]:
+    """What the agent is to run, or the payload of a call and its attributes; raises whatever is wrong with it."""
+    if is_for_agent(description):
+        program = {**description, 'uid': uid, 'raptor_id': ''}
+        codec.pack(program)
+        return program, b'', {}
+    call = encode_described({'uid': uid, 'description': description, 'sandbox': sandbox})
+    return None, call, needs_of(description)
+
+
+def _answer(task: Task) -> bytes:
+    """The result of a task for the rank that waits for it."""
+    try:
+        return encode_result({**task, 'state': task['target_state']})
+    except Exception as error:   # `result_cb` may have made anything of it
+        return encode_error(error)
+
+
+def _tasks(passed: list[Any]) -> list[Task]:
+    """What `request_cb` has given, if these are tasks; TypeError if not."""
+    for task in passed:
+        if not isinstance(task, dict) or not isinstance(task.get('uid'), str) or not isinstance(
+                task.get('description'), dict):
+            raise TypeError(f'it has given {short(task)}, which is no task')
+    return passed
 
 
 def described(uid: str, description: Any, sandbox: str, origin: str) -> Task:

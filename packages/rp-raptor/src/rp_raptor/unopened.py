@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from rp_api import states
-from rp_api.errors import DeserializationError
+from rp_api.errors import sentence
 from rp_api.mesh import codec
 from rp_api.raptor_link import RESULT, target_state
 from rp_raptor.exchange import Exchange
@@ -105,15 +105,18 @@ class Unopened:
 
 
 def _needs(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
-    """The attributes of the call for each task; None for one that is none for workers."""
-    alike = None if is_for_agent(common) else needs_of(common)
+    """The attributes of the call for each task; None for one that is none for workers, or has to be looked at."""
+    alike = _call(common)
     for rest in rests:
         own = {} if rest == codec.NOTHING else codec.unpack_dict(rest)
-        if DECISIVE.isdisjoint(own):
-            yield alike
-        else:
-            whole = {**common, **own}
-            yield None if is_for_agent(whole) else needs_of(whole)
+        yield alike if DECISIVE.isdisjoint(own) else _call({**common, **own})
+
+
+def _call(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        return None if is_for_agent(description) else needs_of(description)
+    except (TypeError, ValueError):   # of which those who open it can say what is wrong
+        return None
 
 
 def _without(column: Sequence[Any], positions: Collection[int]) -> Any:
@@ -123,9 +126,20 @@ def _without(column: Sequence[Any], positions: Collection[int]) -> Any:
 
 def _opened(payload: bytes) -> dict[str, Any]:
     """What the agent is told about a task that has failed, or has put something out."""
-    try:
-        result = as_result(payload)
-    except DeserializationError as error:
-        result = {'exception': repr(error), 'target_state': states.FAILED}
+    result = result_of(payload)
     result['target_state'] = target_state(result)
     return {name: value for name in RESULT if (value := result.get(name)) is not None}
+
+
+def result_of(payload: bytes) -> dict[str, Any]:
+    """The result of a described task; that it has failed if it cannot be read, whatever a worker has made of it."""
+    try:
+        return dict(as_result(payload))
+    except Exception as error:
+        return failure(error)
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """The result of a task that has failed because of an error here."""
+    return {'exception': sentence(error), 'exception_detail': 'its master could not deal with it',
+            'target_state': states.FAILED}
