@@ -21,7 +21,7 @@ PATIENCE = 120.0
 LABEL = 'test.machine'
 
 # what stage 0 runs, besides a Python
-TOOLS = ('cat', 'cp', 'date', 'grep', 'mkfifo', 'mktemp', 'rm', 'sed', 'sh', 'sleep', 'tail', 'tr', 'uname')
+TOOLS = ('cat', 'cp', 'date', 'grep', 'id', 'ls', 'mkfifo', 'mktemp', 'rm', 'sed', 'sh', 'sleep', 'tail', 'tr', 'uname')
 
 # takes the place of an agent: says where it runs, and ends as it is told
 STAGE_1 = '''

@@ -45,7 +45,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KB and 64 files."""
     path = tmp_path / 'disk'
     path.mkdir()
-    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=256k,nr_inodes=64', 'none', path], check=True)
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=256k,nr_inodes=64,mode=700', 'none', path], check=True)
     yield path
     subprocess.run(['umount', '-l', path], check=True)
 
