@@ -203,7 +203,7 @@ def test_configuration_is_not_written_elsewhere(site: Site, tmp_path: Path) -> N
     site.launch('pass')
     assert not (tmp_path / 'elsewhere').exists()
     assert not config.is_symlink()
-    assert json.loads(config.read_text()) == {'code': 'pass'}
+    assert json.loads(config.read_text()) == {'code': 'pass', 'launcher': os.getpid()}
     site.end()
 
 

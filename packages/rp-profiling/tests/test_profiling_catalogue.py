@@ -77,7 +77,7 @@ ADDED = {
     ('RADICAL-Pilot 2', 'PMGRLaunchingComponent'): 'staging_in_fail',
     ('RADICAL-Pilot 2', 'TMGRStagingInputComponent'): 'staging_in_fail',
     ('RADICAL-Pilot 2', 'TMGRStagingOutputComponent'): 'staging_out_fail',
-    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop',
+    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop node_lost',
     ('RADICAL-Pilot 2', 'Coordination'): 'update_refused',
 }
 
