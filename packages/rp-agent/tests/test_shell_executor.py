@@ -735,11 +735,10 @@ def test_the_agent_is_killed(tmp_path: Path) -> None:
 
 
 def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
-    """One task leaves a daemon, and the next one runs until that has ended."""
-    (tmp_path / 'leave').write_text('mkfifo ../go\nsetsid sh -c \'echo $$ >../pid; read x <../go\' &\n'
+    """One task leaves a daemon, which ends with it; the next one runs until that has ended."""
+    (tmp_path / 'leave').write_text('setsid sh -c \'echo $$ >../pid; exec sleep 1000\' &\n'
                                     'until test -s ../pid; do :; done\n')
-    (tmp_path / 'wait').write_text('echo >../go\n'
-                                   'while grep State /proc/$(cat ../pid)/status | grep -qv Z; do :; done\n')
+    (tmp_path / 'wait').write_text('while grep State /proc/$(cat ../pid)/status | grep -qv Z; do :; done\n')
     program = f'''if True:
         import os
         from pathlib import Path

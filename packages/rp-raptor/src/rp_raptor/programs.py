@@ -1,4 +1,7 @@
-"""Programs and shell commands that calls run: as children of the rank, in its session, each in a group of its own."""
+"""Programs and shell commands that calls run: as children of the rank, in its session, each in a group of its own.
+
+What is left of that group ends with the program. Daemons, which have left it, end with the worker.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 from rp_api import processes
 from rp_raptor.capture import KEPT, Outcome, failure, tail
 from rp_raptor.mpi_launch import without_job
 
-# it makes what a program leaves behind easier to find; the manager looks through the session of a dead rank anyway
-_OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11) else {}
+_OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11) else {'preexec_fn': os.setpgrp}
 
 
 def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str, *,
@@ -54,11 +57,15 @@ def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:
 def _code(process: subprocess.Popen[bytes]) -> int:
     """The exit code; whatever interrupts the wait for it ends all that was started."""
     try:
-        return process.wait()
+        # it keeps its number, which is that of its group, until it is reaped
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     except BaseException:
         processes.kill_tree([process.pid], signal.SIGKILL)
         process.wait()
         raise
+    with suppress(ProcessLookupError, PermissionError):   # another user's by now
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def _opened(name: str) -> IO[bytes]:

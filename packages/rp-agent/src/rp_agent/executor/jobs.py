@@ -4,7 +4,7 @@ Rules of this file:
 
 - `keeper` says which instance a task goes to; a runner for each instance takes the tasks there and tells what becomes
   of them. What is particular to Flux or Dragon is a `Kind`.
-- Each rank runs the exec script of the task, as with launchers that start ranks (`rank_script`).
+- Each rank runs the exec script of the task by `rp-rank`, as with launchers that start ranks (`rank_script`).
 - A task is given up only when its runner has told its end, or when runner and instance are gone.
 - What an instance does not start within `startup_timeout`, or end within `timeout`, is cancelled there. If nothing is
   heard of a cancelled task for `PATIENCE` seconds, it leaves all the same.
@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
-from rp_agent.executor import rank_script, script
+from rp_agent.executor import rank_program, rank_script, script
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.job import places, share_of
@@ -119,6 +119,10 @@ class JobExecutor(BaseExecutor):
         """Called with the positions of nodes that cannot be used any more, and the reason."""
         kind.begin(self.keeper.hear)
 
+    @cached_property
+    def _rank_program(self) -> str:
+        return rank_program.installed(self._context.pilot_sandbox)
+
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
         """As of all executors; instances are ended before `on_empty` is called."""
         super().stop(partial(self._stop_instances, on_empty), reason)
@@ -214,7 +218,8 @@ class JobExecutor(BaseExecutor):
         except OSError as error:
             error.filename = error.filename or path   # which that of a write that fails lacks
             raise LaunchRefused(f'cannot write {error.filename}: {error.strerror}') from error
-        job = Job(task, ('/bin/sh', path), {**self._environment.base, **own}, _output(task))
+        argv = rank_program.of_script(self._rank_program, path)
+        job = Job(task, argv, {**self._environment.base, **own}, _output(task))
         return {'run': uid, **self._kind.request(job)}
 
     # what the keeper decides

@@ -23,7 +23,6 @@ from rp_agent.launch_method.base import Command, LaunchMethod
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
 from rp_profiling.detail import Detail
 
-_SHELL = '/bin/sh'
 _MB = 2**20
 
 
@@ -62,10 +61,12 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
     method = launchers.choose(job)
     ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), detail)
     if launchers.rank_program and rank_program.is_enough(task.description):
-        program, execute, rank_text = launchers.rank_program, f'{task.uid}.exec.plan', ranks_of.plan()
+        execute, rank_text = f'{task.uid}.exec.plan', ranks_of.plan()
+        program: tuple[str, ...] = launchers.rank_program, f'{task.sandbox}/{execute}'
     else:
-        program, execute, rank_text = _SHELL, f'{task.uid}.exec.sh', ranks_of.script()
-    command = method.command(job, (program, f'{task.sandbox}/{execute}'))
+        execute, rank_text = f'{task.uid}.exec.sh', ranks_of.script()
+        program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
+    command = method.command(job, program)
     launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
                                        _launch(command, stdio), detail=detail, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}

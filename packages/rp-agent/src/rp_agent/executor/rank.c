@@ -1,10 +1,16 @@
 /* rp-rank PLAN: what a launcher starts for each rank of a task that needs no shell.
+ * rp-rank run PROGRAM [ARGUMENT]...: what it starts for one that does, the script of the task.
  *
- * It does what the exec script of a task does (see rank_script.py), without starting a shell, `date` and `taskset` for
- * each rank: it finds out the number of its rank, takes what is for this rank, notes how the rank begins and ends, and
- * runs the program in between. `rank_program.py` writes the plan and says what stands in it.
+ * With a plan it does what the exec script of a task does (see rank_script.py), without starting a shell, `date` and
+ * `taskset` for each rank: it finds out the number of its rank, takes what is for this rank, notes how the rank begins
+ * and ends, and runs the program in between. `rank_program.py` writes the plan and says what stands in it.
+ *
+ * All processes that the program starts end with it, also those that have left its session: they become children of
+ * this one when they lose their own parents. Those that have outlived the program are killed; if it was told to end,
+ * they are told so, too, and have what is left of its time.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -22,10 +28,15 @@
 
 #define FORMAT "rp-rank 2"
 #define MAX_CPUS 8192
+#define MAX_CHILDREN 1024
+#define GRACE 4         /* seconds between SIGTERM and SIGKILL; Flux kills this process after 5 */
+#define GUARD 3.0       /* seconds that the script's guard has to see that the script was killed */
+#define GIVE_UP 5.0     /* seconds after which a process that does not die is left */
 
 static const char *launcher = "the launcher", *rank = "?";
 static volatile sig_atomic_t program;   /* its process number, 0 if it does not run */
 static volatile sig_atomic_t told;      /* whether it was told to end */
+static volatile sig_atomic_t late;      /* whether its time to do so is over */
 
 __attribute__((noreturn, format(printf, 2, 3)))
 static void fail(int code, const char *format, ...)
@@ -188,12 +199,12 @@ static void append(const char *path, const char *format, ...)
 
 static const char *now(void)
 {
-    static char seconds[40];
+    static char text_of[40];
     struct timespec time;
 
     clock_gettime(CLOCK_REALTIME, &time);
-    snprintf(seconds, sizeof seconds, "%lld.%07ld", (long long)time.tv_sec, time.tv_nsec / 100);
-    return seconds;
+    snprintf(text_of, sizeof text_of, "%lld.%07ld", (long long)time.tv_sec, time.tv_nsec / 100);
+    return text_of;
 }
 
 #define ROW "%s,%s,,MainThread,%s,AGENT_EXECUTING,%s\n"
@@ -224,15 +235,26 @@ static void stopped(const char *path, const char *uid, int all, const char *pids
 static void pass_on(int signal)
 {
     (void)signal;
-    if (program > 0 && !told)
-        kill(program, SIGTERM);
+    if (told)
+        return;
     told = 1;
+    if (program > 0)
+        kill(program, SIGTERM);
+    alarm(GRACE);
+}
+
+static void time_is_over(int signal)
+{
+    (void)signal;
+    late = 1;
+    if (program > 0)
+        kill(program, SIGKILL);
 }
 
 /* Start the program, which ends with this process. */
 static void start(char **argv)
 {
-    struct sigaction action = {.sa_handler = pass_on};
+    struct sigaction action = {.sa_handler = pass_on}, timer = {.sa_handler = time_is_over};
     sigset_t ends, before;
     pid_t parent = getpid(), child;
     int missing;
@@ -242,6 +264,7 @@ static void start(char **argv)
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     sigprocmask(SIG_BLOCK, &ends, &before);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     child = fork();
     if (child < 0)
         fail(1, "no process for %s: %s", argv[0], strerror(errno));
@@ -257,22 +280,130 @@ static void start(char **argv)
     }
     program = child;
     sigemptyset(&action.sa_mask);
+    sigemptyset(&timer.sa_mask);
+    sigaction(SIGALRM, &timer, NULL);
     sigaction(SIGHUP, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Its exit code, 128 and the number of a signal that has killed it. */
+/* The wait status of the program, when it has ended; others that have lost their parents are reaped on the way. */
 static int ended(void)
 {
+    pid_t child;
     int status = 0;
 
-    while (waitpid(program, &status, 0) < 0)
-        if (errno != EINTR)
+    while ((child = waitpid(-1, &status, 0)) != program)
+        if (child < 0 && errno != EINTR)
             fail(1, "cannot wait for its program: %s", strerror(errno));
     program = 0;
+    return status;
+}
+
+/* Its exit code, 128 and the number of a signal that has killed it. */
+static int code_of(int status)
+{
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static pid_t parent_of(const char *process)
+{
+    char path[300], line[512], *end;
+    ssize_t size;
+    int file, parent = 0;
+
+    snprintf(path, sizeof path, "/proc/%s/stat", process);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    size = read(file, line, sizeof line - 1);
+    close(file);
+    line[size > 0 ? size : 0] = '\0';
+    end = strrchr(line, ')');   /* the name before may hold anything */
+    if (end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
+        return 0;
+    return parent;
+}
+
+/* The children of this process, which are there until they are waited for. */
+static int children(pid_t *found)
+{
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    int count = 0;
+
+    if (processes == NULL)
+        return 0;
+    while (count < MAX_CHILDREN && (entry = readdir(processes)) != NULL)
+        if (*entry->d_name >= '1' && *entry->d_name <= '9' && parent_of(entry->d_name) == getpid())
+            found[count++] = atoi(entry->d_name);
+    closedir(processes);
+    return count;
+}
+
+static double seconds(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* Tell a child to end, once. */
+static void ask(pid_t child)
+{
+    static pid_t asked[MAX_CHILDREN];
+    static int count;
+    int index;
+
+    for (index = 0; index < count; index++)
+        if (asked[index] == child)
+            return;
+    if (count < MAX_CHILDREN) {
+        asked[count++] = child;
+        kill(child, SIGTERM);
+    }
+}
+
+/* End what the program has left, as soon as `patience` seconds have passed; what was told to end has its own time. */
+static void end_rest(double patience)
+{
+    static pid_t found[MAX_CHILDREN];
+    const struct timespec moment = {0, 5000000};
+    double began = seconds(), killed = 0;
+    pid_t child;
+    int count;
+
+    for (;;) {
+        while ((child = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (child < 0 || (killed > 0 && seconds() - killed > GIVE_UP))
+            return;
+        count = children(found);
+        if (told && !late) {
+            while (count > 0)
+                ask(found[--count]);
+        } else if (late || seconds() - began >= patience) {
+            if (killed == 0)
+                killed = seconds();
+            while (count > 0)
+                kill(found[--count], SIGKILL);
+        }
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* Run a script that sees to everything else itself. */
+static int run_script(char **argv)
+{
+    int status;
+
+    launcher = "its launcher";
+    start(argv);
+    status = ended();
+    end_rest(WIFSIGNALED(status) ? GUARD : 0);
+    return code_of(status);
 }
 
 static void limit(unsigned long long bytes)
@@ -289,11 +420,13 @@ int main(int argc, char **argv)
     const char *uid, *sandbox, *notes, *profile;
     static char **command;
     char pids[80];
-    int code, ends, all;
+    int code, ends, status, all;
     long count, index, own = getpid();
 
+    if (argc > 2 && strcmp(argv[1], "run") == 0)
+        return run_script(argv + 2);
     if (argc != 2) {
-        fprintf(stderr, "usage: rp-rank PLAN\n");
+        fprintf(stderr, "usage: rp-rank PLAN, or rp-rank run PROGRAM [ARGUMENT]...\n");
         return 2;
     }
     plan = read_strings(argv[1]);
@@ -332,9 +465,11 @@ int main(int argc, char **argv)
     started(profile, uid, all);
     start(command);
     snprintf(pids, sizeof pids, "RP_EXEC_PID=%ld:RP_RANK_PID=%ld", own, (long)program);
-    code = ended();
+    status = ended();
+    code = code_of(status);
     if (code != 0 || ends)
         append(notes, "%s %d\n", rank, code);
     stopped(profile, uid, all, pids);
+    end_rest(0);
     return code;
 }

@@ -1,4 +1,7 @@
-"""The program `rp-rank`, which a launcher starts in place of the exec script for ranks that need no shell.
+"""The program `rp-rank`, which a launcher starts for each rank: in place of the exec script if that needs no shell.
+
+It sees to it that nothing is left of a rank that has ended, on whichever node, and however processes have tried to get
+away. The exec script of ranks that need a shell is run by it (`of_script`).
 
 A shell, `date` for the times in its trace and `taskset` cost a rank some 5 ms of CPU time, as much as some launchers
 need to start it. The program does the same (`rank.c`), from a plan: a file of strings that end with NUL, in this order.
@@ -54,6 +57,11 @@ def installed(sandbox: str) -> str:
             os.unlink(own)
         return ''
     return path if done.returncode == _USAGE else ''
+
+
+def of_script(program: str, script: str) -> tuple[str, ...]:
+    """What a launcher starts for a rank that needs a shell, with `program` if there is one."""
+    return (program, 'run', '/bin/sh', script) if program else ('/bin/sh', script)
 
 
 def is_enough(description: Mapping[str, Any]) -> bool:

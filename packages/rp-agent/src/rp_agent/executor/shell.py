@@ -365,9 +365,9 @@ class ShellExecutor(BaseExecutor):
         self._forget_start(run)
         if run.plan.kind != LAUNCH:
             self._record(run.task.uid, 'launch_collect', 'launch_post', 'launch_stop')
-        if run.ending is not None:
+        if run.ending is not None or self._reaper.has_left(run, self._shell.pid if self._shell is not None else None):
             self._to_sweep.add(run.task.uid)
-        elif run.failure is not None:
+        if run.ending is None and run.failure is not None:
             outcome.fail(run.task, run.failure, run.failure)
         if run.plan.launch is not None and run.failure is None:
             self._launch_ended(run)

@@ -1,6 +1,7 @@
 """Following the processes of runs that a shell has started, and bringing their end about.
 
-The rules are those of `reaper`: a process that ends takes what is left of its group with it; SIGTERM, a grace period
+The rules are those of `reaper`: a process that ends takes what is left of its group with it, and daemons, which become
+children of an agent that is a subreaper; SIGTERM, a grace period
 for those that outlive the process that was started, SIGKILL, and giving up after the same time again. But the processes
 are children of the shell, which alone can tell their exit codes. A number is signalled only while something keeps it
 from being used again: a process that the shell has not been asked about, or others of its group.
@@ -103,6 +104,11 @@ class ShellReaper:
         if not run.survivors:
             self._finish(run)
 
+    def has_left(self, run: ShellRun, shell: int | None) -> bool:
+        """Whether processes of a run that has ended may still run: of its groups, or daemons."""
+        return bool(run.sessions) or any(processes.variable(pid, 'RP_TASK_ID') == run.task.uid
+                                         for pid in self._orphans(shell))
+
     def abandon(self, run: ShellRun) -> None:
         """Finish the run, whatever becomes of its processes."""
         for descriptor in (*run.leaders, *run.survivors):
@@ -146,6 +152,16 @@ class ShellReaper:
         except ChildProcessError:
             # there is no child at all
             return
+
+    def _orphans(self, shell: int | None) -> list[int]:
+        """Children that were not started by this process."""
+        try:
+            with open(f'/proc/self/task/{os.getpid()}/children', encoding='ascii') as file:
+                pids = [int(word) for word in file.read().split()]
+            # children in our own session were started by other parts of this process
+            return [pid for pid in pids if pid != shell and os.getsid(pid) != self._session]
+        except (FileNotFoundError, ProcessLookupError):   # the kernel does not tell, or one has just been reaped
+            return []
 
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""

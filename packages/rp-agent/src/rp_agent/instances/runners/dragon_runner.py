@@ -26,6 +26,9 @@ GRACE = 5.0
 PATIENCE = 60.0
 """Seconds that the agent has to answer."""
 
+_WITH_OUTPUT = 'out=$1 err=$2; shift 2; exec "$@" </dev/null >>"$out" 2>>"$err"'
+"""Dragon reads the output of a process from a pipe: it would wait for what holds that later on, and do nothing else."""
+
 _LOOK_AFTER = 0.05
 """Seconds after which a wait for ends is begun anew: Dragon's cannot be told of processes that come later."""
 
@@ -97,16 +100,16 @@ class Runner:
 
     def _run(self, request: dict[str, Any]) -> None:
         uid = request['run']
-        stdout, stderr = request['output']
         started = []
         try:
             for rank, host in enumerate(request['hosts']):
                 policy = self._dragon.Policy(placement=self._dragon.Policy.Placement.HOST_NAME,
                                              host_name=host) if host else None
+                nothing = self._dragon.Process.DEVNULL
                 process = self._dragon.Process(
-                    target=request['argv'][0], args=request['argv'][1:], cwd=request['directory'],
-                    env={**request['environment'], 'RP_RANK': str(rank)}, stdout=stdout, stderr=stderr,
-                    stdin=self._dragon.Process.DEVNULL, policy=policy)
+                    target='/bin/sh', args=['-c', _WITH_OUTPUT, 'sh', *request['output'], *request['argv']],
+                    cwd=request['directory'], env={**request['environment'], 'RP_RANK': str(rank)}, stdin=nothing,
+                    stdout=nothing, stderr=nothing, policy=policy)
                 process.start()
                 started.append(process)
         except Exception as error:

@@ -1,8 +1,24 @@
+"""As the real one, with which a process has not ended while its output is held by what it has left, nor any other."""
+
 import os
 import shutil
 import subprocess
+import threading
 
 STARTED = {}
+table = threading.Lock()
+
+
+def poll(process):
+    """The exit code of a process, when it has ended and all of its output was read."""
+    with table:
+        if process.poll() is None:
+            return None
+        for pipe, path in process.outputs:
+            with open(path, 'ab') as file:
+                file.write(pipe.read())
+        process.outputs = []
+        return process.returncode
 
 
 class Process:
@@ -17,9 +33,12 @@ class Process:
         self._command, self._cwd, self._env, self._output = [target, *args], cwd, own, (stdout, stderr)
 
     def start(self):
-        with open(self._output[0], 'ab') as out, open(self._output[1], 'ab') as err:
+        out, err = (subprocess.DEVNULL if each == self.DEVNULL else subprocess.PIPE for each in self._output)
+        with table:
             self._process = subprocess.Popen(self._command, cwd=self._cwd, env=self._env, stdin=subprocess.DEVNULL,
                                              stdout=out, stderr=err)
+        pipes = zip((self._process.stdout, self._process.stderr), self._output, strict=True)
+        self._process.outputs = [(pipe, path) for pipe, path in pipes if pipe is not None]
         self.puid = self._process.pid
         STARTED[self.puid] = self._process
 
