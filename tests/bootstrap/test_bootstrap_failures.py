@@ -79,6 +79,26 @@ def test_broken_python(job: Job) -> None:
 
 # sandbox and files
 
+def sandbox_that_others_could_change(job: Job) -> None:
+    job.bring(a_platform())
+    job.change('pilot.sh', 'rp_complete=yes', 'touch ran; rp_complete=yes')
+    before = sorted(os.listdir(job.sandbox))
+    job.sandbox.chmod(0o775)
+    assert job.run() == 10
+    assert job.err == (f'bootstrap_0.sh: the sandbox {job.sandbox} is not ours alone: others may write to it '
+                       '(mode drwxrwxr-x)\n')
+    assert sorted(os.listdir(job.sandbox)) == before
+
+
+def test_sandbox_that_others_could_change(job: Job) -> None:
+    """Nothing of it is run, and nothing is written there."""
+    sandbox_that_others_could_change(job)
+
+
+def test_sandbox_that_others_could_change_in_other_shells(rare_job: Job) -> None:
+    sandbox_that_others_could_change(rare_job)
+
+
 def test_sandbox_is_gone(job: Job) -> None:
     job.bring(a_platform())
     script = job.sandbox / 'bootstrap_0.sh'

@@ -19,6 +19,7 @@ from ports import free_ports
 
 import radical.pilot as rp
 from rp_api.coordination import hub_access
+from rp_api.errors import CoordinationError
 
 TUNNEL = Path(__file__).with_name('tunnel.py')
 SSHD = shutil.which('sshd', path=f'{os.environ.get("PATH", "")}:/usr/sbin')
@@ -50,6 +51,19 @@ def kill(what: str, base: Path) -> None:
     (pid,) = [pid for pid, line in processes_with(str(base)).items() if what in line]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: pid not in processes_with(str(base)))
+
+
+def test_a_new_session_attaches_to_nothing(command: Command, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the hub has an open one of the uid that comes next, from a directory that has other numbers."""
+    url = start(command)
+    rp.Session(uid='run.0000', proxy_url=url, cfg={'base': str(base / 'other')}).close(terminate=False)
+    monkeypatch.setenv('RADICAL_PILOT_SID_BASE', 'run')
+    with pytest.raises(CoordinationError, match=r"run\.0000 is open already: .* Session.uid='run\.0000'."):
+        rp.Session(proxy_url=url)
+    with rp.Session(proxy_url=url) as session:
+        assert (session.uid, session.attached) == ('run.0001', False)
+    with rp.Session(uid='run.0000', proxy_url=url) as session:
+        assert session.attached
 
 
 def run_tasks(session: rp.Session, base: Path, count: int = 20) -> tuple[rp.Pilot, rp.TaskManager]:

@@ -98,6 +98,29 @@ def test_configuration_is_a_directory(main: Program, tmp_path: Path, capsys: pyt
     assert 'it is not a file' in capsys.readouterr().err
 
 
+def test_configuration_that_others_can_read(main: Program, config: str, capsys: pytest.CaptureFixture[str],
+                                            started: list[dict[str, Any]]) -> None:
+    """It holds keys."""
+    os.chmod(config, 0o640)
+    assert main(config) == 2
+    assert f'{config} is not ours alone: others may use it (mode 0640' in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize('link', [False, True])
+def test_sandbox_that_others_can_change(main: Program, tmp_path: Path, link: bool, started: list[dict[str, Any]],
+                                        capsys: pytest.CaptureFixture[str]) -> None:
+    sandbox, path = tmp_path / 'sandbox', tmp_path / 'agent_0.cfg'
+    sandbox.symlink_to(tmp_path) if link else sandbox.mkdir()
+    if not link:
+        sandbox.chmod(0o770)
+    private.write_file(path, json.dumps({'pilot_sandbox': str(sandbox)}).encode())
+    assert main(str(path)) == 2
+    assert f'{sandbox} is not ours alone: ' in capsys.readouterr().err
+    assert started == []
+    assert main.directory != str(sandbox)
+
+
 def test_agent_gets_its_configuration(main: Program, config: str, tmp_path: Path,
                                       started: list[dict[str, Any]]) -> None:
     assert main(config) == 0

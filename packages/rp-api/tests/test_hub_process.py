@@ -23,7 +23,7 @@ from rp_api.coordination import process, sessions
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.process import HubProcess
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, OwnershipError
 
 pytestmark = pytest.mark.fault
 
@@ -266,6 +266,48 @@ def test_session_that_was_closed_is_not_found(tmp_path: Path, owner: Owner) -> N
     assert not second.hub.attached
     assert second.hub.agent_access != owner.hub.agent_access
     second.end()
+
+
+def test_directory_with_the_files_of_another_session(tmp_path: Path, owner: Owner) -> None:
+    """They are not lost, and not taken for those of this one."""
+    owner.insert('pilot.0000')
+    owner.leave()
+    with pytest.raises(CoordinationError, match=f'{tmp_path} has the files of session session, .* attach that one, or'):
+        HubProcess('another', tmp_path, Settings())
+    second = Owner(tmp_path)
+    assert second.known() == ['pilot.0000']
+    second.end()
+
+
+@pytest.mark.parametrize('which', ['directory', 'hub.json', 'hub.db', 'socket', 'link'])
+def test_session_is_attached_only_if_all_of_it_is_ours_alone(tmp_path: Path, owner: Owner, which: str) -> None:
+    """A hub of another user may wait there, with tasks for us."""
+    owner.insert('pilot.0000')
+    owner.leave()
+    socket = Path(json.loads(config(tmp_path).read_text())['runtime_dir'])
+    path, bits = {'directory': (tmp_path, 0o770), 'hub.json': (config(tmp_path), 0o644), 'socket': (socket, 0o755),
+                  'hub.db': (tmp_path / 'hub.db', 0o666), 'link': (config(tmp_path), 0o600)}[which]
+    before = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(bits)
+    if which == 'link':
+        path.rename(tmp_path / 'moved')
+        path.symlink_to('moved')
+    with pytest.raises(OwnershipError, match=f'{path} is not ours alone: '):
+        HubProcess('session', tmp_path, Settings()).start()
+    if which == 'link':
+        (tmp_path / 'moved').rename(path)
+    path.chmod(before)
+    second = Owner(tmp_path)
+    assert second.known() == ['pilot.0000']
+    second.end()
+
+
+def test_files_of_a_hub_are_private_whatever_the_umask(tmp_path: Path, owner: Owner) -> None:
+    """Also if their owner lets others into the directory."""
+    owner.insert('pilot.0000')
+    for name in ('hub.db', 'hub.json'):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    owner.end()
 
 
 def test_directory_of_the_socket_is_taken_by_somebody_else(tmp_path: Path, owner: Owner) -> None:

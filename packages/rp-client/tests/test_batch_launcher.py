@@ -198,6 +198,21 @@ def test_job_that_cannot_be_started(site: Site) -> None:
     assert 'File exists' in reason
 
 
+@pytest.mark.parametrize('which', ['session', 'pilot'])
+def test_sandbox_that_others_could_change(site: Site, which: str) -> None:
+    """Nothing is written there: links to files of ours may be in the way."""
+    path = site.base / 's' / 'pilot.0000'
+    path.mkdir(parents=True)
+    open_one = path if which == 'pilot' else path.parent
+    open_one.chmod(0o777)
+    site.launch('true', 's/pilot.0000')
+    site.wait(lambda: site.said)
+    ((what, _, reason),) = site.said
+    assert what == 'refused'
+    assert f'{open_one} is not ours alone: others may write to it (mode drwxrwxrwx)' in reason
+    assert os.listdir(path) == []
+
+
 def test_a_defect_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     endpoint = Endpoint(URL, told.put)

@@ -124,6 +124,20 @@ def test_files_are_transferred(site: Site) -> None:
     assert slow.state == states.AGENT_STAGING_INPUT_PENDING
 
 
+@pytest.mark.parametrize('which', ['session', 'pilot'])
+def test_sandboxes_that_others_could_change(site: Site, which: str) -> None:
+    """Files go nowhere where others may have put links, or read them."""
+    (site.client / 'a').write_text('data')
+    path = Path(getattr(site.pilot.sandboxes, which))
+    path.chmod(0o777)
+    task = site.task(input_staging=['a'])
+    stage_in(site, task)
+    ((failed, state, info),) = site.failed
+    assert (failed, state) == (task, states.FAILED)
+    assert f'{path} is not ours alone: others may write to it' in info['exception']
+    assert not site.sandbox(task).exists()
+
+
 def test_directives_of_the_agent_are_left_to_it(site: Site) -> None:
     (site.client / 'a').touch()
     task = site.task(input_staging=['a', {'source': 'none', 'action': COPY}])

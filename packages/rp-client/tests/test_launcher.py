@@ -658,6 +658,42 @@ def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
     assert launching.launcher.starts == []
 
 
+def test_sandboxes_are_private_whatever_the_umask(launching: Launching, tmp_path: Path) -> None:
+    pilot = a_pilot('pilot.1', tmp_path)
+    before = os.umask(0)
+    try:
+        launching.put(pilot)
+    finally:
+        os.umask(before)
+    for path in (pilot.sandboxes.session, pilot.sandboxes.pilot):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+
+
+@pytest.mark.parametrize('which', ['session', 'pilot'])
+@pytest.mark.parametrize('staging', [[], ['a']])
+def test_sandbox_that_others_could_change(launching: Launching, tmp_path: Path, which: str, staging: list[str]) -> None:
+    (tmp_path / 'client/a').touch()
+    pilot = a_pilot('pilot.1', tmp_path, input_staging=staging)
+    path = Path(getattr(pilot.sandboxes, which))
+    path.mkdir(parents=True)
+    path.chmod(0o770)
+    launching.put(pilot)
+    launching.later.work()
+    assert [sentence for _, sentence, _ in launching.failed] == [
+        f'pilot.1 could not be launched: {path} is not ours alone: others may write to it (mode 0770, allowed is 0750)']
+    assert launching.launcher.starts == []
+
+
+def test_sandbox_that_others_can_read(launching: Launching, tmp_path: Path) -> None:
+    """As users may want it who have results for their group."""
+    pilot = a_pilot('pilot.1', tmp_path)
+    Path(pilot.sandboxes.pilot).mkdir(parents=True, mode=0o750)
+    os.chmod(pilot.sandboxes.pilot, 0o750)
+    launching.put(pilot)
+    assert launching.failed == []
+    assert stat.S_IMODE(os.stat(pilot.sandboxes.pilot).st_mode) == 0o750
+
+
 def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:
     (tmp_path / 'resource').touch()
     launching.put(a_pilot('pilot.1', tmp_path))

@@ -61,6 +61,26 @@ def test_owner_needs_too_long(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give directories away')
+@pytest.mark.parametrize('bits', [0o1777, 0o755])
+def test_environment_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    """It is taken where only some can have made it, and refused where everyone can make one of that name."""
+    path = tmp_path / 'shared' / 've'
+    path.mkdir(parents=True)
+    os.chown(path, 54321, 54321)
+    path.parent.chmod(bits)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'argv', ['x', 'create', str(path), '--session', 's', 'rp-agent'])
+    monkeypatch.setattr(virtenv.signal, 'signal', lambda *_: None)
+    if bits == 0o755:
+        assert virtenv.main() == 0
+    else:
+        assert virtenv.main() == virtenv.FAILED
+        assert capsys.readouterr().out == (f'{path} is not ours alone: it belongs to user 54321, in a directory where '
+                                           'every user can make entries\n')
+
+
 def test_python_without_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                              capsys: pytest.CaptureFixture[str]) -> None:
     """As Debian has it without python3-venv; the sentence has the words of each way that was tried."""
