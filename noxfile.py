@@ -144,6 +144,17 @@ def install_wheels(session: nox.Session) -> dict[str, str]:
     return {'TEST_MPI_WHEELS': str(place)}
 
 
+def run_dragon(session: nox.Session) -> None:
+    """Run tests of the executor DRAGON with a real one, in an environment of its own."""
+    place = Path(session.cache_dir).resolve() / 'dragon'
+    if not (place / 'bin' / 'dragon').exists():
+        session.run('python', '-m', 'venv', str(place))
+        session.run(str(place / 'bin' / 'pip'), 'install', '--quiet', '--constraint', 'constraints.txt', 'dragonhpc',
+                    'pyzmq', external=True)
+    tests = [f'packages/rp-agent/tests/test_{name}.py' for name in ('dragon_executor', 'ends_with_its_task')]
+    session.run('pytest', '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')})
+
+
 def run_lint(session: nox.Session) -> None:
     session.run('ruff', 'check', '.')
     session.run('cython-lint', '--max-line-length', '120', *(f'{package}/src' for package in PACKAGES))
@@ -204,6 +215,7 @@ def tests(session: nox.Session) -> None:
     run_lint(session)
     run_types(session)
     session.run('pytest', *PARALLEL, *session.posargs, env=wheels)
+    run_dragon(session)
     # what was tested with AddressSanitizer was tested with all that a debug build checks
     run_checked(session, 'debug', LAUNCHERS if run_asan(session) else EXTENSIONS)
     for version in OTHERS:
@@ -293,6 +305,13 @@ def mpi(session: nox.Session) -> None:
     wheels = install_wheels(session)
     install_editable(session, *TEST_TOOLS)
     session.run('pytest', 'tests/mpi', *session.posargs, env={'CI': '1'} | wheels)
+
+
+@nox.session
+def dragon(session: nox.Session) -> None:
+    """Tasks on a real Dragon."""
+    install_editable(session, *TEST_TOOLS)
+    run_dragon(session)
 
 
 @nox.session

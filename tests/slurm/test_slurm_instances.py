@@ -32,7 +32,7 @@ def test_brokers_get_the_cores_of_their_nodes(slurm: SlurmCluster, gpus: str, no
                                               told: list[str]) -> None:
     with an_allocation(slurm, '-n12', gpus) as environ:   # eight cores here, four there
         argv = Flux('SLURM').startup(0, nodes).argv
-        command = [*argv[:argv.index('flux')], '/bin/sh', '-c', TELL]
+        command = [*argv[:argv.index('sh')], '/bin/sh', '-c', TELL]
         ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert sorted(ran.stdout.splitlines()) == told, ran.stderr
 
@@ -44,7 +44,7 @@ def test_brokers_are_one_instance(slurm: SlurmCluster, tmp_path: Path, options: 
     """They need a PMI, which Slurm may not offer by itself; an instance for each would be taken for the whole."""
     with an_allocation(slurm) as environ:
         startup = Flux('SLURM').startup(0, [Node('n1', 1), Node('n2', 1)])
-        at = startup.argv.index('flux')
+        at = startup.argv.index('sh')
         ran = subprocess.Popen(
             [*startup.argv[:at], *options, *startup.argv[at:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, env={**environ, **startup.environment, 'PATH': f'{FLUX}:{SYSTEM_PATH}', 'TMPDIR': str(tmp_path)})

@@ -109,6 +109,8 @@ def test_ends_that_are_not_their_own(make: Callable[..., Harness], tmp_path: Pat
 
 
 def test_tasks_of_a_runtime_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
+    """And nothing stays of it."""
+    others = list(Path('/dev/shm').glob('DD*'))
     harness = make()
     script = tmp_path / 'twice.sh'
     script.write_text(f'echo $$ >>{tmp_path}/pids\ntest $(wc -l <{tmp_path}/pids) = 2 || exec sleep 1000\n')
@@ -120,6 +122,11 @@ def test_tasks_of_a_runtime_that_dies_run_again(make: Callable[..., Harness], tm
     assert first != second
     assert is_gone(first)
     harness.stop()
+    if not REAL:
+        segments = Path(harness.context.own_sandbox, 'segments').read_text().split()
+        assert [Path(segment).exists() for segment in segments] == [False, False]
+    elif not others:
+        assert not list(Path('/dev/shm').glob('DD*'))
 
 
 @pytest.mark.skipif(bool(REAL), reason='the real one works')

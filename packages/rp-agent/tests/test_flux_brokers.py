@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 import pytest
 
 from rp_agent.instances.flux import Flux
 from rp_agent.instances.launcher import Node, nodes_of
-from rp_agent.launch_method.base import Setting
+from rp_agent.launch_method.base import Job, Program, Rank, Setting
+from rp_agent.launch_method.flux import Flux as FluxRun
 from rp_agent.resource_manager.base import Allocation
 
 
 def brokers(launcher: Flux, *nodes: Node) -> str:
     """The command that starts them, without that of the broker itself."""
     argv = launcher.startup(0, nodes).argv
-    return ' '.join(argv[:argv.index('flux')])
+    return ' '.join(argv[:argv.index('sh')])
 
 
 @pytest.mark.parametrize(('nodes', 'devices'), [
@@ -38,3 +40,11 @@ def test_brokers_without_slurm() -> None:
 def test_nodes_of_a_pilot() -> None:
     allocation = Allocation(('a', 'b', 'c'), 8, 2, 0, 0, smaller={2: (4, 0), 1: (6, 1)})
     assert nodes_of(asdict(Setting.of(allocation, {}))) == (Node('a', 8, 2), Node('b', 6, 1), Node('c', 4, 0))
+
+
+def test_flux_knows_this_host_by_its_name() -> None:
+    """Where no batch system names nodes, the agent calls it `localhost`."""
+    method = FluxRun(Program('/usr/bin/flux', '0.88.0'), Setting(('localhost', 'b')))
+    ranks = tuple(Rank(node, index) for index, node in enumerate(('localhost', 'b')))
+    argv = method.command(Job('task.0', '/s', ranks), ('true',)).argv
+    assert f'--requires=hosts:{os.uname().nodename},b' in argv

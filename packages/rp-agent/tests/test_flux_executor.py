@@ -100,7 +100,7 @@ def make(tmp_path: Path, brokers: str) -> Iterator[Callable[..., Harness]]:
     assert open_descriptors() <= before
 
 
-def test_a_task(make: Callable[..., Harness], tmp_path: Path) -> None:
+def test_a_task(make: Callable[..., Harness], tmp_path: Path, brokers: str) -> None:
     harness = make(profile=tmp_path / 'agent_executing.0000.prof')
     task = harness.run_one(**sh('echo $RP_RANK of $RP_RANKS in $(pwd); echo no >&2; echo $FOO'),
                            environment={'FOO': 'bar'}, pre_exec=['echo before'], post_exec=['echo after'])
@@ -112,6 +112,7 @@ def test_a_task(make: Callable[..., Harness], tmp_path: Path) -> None:
                       'launch_pre', 'launch_submit', 'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
     harness.stop()
     assert not harness.brokers()
+    assert not os.listdir(brokers), 'files are left'
 
 
 def test_ranks_know_their_numbers_and_wait_for_each_other(make: Callable[..., Harness]) -> None:
@@ -178,7 +179,7 @@ def test_a_rank_that_fails_ends_its_task_once(make: Callable[..., Harness], tmp_
     assert len((tmp_path / 'runs').read_text()) == 2
 
 
-def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
+def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path, brokers: str) -> None:
     harness = make()
     task = harness.task(**twice(tmp_path))
     harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.brokers()[0], signal.SIGKILL))
@@ -187,6 +188,8 @@ def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp
     first, second = map(int, (tmp_path / 'pids').read_text().split())
     assert first != second
     assert is_gone(first)
+    harness.stop()
+    assert not os.listdir(brokers), 'files are left'
 
 
 def test_a_runner_that_dies_costs_nothing(make: Callable[..., Harness], tmp_path: Path) -> None:

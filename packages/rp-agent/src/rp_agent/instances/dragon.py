@@ -88,6 +88,7 @@ class Dragon(InstanceLauncher):
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
     STOP_SIGNAL: ClassVar[int] = 0   # it ends when its runner does
+    SEGMENTS: ClassVar[str] = 'DD'   # of up to 4 GiB each
 
     def __init__(self, invitation: Callable[[int], str], *, single: bool, by_ssh: bool = False) -> None:
         self._invitation = invitation

@@ -13,6 +13,16 @@ from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
 
 _SAID = 'flux instance at '
 
+# A killed broker leaves its directory, and one that ends in order perhaps a file in it. Signals are for the broker: the
+# shell goes on.
+_TIDY = '''\
+trap : HUP INT TERM
+mkdir -m 700 "$TMPDIR" 2>/dev/null || test -O "$TMPDIR" || exit 1
+"$@"
+code=$?
+rm -rf "$TMPDIR"
+exit "$code"'''
+
 # Run with the agent's host, the number of brokers, and what starts them. Brokers that find no PMI are an instance each.
 # The first one may be on another host, where others reach it by ssh.
 _INITIAL = f'''\
@@ -37,6 +47,7 @@ class Flux(InstanceLauncher):
     NAME: ClassVar[str] = 'FLUX'
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
+    USES_TMPDIR: ClassVar[bool] = True
 
     def __init__(self, resource_manager: str = 'FORK', here: frozenset[str] = frozenset(('localhost',))) -> None:
         self._slurm = resource_manager == 'SLURM'
@@ -45,8 +56,9 @@ class Flux(InstanceLauncher):
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """An instance whose first broker tells its address."""
         brokers = self._brokers(nodes)
-        return Startup((*brokers, 'flux', 'start', 'sh', '-c', _INITIAL, 'sh', os.uname().nodename, str(len(nodes)),
-                        brokers[0] if brokers else 'flux start'))
+        starter = brokers[0] if brokers else 'flux start'
+        return Startup((*brokers, 'sh', '-c', _TIDY, 'sh', 'flux', 'start', 'sh', '-c', _INITIAL, 'sh',
+                        os.uname().nodename, str(len(nodes)), starter))
 
     def address(self, line: str) -> str:
         """What the initial program says."""

@@ -7,13 +7,16 @@ What is decided stands in `fleet`; here it is carried out. Each start gets a num
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from rp_agent.instances import fleet
+from rp_agent.instances import fleet, segments
 from rp_agent.instances.fleet import Demand, Fleet
 from rp_agent.instances.launcher import InstanceLauncher, Node
 from rp_agent.instances.process import InstanceProcess, Processes
@@ -26,6 +29,10 @@ _log = logging.getLogger('radical.pilot.agent')
 
 INSTANCE = 'RP_INSTANCE'
 """The variable by which what an instance has left is found."""
+
+
+_TICK = 1.0
+"""Seconds by which the times of files may differ from the clock."""
 
 
 class User(Protocol):
@@ -53,6 +60,10 @@ class _Live:
 
     number: int
     process: InstanceProcess
+    since: float
+    """When it was started, by the clock of files."""
+    directory: str = ''
+    """Of its own, for temporary files."""
     address: str = ''
     timer: Timer | None = None
     overstayed: bool = False
@@ -74,6 +85,7 @@ class InstanceKeeper:
         self._nodes = tuple(nodes)
         self._user = user
         self._directory = directory
+        self._environment = environment
         self._processes = Processes(loop, directory, environment)
         self._fleet = Fleet([len(part) for part in parts])
         self._live: dict[int, _Live] = {}
@@ -129,8 +141,10 @@ class InstanceKeeper:
         for live in self._live.values():
             if live.timer is not None:
                 live.timer.cancel()
-        self._live.clear()
         self._processes.close()
+        for live in self._live.values():
+            self._tidy(live)
+        self._live.clear()
 
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
@@ -171,9 +185,12 @@ class InstanceKeeper:
         self._starts += 1
         nodes = [self._nodes[position] for position in self.parts[index]]
         self._record('dvm_start', number)
+        since = time.time() - _TICK
         try:
             startup = self._launcher.startup(number, nodes)
-            startup = replace(startup, environment={**startup.environment, INSTANCE: self._mark(number)})
+            directory = self._temporary() if self._launcher.USES_TMPDIR else ''
+            own = {'TMPDIR': directory} if directory else {}
+            startup = replace(startup, environment={**startup.environment, **own, INSTANCE: self._mark(number)})
             process = self._processes.start(startup,
                                             partial(self._said, index), partial(self._ended, index))
         except OSError as error:
@@ -181,7 +198,7 @@ class InstanceKeeper:
             self._unstarted.add(index)
             self._loop.call_soon(self._not_started, index, number, f'cannot be started: {error}')
             return
-        live = self._live[index] = _Live(number, process)
+        live = self._live[index] = _Live(number, process, since, directory)
         live.timer = self._loop.call_later(self._launcher.SECONDS_TO_START, self._overdue, index)
 
     def _stop(self, index: int) -> None:
@@ -216,11 +233,24 @@ class InstanceKeeper:
         live = self._live.pop(index)
         if live.timer is not None:
             live.timer.cancel()
-        processes.sweep({INSTANCE: self._mark(live.number)}, signal.SIGKILL)   # what it has left on this host
+        self._tidy(live)
         self._record('dvm_fail' if live.overstayed else 'dvm_stop', live.number)
         if not self._stopping:
             _log.warning('%s', self._told(f'instance {index} {how}'))
         self._gone(index, how)
+
+    def _tidy(self, live: _Live) -> None:
+        """Remove what an instance has left on this host: processes, files, shared memory."""
+        mark = {INSTANCE: self._mark(live.number)}
+        processes.sweep(mark, signal.SIGKILL)
+        if self._launcher.SEGMENTS:
+            segments.remove_unused(self._launcher.SEGMENTS, live.since, mark)
+        if live.directory:
+            shutil.rmtree(live.directory, ignore_errors=True)
+
+    def _temporary(self) -> str:
+        """A directory on this host that nobody else can use."""
+        return tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
 
     def _not_started(self, index: int, number: int, how: str) -> None:
         self._unstarted.discard(index)

@@ -47,6 +47,12 @@ class InstanceLauncher(ABC):
     STOP_SIGNAL: ClassVar[int] = signal.SIGTERM
     """What makes an instance end; 0 if it ends by itself when its runner does."""
 
+    USES_TMPDIR: ClassVar[bool] = False
+    """Whether an instance leaves files in TMPDIR: it gets one of its own, which is made on each of its nodes."""
+
+    SEGMENTS: ClassVar[str] = ''
+    """How the names of the segments of shared memory begin that one leaves which is killed; empty if there are none."""
+
     @abstractmethod
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """What starts instance number `number` on these nodes."""

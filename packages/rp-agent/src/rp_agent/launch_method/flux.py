@@ -8,6 +8,7 @@ https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-run
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,6 +17,9 @@ from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Set
 from rp_agent.launch_method.nodes import blocks
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
+
+_HERE = os.uname().nodename
+"""What Flux calls this host, which is `localhost` where no batch system has given it a name."""
 
 FLUX_URI = 'flux_uri'
 """Where in the details of a job the URI of its instance stands."""
@@ -43,11 +47,12 @@ class Flux(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         nodes = dict.fromkeys(run.node for run in blocks(job.ranks))
+        names = (_HERE if node == 'localhost' else node for node in nodes)
         argv = [self.program.path, 'run', f'--nodes={len(nodes)}', f'--ntasks={len(job.ranks)}',
                 f'--cores-per-task={math.ceil(job.cores_per_rank / self.setting.threads_per_core)}']
         if job.gpus_per_rank:
             argv.append(f'--gpus-per-task={math.ceil(job.gpus_per_rank)}')
-        argv += [f'--requires=hosts:{",".join(nodes)}', '--input=/dev/null',
+        argv += [f'--requires=hosts:{",".join(names)}', '--input=/dev/null',
                  '-o', 'exit-on-error' if job.mpi else 'exit-timeout=none']
         uri = job.details.get(FLUX_URI)
         return Command((*argv, *self._arguments, *executable), {}, {'FLUX_URI': uri} if uri else {})
