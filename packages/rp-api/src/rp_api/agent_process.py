@@ -11,6 +11,7 @@ import json
 import os
 from typing import NamedTuple
 
+from rp_api import private
 from rp_api.processes import open_process, start_time
 
 
@@ -32,12 +33,7 @@ class AgentProcess(NamedTuple):
 
     def note(self, sandbox: str | os.PathLike[str]) -> None:
         """Write it into the sandbox, in place of an earlier one; whole at any moment."""
-        path = path_in(sandbox)
-        new = f'{path}.{os.getpid()}'
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, 'w', encoding='ascii') as file:
-            json.dump(self._asdict(), file)
-        os.replace(new, path)
+        private.write_file(path_in(sandbox), json.dumps(self._asdict()).encode())
 
 
 def path_in(sandbox: str | os.PathLike[str]) -> str:
@@ -48,8 +44,6 @@ def path_in(sandbox: str | os.PathLike[str]) -> str:
 def noted(sandbox: str | os.PathLike[str]) -> AgentProcess | None:
     """The process that was noted last in a sandbox; None if none was."""
     try:
-        fd = os.open(path_in(sandbox), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return AgentProcess(**json.loads(private.read_file(path_in(sandbox))))
     except FileNotFoundError:
         return None
-    with open(fd, encoding='ascii') as file:
-        return AgentProcess(**json.load(file))

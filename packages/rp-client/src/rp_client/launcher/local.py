@@ -91,7 +91,8 @@ class LocalLauncher(Launcher):
             try:
                 self._launch(start)
             except Exception as error:   # which concerns this pilot alone
-                self.context.reports.refused(start.uid, sentence(error))
+                full = no_room(str(start.sandbox)) if isinstance(error, OSError) else ''
+                self.context.reports.refused(start.uid, f'cannot write to {full}' if full else sentence(error))
             else:
                 self.context.reports.launched(start.uid, {})
 
