@@ -272,6 +272,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session
+def attack(session: nox.Session) -> None:
+    """Chaos in its long form, which takes an hour or more; arguments of `tests/attack/chaos.py` make it shorter."""
+    install_editable(session, *TEST_TOOLS, 'mpich')
+    session.run('python', 'tests/attack/chaos.py', *session.posargs)
+
+
+@nox.session
 def debug(session: nox.Session) -> None:
     """The tests of compiled code, built with bounds checks and UndefinedBehaviorSanitizer."""
     install_editable(session, *TEST_TOOLS)

@@ -8,8 +8,10 @@ that the run has, of which `results.json` tells then how they ended; `closed` wh
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -63,6 +65,16 @@ def provide_pilots(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str
         tmgr.add_pilots(unused)
 
 
+def provide_raptor(tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
+    """See to it that there are a master and a worker, if tasks are calls."""
+    known, common = set(tmgr.list_tasks()), {'pilot': tmgr.list_pilots()[0]}
+    if config['kind'] == workload.RAPTOR and workload.MASTER not in known:
+        tmgr.submit_raptors(rp.TaskDescription({'uid': workload.MASTER, 'mode': rp.RAPTOR_MASTER, **common}))
+    if config['kind'] == workload.RAPTOR and workload.WORKER not in known:
+        tmgr.submit_workers(rp.TaskDescription({
+            'uid': workload.WORKER, 'mode': rp.RAPTOR_WORKER, 'raptor_id': workload.MASTER, 'ranks': 2, **common}))
+
+
 def submit_missing(tmgr: rp.TaskManager, count: int, config: dict[str, Any]) -> None:
     """Submit what is not there of the first `count` tasks; what was accepted once must be."""
     known = set(tmgr.list_tasks())
@@ -86,15 +98,16 @@ def outcome(task: rp.Task) -> dict[str, Any]:
 
 def record(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
     """Write down how everything ended."""
-    results = {task.uid: outcome(task) for task in tmgr.get_tasks()}
+    results = {task.uid: outcome(task) for task in tmgr.get_tasks()
+               if task.uid not in (workload.MASTER, workload.WORKER)}
     pilots = {pilot.uid: [pilot.state, f'{pilot.exception}: {pilot.exception_detail}'] for pilot in pmgr.get_pilots()}
     Path(config['results']).write_text(json.dumps({'tasks': results, 'pilots': pilots}))
 
 
 def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
     """Do what standard input asks for, until it says `close`."""
-    def final(task: rp.Task, state: str) -> None:
-        if state in rp.FINAL:
+    def note(task: rp.Task, state: str) -> None:
+        if (state in rp.FINAL or config['all_states']) and task.uid not in (workload.MASTER, workload.WORKER):
             told.write(f'{task.uid} {state}\n'.encode())
 
     deadline = time.monotonic() + config['deadline']
@@ -109,12 +122,13 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
             provide()
 
     pmgr, tmgr = managers(session)
-    tmgr.register_callback(final)
+    tmgr.register_callback(note)
     pmgr.register_callback(replace)
     before = 0
     while (order := sys.stdin.readline().strip()) != 'close':
         count = int(order)
         provide()
+        provide_raptor(tmgr, config)
         submit_missing(tmgr, count, config)
         everything = count == config['tasks']
         waited_for = count if everything else count - int(GOING_ON * (count - before))
@@ -126,6 +140,7 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR1, all_threads=True)   # to see where it hangs
     config = json.loads(Path(sys.argv[1]).read_text())
     if config['hub_command']:
         use_other_hub(config['hub_command'])

@@ -13,12 +13,18 @@ class LossError(Exception):
     """Something that must not happen in any run: what, and whatever tells why."""
 
 
+class HangError(LossError):
+    """Something that should have happened by then."""
+
+
 class Application:
     """A running application, which says on standard output how far it has come."""
 
     def __init__(self, command: list[str], environ: dict[str, str], errors: Path) -> None:
         self._errors = errors
         self._said = b''
+        self.silent = False
+        """Whether it has said everything."""
         with open(errors, 'ab') as file:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
                                              env=environ, start_new_session=True)
@@ -26,17 +32,28 @@ class Application:
 
     def expect(self, word: str, deadline: float) -> None:
         """Return when the application has said this word."""
+        while not self.has_said(word):
+            if not self.listens(deadline):
+                raise HangError(f'hang: the application did not say {word!r} in time; its errors: {self.last_words()}')
+            if self.silent and not self.has_said(word):
+                raise LossError(f'the application ended with exit code {self._process.wait()} before it said {word!r}; '
+                                f'its errors: {self.last_words()}')
+
+    def has_said(self, word: str) -> bool:
+        """Whether this word has been heard."""
+        return word.encode() in self._said.split()
+
+    def listens(self, deadline: float) -> bool:
+        """Hear what it says next, or that it will say nothing more; false if neither comes in time."""
         assert self._process.stdout is not None
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)
-        while word.encode() not in self._said.split():
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise LossError(f'hang: the application did not say {word!r} in time; its errors: {self._last_words()}')
-            data = os.read(self._process.stdout.fileno(), 65536)
-            if not data:
-                raise LossError(f'the application ended with exit code {self._process.wait()} before it said {word!r}; '
-                                f'its errors: {self._last_words()}')
-            self._said += data
+        if self.silent or not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            return self.silent
+        data = os.read(self._process.stdout.fileno(), 65536)
+        self._said += data
+        self.silent = not data
+        return True
 
     def tell(self, order: str) -> None:
         """Give it something to do."""
@@ -52,17 +69,20 @@ class Application:
         try:
             code = self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise LossError('hang: the application does not end') from None
+            raise HangError('hang: the application does not end') from None
         if code:
-            raise LossError(f'the application ended with exit code {code}; its errors: {self._last_words()}')
+            raise LossError(f'the application ended with exit code {code}; its errors: {self.last_words()}')
 
     def kill(self) -> None:
-        """End it with SIGKILL, and forget it."""
+        """End it with SIGKILL, hear its last words, and forget it."""
         self._process.kill()
         self._process.wait()
+        while not self.silent and self.listens(0):
+            pass
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of what it, or the one before it, has written to its standard error."""
         return self._errors.read_text(errors='replace')[-2000:] or 'none'

@@ -16,7 +16,7 @@ from fault_matrix.application import LossError
 from fault_matrix.disk import small_disk
 from fault_matrix.faults import FAULTS, Fault
 from fault_matrix.run import Run, Size
-from fault_matrix.verdict import losses, untold
+from fault_matrix.verdict import contradictions, losses, repeated, untold, wrongly_stored
 
 BYTES_PER_TASK = 4096
 """Room on a small disk, of which a session uses about half, and which is filled otherwise."""
@@ -52,7 +52,8 @@ def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed
         megabytes = 16 + size.tasks * BYTES_PER_TASK // 2**20
         with small_disk(run.sessions, megabytes) if fault.small_disk else nullcontext():
             try:
-                run.begin()
+                run.prepare()
+                run.start_application()
                 for number, moment in enumerate(moments, 1):
                     began = time.monotonic()
                     run.order(size.tasks * number // len(moments))
@@ -63,6 +64,7 @@ def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed
                     steps.append(time.monotonic() - began)
                 run.close()
                 found = losses(run, agent_dies=fault.agent_dies)
+                found += [*wrongly_stored(run), *contradictions(run), *repeated(run)]
                 heard = untold(run)
                 found += run.left()
             except LossError as error:

@@ -10,9 +10,9 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from conftest import processes_with
 
@@ -20,6 +20,7 @@ from fault_matrix import workload
 from fault_matrix.application import Application, LossError
 from fault_matrix.database import Database
 from fault_matrix.service import Service
+from rp_api.processes import pidfd_open, variable
 
 CLIENT = Path(__file__).parents[1] / 'matrix_client.py'
 HUB = 'rp_api.coordination.hub'
@@ -27,8 +28,9 @@ UNRELIABLE_HUB = 'unreliable_hub.py'
 SERVICE = 'rp_api.coordination.service'
 UNRELIABLE_SERVICE = 'unreliable_service.py'
 AGENT = 'rp_agent'
-MARK = 'RP_FAULT_MATRIX'
-"""The variable that all processes of a run have in their environment, with the directory of the run as value."""
+MARK = 'FAULT_MATRIX_RUN'
+"""The variable that all processes of a run have in their environment, with the directory of the run as value. Tasks get
+it as well: agents remove only variables whose names begin with RP_."""
 
 GRACE = 10.0
 """Seconds that processes have to be gone after the application has ended."""
@@ -53,6 +55,11 @@ class Plan:
     pilots: int = 1
     restartable: bool = False
     hub_command: list[str] = field(default_factory=list)
+    kind: str = workload.PLAIN
+    seconds: float = 0.0
+    """Seconds that a task takes at least, if it really runs."""
+    all_states: bool = False
+    """Whether applications note all states that callbacks are told, and not only final ones."""
 
 
 class Run:
@@ -73,17 +80,19 @@ class Run:
         self._database: Database | None = None
         self._service: Service | None = None
         self._ordered = 0
-        self._deadline = time.monotonic() + size.deadline
-        self.config = {
+        self.deadline = time.monotonic() + size.deadline
+        self.config: dict[str, Any] = {
             'uid': 'matrix', 'tasks': size.tasks, 'spawner': size.spawner, 'pilots': plan.pilots,
             'cores': 8 if size.spawner == workload.REAL else 1000, 'restartable': plan.restartable,
-            'hub_command': plan.hub_command, 'deadline': size.deadline, 'dburl': '', 'proxy_url': '',
+            'hub_command': plan.hub_command, 'kind': plan.kind, 'seconds': plan.seconds, 'all_states': plan.all_states,
+            'deadline': size.deadline, 'dburl': '', 'proxy_url': '',
             'base': str(self.directory / 'sandboxes'), 'sessions': str(self.sessions),
             'marks': str(self.directory / 'marks'), 'told': str(self.directory / 'told'),
-            'accepted': str(self.directory / 'accepted'),
-            'results': str(self.directory / 'results.json')}
-        for name in ('sessions', 'sandboxes', 'marks', 'tmp'):
+            'accepted': str(self.directory / 'accepted'), 'results': str(self.directory / 'results.json'),
+            'input': str(self.directory / 'input'), 'outputs': str(self.directory / 'outputs')}
+        for name in ('sessions', 'sandboxes', 'marks', 'outputs', 'tmp'):
             (self.directory / name).mkdir()
+        (self.directory / 'input').write_bytes(b'x' * workload.FILE_SIZE)
         self._choose_spawner()
         self.application: Application | None = None
 
@@ -104,12 +113,26 @@ class Run:
         deadline = time.monotonic() + GRACE
         while (pids := self.processes()) and time.monotonic() < deadline:
             for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                self.signal(pid, signal.SIGKILL)
             time.sleep(0.01)
 
-    def begin(self) -> None:
-        """Start what the backend needs, then the application."""
+    def signal(self, pid: int, number: signal.Signals) -> bool:
+        """Send a signal to a process of the run; false if it has ended, also if another process has its number now."""
+        descriptor = pidfd_open(pid)
+        if descriptor is None:
+            return False
+        try:
+            if variable(pid, MARK) != str(self.directory):
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def prepare(self) -> None:
+        """Start what the backend needs, and write down what applications are to do."""
         if self.backend == 'mongodb':
             self._database = Database(self.directory / 'database')
             self.config['dburl'] = self._database.url
@@ -117,13 +140,16 @@ class Run:
             self._service = Service(self.sessions, self._environ, self._plan.hub_command)
             self.config['proxy_url'] = self._service.url
         (self.directory / 'config.json').write_text(json.dumps(self.config))
-        self.start_application()
 
-    def start_application(self) -> None:
-        """Start the application, or another one that takes over its session; returns when it has the session."""
+    def launch_application(self) -> Application:
+        """Start the application, or another one that takes over its session."""
         self.application = Application([sys.executable, str(CLIENT), str(self.directory / 'config.json')],
                                        self._environ, self.directory / 'errors')
-        self.application.expect('open', self._deadline)
+        return self.application
+
+    def start_application(self) -> None:
+        """Launch the application; returns when it has the session."""
+        self.launch_application().expect('open', self.deadline)
         if self._ordered:
             self.order(self._ordered)
 
@@ -134,17 +160,17 @@ class Run:
 
     def wait_done(self) -> None:
         """Return when the tasks that were ordered are final: nearly all, or all and recorded if these are all."""
-        self._running.expect(str(self._ordered), self._deadline)
+        self._running.expect(str(self._ordered), self.deadline)
 
     def close(self) -> None:
         """Have the application close its session and end, and end a stand-alone hub, which refuses it while it serves
         a session.
         """
         self._running.tell('close')
-        self._running.expect('closed', self._deadline)
-        self._running.wait(self._deadline)
+        self._running.expect('closed', self.deadline)
+        self._running.wait(self.deadline)
         if self._service is not None:
-            self._service.stop(self._deadline)
+            self._service.stop(self.deadline)
 
     def kill_application(self) -> None:
         self._running.kill()
@@ -201,12 +227,15 @@ class Run:
         return [f'process {pid} {line}' for pid, line in self.processes().items()] + [
             f'file {path}' for path in (self.directory / 'tmp').iterdir()]
 
+    def running(self, *programs: str) -> list[int]:
+        """The processes of the run that execute one of these programs."""
+        return sorted(pid for pid, line in self.processes().items() if any(program in line for program in programs))
+
     def _some(self, *programs: str, count: int = 1) -> list[int]:
         """Processes of the run that execute one of these programs; waits until there are so many."""
-        while time.monotonic() < self._deadline:
-            found = [pid for pid, line in self.processes().items() if any(program in line for program in programs)]
-            if len(found) >= count:
-                return sorted(found)
+        while time.monotonic() < self.deadline:
+            if len(found := self.running(*programs)) >= count:
+                return found
             time.sleep(0.01)
         raise LossError(f'there are not {count} processes that run {programs[0]}')
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,16 +18,24 @@ ATTEMPTS = 3
 
 
 def losses(run: Run, *, agent_dies: bool) -> list[str]:
-    """One sentence for each thing that is not as it has to be; `agent_dies` if tasks may fail with their pilot."""
-    with open(run.config['results']) as file:
-        results = json.load(file)
-    found = list(_numbers(results['tasks'], run))
+    """One sentence for each thing that is not there, or not as it has to be.
+
+    `agent_dies` if tasks may fail with their pilot. What happened too often is told by `repeated`.
+    """
+    results = _results(run)
+    found = list(_numbers(results, run))
     for number in range(run.size.tasks):
-        result = results['tasks'].get(workload.uid(number))
+        result = results.get(workload.uid(number))
         if result is not None:
             found += _task(number, result, run, agent_dies)
-    found += _callbacks(results['tasks'], run)
-    return found + list(_stored(results['tasks'], run))
+    return found
+
+
+def _results(run: Run) -> dict[str, Any]:
+    """How the tasks ended, as the application has found it."""
+    with open(run.config['results']) as file:
+        results: dict[str, Any] = json.load(file)['tasks']
+    return results
 
 
 def _numbers(results: dict[str, Any], run: Run) -> Iterator[str]:
@@ -47,42 +56,74 @@ def _task(number: int, result: dict[str, Any], run: Run, agent_dies: bool) -> It
                        and str(result['pilot']) in result['exception'])
     if got != wanted and not went_with_pilot:
         yield f'{uid} ended as {tuple(got)} instead of {tuple(wanted)}: {result["exception"]}'
-    if not 1 <= result['attempts'] <= (ATTEMPTS if free else 1):
+    if config['kind'] == workload.STAGED and not went_with_pilot:
+        yield from _file(uid, workload.output(config['outputs'], uid))
+    # its pilot may have died before the task was on its way there
+    if not (0 if went_with_pilot else 1) <= result['attempts'] <= (ATTEMPTS if free else 1):
         yield f'{uid} had {result["attempts"]} attempts'
-    if config['spawner'] == workload.REAL:
-        runs = workload.runs(config['marks'], uid)
-        if runs > (result['attempts'] if free else 1) or (not runs and not went_with_pilot):
-            yield f'{uid} ran {runs} times in {result["attempts"]} attempts'
+    if config['spawner'] == workload.REAL and not workload.runs(config['marks'], uid) and not went_with_pilot:
+        yield f'{uid} never ran'
 
 
-def _callbacks(results: dict[str, Any], run: Run) -> Iterator[str]:
-    """No application is told twice; what was told is what is true; what nobody was told, the objects tell."""
-    for path in run.directory.glob('told.*'):
-        told = [line.split() for line in path.read_text().splitlines()]
-        uid, count = Counter(uid for uid, _ in told).most_common(1)[0] if told else ('', 0)
+def _file(uid: str, path: str) -> Iterator[str]:
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    if size != workload.FILE_SIZE:
+        yield f'{uid} brought back {size} bytes instead of {workload.FILE_SIZE}'
+
+
+def repeated(run: Run, calls: bool = False) -> list[str]:
+    """One sentence for each task that ran more often than it may; `calls` if they may be made again, as ranks died."""
+    found = []
+    for uid, result in _results(run).items():
+        number = int(uid.rpartition('.')[2])
+        most = result['attempts'] + calls if workload.restartable(number, run.config) or calls else 1
+        runs = workload.runs(run.config['marks'], uid)
+        if runs > most:
+            found.append(f'{uid} ran {runs} times in {result["attempts"]} attempts')
+    return found
+
+
+def contradictions(run: Run) -> list[str]:
+    """One sentence for each thing that callbacks were told wrongly: an end twice, or one that is not true."""
+    return list(_contradictions(_results(run), run))
+
+
+def _contradictions(results: dict[str, Any], run: Run) -> Iterator[str]:
+    for name, states in told(run).items():
+        final = [(uid, state) for uid, state in states if state in rp.FINAL]
+        uid, count = Counter(uid for uid, _ in final).most_common(1)[0] if final else ('', 0)
         if count > 1:
-            yield f'{path.name}: {uid} was told to be final {count} times'
-        wrong = [(uid, state) for uid, state in told if results.get(uid, {}).get('state') != state]
+            yield f'{name}: {uid} was told to be final {count} times'
+        wrong = [(uid, state) for uid, state in final if results.get(uid, {}).get('state') != state]
         if wrong:
-            yield f'{path.name}: {len(wrong)} tasks were told to be what they are not, {wrong[0]} for example'
+            yield f'{name}: {len(wrong)} tasks were told to be what they are not, {wrong[0]} for example'
 
 
 def untold(run: Run) -> int:
     """Number of tasks of whose end no callback has told: the application died between hearing of it and telling."""
-    told = {line.split()[0] for path in run.directory.glob('told.*') for line in path.read_text().splitlines()}
-    return run.size.tasks - len(told)
+    heard = {uid for states in told(run).values() for uid, state in states if state in rp.FINAL}
+    return run.size.tasks - len(heard)
 
 
-def _stored(results: dict[str, Any], run: Run) -> Iterator[str]:
+def told(run: Run) -> dict[str, list[tuple[str, str]]]:
+    """The states that callbacks of each application were told: (uid, state), in order."""
+    return {path.name: [(uid, state) for uid, state in map(str.split, path.read_text().splitlines())]
+            for path in run.directory.glob('told.*')}
+
+
+def wrongly_stored(run: Run) -> list[str]:
+    """A sentence if the states that are stored are not those that the application has found."""
     stored = Counter(_database_rows(run) if run.backend == 'mongodb' else _file_rows(run))
-    objects = Counter((uid, result['state']) for uid, result in results.items())
-    if stored != objects:
-        yield (f'what is stored differs from the objects: {list((stored - objects).items())[:3]} instead of '
-               f'{list((objects - stored).items())[:3]}')
+    objects = Counter((uid, result['state']) for uid, result in _results(run).items())
+    if stored == objects:
+        return []
+    return [(f'what is stored differs from the objects: {list((stored - objects).items())[:3]} instead of '
+             f'{list((objects - stored).items())[:3]}')]
 
 
 def _file_rows(run: Run) -> Iterator[tuple[str, str]]:
-    return ((row['uid'], row['state']) for row in read_results(run.session_path))
+    return ((row['uid'], row['state']) for row in read_results(run.session_path)
+            if row['uid'] not in (workload.MASTER, workload.WORKER))
 
 
 def _database_rows(run: Run) -> Iterator[tuple[str, str]]:
