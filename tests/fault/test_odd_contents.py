@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import radical.pilot as rp
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600),
+              pytest.mark.disorder('tasks remove their own profiles')]
 PROGRAM = str(Path(odd_contents.__file__))
 PATIENCE = 120
 

@@ -40,7 +40,7 @@ GRACE = 10.0
 DRAIN = 0.25
 """Seconds that results of an agent that has died have to arrive before its tasks are failed."""
 
-BATCH_WORD = 10.0
+BATCH_WORD = 30.0
 """Seconds that a batch system has to tell why it has ended a job whose agent was told to end by a signal."""
 
 LAST_WORD = 1.0
