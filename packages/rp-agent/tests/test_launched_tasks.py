@@ -186,7 +186,8 @@ def test_ranks_are_bound_to_the_cores_of_their_slots(make: Make) -> None:
     assert sorted(lines(task, 'log')) == [f'0 {mine[0]}', f'1 {mine[-1]}']
 
 
-@pytest.mark.parametrize(('gpu_type', 'name'), [('CUDA', 'CUDA_VISIBLE_DEVICES'), ('ROCm', 'ROCR_VISIBLE_DEVICES')])
+@pytest.mark.parametrize(('gpu_type', 'name'), [
+    ('CUDA', 'CUDA_VISIBLE_DEVICES'), ('ROCm', 'ROCR_VISIBLE_DEVICES'), ('Intel', 'ZE_AFFINITY_MASK')])
 def test_ranks_see_the_gpus_of_their_slots(make: Make, gpu_type: str, name: str) -> None:
     harness = make(CUDA_VISIBLE_DEVICES='0,1,2,3')
     task = harness.task(**sh(rf'echo \$RP_RANK \${name} >>log'), ranks=2, gpus_per_rank=2.0, gpu_type=gpu_type)

@@ -146,7 +146,7 @@ def test_memory_limit_of_version_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(('text', 'gpus'), [
     ('', 0), ('0', 1), ('0,1, 3', 3), ('-1', 0), ('NoDevFiles', 0), ('0,-1,1', 1), ('0,1,', 2),
     ('GPU-8f2e, MIG-1d2c', 2)])
-@pytest.mark.parametrize('name', ['CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'])
+@pytest.mark.parametrize('name', ['CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'])
 def test_the_environment_says_which_gpus_may_be_used(tmp_path: Path, name: str, text: str, gpus: int) -> None:
     write(tmp_path, {f'dev/nvidia{number}': '' for number in range(4)})
     assert machine.usable_gpus({name: text}, tmp_path) == gpus

@@ -68,7 +68,8 @@ def test_environment_without_name_profile_and_gpus() -> None:
     assert 'CUDA_VISIBLE_DEVICES' not in told
 
 
-@pytest.mark.parametrize(('gpu_type', 'name'), [('CUDA', 'CUDA_VISIBLE_DEVICES'), ('ROCm', 'ROCR_VISIBLE_DEVICES')])
+@pytest.mark.parametrize(('gpu_type', 'name'), [
+    ('CUDA', 'CUDA_VISIBLE_DEVICES'), ('ROCm', 'ROCR_VISIBLE_DEVICES'), ('Intel', 'ZE_AFFINITY_MASK')])
 def test_each_rank_sees_the_gpus_of_its_slot(gpu_type: str, name: str) -> None:
     task = a_task(ranks=2, use_mpi=False, gpus_per_rank=2.0, gpu_type=gpu_type)
     task.slots = [a_slot(0, 1), a_slot(4, 7)]

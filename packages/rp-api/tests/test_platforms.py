@@ -46,19 +46,44 @@ def write(configs, site, content):
 
 
 DATA = Path(load.__file__).parent / 'data'
-LABELS = sorted(f'{path.stem.removeprefix("resource_")}.{name}'
-                for path in DATA.iterdir() for name in read_json(str(path)))
+SHIPPED = {f'{path.stem.removeprefix("resource_")}.{name}': values
+           for path in DATA.iterdir() for name, values in read_json(str(path)).items()}
+LABELS = sorted(SHIPPED)
+IN_USE = [label for label in LABELS if not SHIPPED[label].get('retired')]
 HERE = ['debug.flux', 'debug.noop', 'debug.radical', 'debug.summit', 'debug.test', 'local.allocation', 'local.dragon',
         'local.localhost', 'local.localhost_anaconda', 'local.localhost_test']
 
 
 class TestShipped:
     def test_sites(self):
-        assert list_platforms() == LABELS
+        assert list_platforms(retired=True) == LABELS
         assert {label.partition('.')[0] for label in LABELS} == {
-            'access', 'anl', 'csc', 'debug', 'epcc', 'eurohpc', 'iu', 'llnl', 'local', 'ncar', 'nccs', 'ncsa', 'nersc',
-            'nioz', 'ornl', 'princeton', 'purdue', 'rutgers', 'tacc', 'tianjin', 'uva'}
+            'access', 'anl', 'bsc', 'cineca', 'csc', 'cscs', 'debug', 'epcc', 'eurohpc', 'iu', 'llnl', 'local', 'lrz',
+            'lsu', 'ncar', 'nccs', 'ncsa', 'nersc', 'nioz', 'ornl', 'princeton', 'purdue', 'rutgers', 'tacc',
+            'tianjin', 'uva'}
         assert set(HERE) <= set(LABELS)
+
+    def test_retired_ones_are_listed_if_asked_for(self):
+        assert list_platforms() == IN_USE
+        retired = set(LABELS).difference(IN_USE)
+        assert {'ornl.titan', 'ornl.rhea', 'ornl.summit', 'anl.theta', 'ncsa.bluewaters', 'lsu.supermic',
+                'lrz.supermuc', 'ncar.cheyenne', 'access.comet', 'access.stampede2_srun'} <= retired
+        assert get_platform('ornl.titan').retired is True
+        with pytest.raises(PlatformError, match=r"did you mean 'ornl\.titan'"):
+            get_platform('ornl.titen')
+
+    def test_directories_of_projects_need_a_project(self):
+        """Except of retired platforms, which are only simulated."""
+        for label in IN_USE:
+            config = get_platform(label)
+            if '%(pd.project)s' in config.default_remote_workdir:
+                assert config.mandatory_args == ['project'], label
+
+    def test_aurora(self):
+        """A GPU is a tile, and the first core of each socket is the system's."""
+        config = get_platform('anl.aurora')
+        assert (config.gpus_per_node, config.system_architecture['blocked_cores']) == (12, [0, 52])
+        assert config.task_environment == {'ZE_FLAT_DEVICE_HIERARCHY': 'FLAT'}
 
     @pytest.mark.parametrize('label', LABELS)
     def test_all_are_complete(self, label):
@@ -173,7 +198,7 @@ class TestUserFiles:
     def test_new_sites_and_labels(self, configs):
         write(configs, 'local', {'mine': MINIMAL})
         write(configs, 'my_lab', {'big.one': MINIMAL})
-        assert list_platforms() == sorted([*LABELS, 'local.mine', 'my_lab.big.one'])
+        assert list_platforms() == sorted([*IN_USE, 'local.mine', 'my_lab.big.one'])
         assert get_platform('my_lab.big.one').label == 'my_lab.big.one'
 
     def test_home_is_the_default_place(self, configs, tmp_path, monkeypatch):
@@ -185,7 +210,7 @@ class TestUserFiles:
     def test_other_files_are_ignored(self, configs):
         (configs / 'agent_default.json').write_text('no json')
         (configs / 'resource_x.json.bak').write_text('no json')
-        assert list_platforms() == LABELS
+        assert list_platforms() == IN_USE
 
     def test_comments(self, configs):
         write(configs, 'mine', """

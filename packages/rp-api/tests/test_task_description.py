@@ -196,7 +196,8 @@ def test_values_in_range_are_taken(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(('name', 'given_value', 'kept'), [
     ('threading_type', 'openmp', 'OpenMP'), ('threading_type', c.POSIX, 'POSIX'), ('threading_type', c.MPI, ''),
-    ('threading_type', '', ''), ('gpu_type', 'rocm', 'ROCm'), ('gpu_type', c.CUDA, 'CUDA'),
+    ('threading_type', '', ''), ('gpu_type', 'rocm', 'ROCm'),
+    ('gpu_type', 'intel', 'Intel'), ('gpu_type', c.CUDA, 'CUDA'),
     ('gpu_type', c.GPU_OpenMP, ''), ('gpu_type', c.POSIX, ''), ('gpu_process_type', 'MPI', ''),
 ])
 def test_types_of_threads_and_gpus(name: str, given_value: str, kept: str) -> None:

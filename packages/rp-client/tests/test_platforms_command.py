@@ -24,7 +24,8 @@ MINE = {'description': 'My cluster', 'resource_manager': 'SLURM', 'launch_method
 
 PROGRAMS = {
     'sbatch': 'exit 0',
-    'sinfo': 'case "$*" in *" -p work") echo "work*";; *) echo "sinfo: no such partition" >&2; exit 1;; esac',
+    'sinfo': 'case "$*" in *" -p work") echo "work* up";; *" -p night") echo "night down";; '
+             '*) echo "sinfo: no such partition" >&2; exit 1;; esac',
     'sacctmgr': 'exit 0',
     'srun': 'exit 0',
     'ssh': 'echo Welcome; echo "$@" >> "$SSH_ARGUMENTS"; while test "$1" != me@far.away; do shift; done; '
@@ -84,6 +85,15 @@ def test_the_list_can_be_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no label is like 'nothing.*'" in capsys.readouterr().err
 
 
+def test_retired_platforms_are_listed_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert platforms(['list', 'anl.*', '--all']) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        'anl.aurora', 'anl.polaris', 'anl.theta']
+    assert platforms(['list', 'ornl.titan']) == 1
+    assert 'except retired ones: add --all' in capsys.readouterr().err
+    assert platforms(['show', 'ornl.titan']) == 0
+
+
 def test_what_is_shown_has_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert platforms(['show', 'anl.polaris']) == 0
     shown = {tuple(line.split()) for line in capsys.readouterr().out.splitlines()}
@@ -125,6 +135,11 @@ def test_a_platform_as_it_should_be(tmp_path: Path, bin_directory: Path) -> None
 
 @pytest.mark.parametrize(('values', 'name', 'words'), [
     ({'default_queue': 'wrong'}, 'queue', 'default_queue wrong is not there: sinfo: no such partition'),
+    ({'default_queue': 'night'}, 'queue', 'night does not start jobs: night down'),
+    ({'default_queue': 'work:wrong'}, 'qos', 'the QOS wrong of default_queue is not there'),
+    ({'default_queue': 'wrong', 'queue_type': 'qos'}, 'qos', 'the QOS wrong of default_queue is not there'),
+    ({'default_queue': 'work', 'queue_type': 'qos'}, 'qos',
+     'default_queue work is no QOS, but a partition: queue_type must be partition'),
     ({'default_remote_workdir': '/dev/null/x'}, 'workdir', '/dev/null cannot be written to'),
     ({'default_remote_workdir': '$NOT_SET_AT_ALL'}, 'workdir', 'default_remote_workdir $NOT_SET_AT_ALL is no absolute'),
     ({'pre_bootstrap_0': ['echo "no such module" >&2; false']}, 'command', 'failed: no such module'),
@@ -141,13 +156,18 @@ def test_what_is_not_as_it_should_be(values: dict[str, Any], name: str, words: s
 
 
 def test_a_queue_may_be_a_quality_of_service(bin_directory: Path) -> None:
-    put(bin_directory, 'sacctmgr', 'echo regular')
-    assert checked(default_queue='regular')['queue'] == ('ok', 'regular is there')
-    assert checked(default_queue='work:normal')['queue'] == ('ok', 'work:normal is there')
+    put(bin_directory, 'sacctmgr', 'test "$5" = regular && echo regular')
+    assert checked(default_queue='regular', queue_type='qos')['qos'] == ('ok', 'regular is there')
+    found = checked(default_queue='work:regular')
+    assert (found['queue'], found['qos']) == (('ok', 'work is there'), ('ok', 'regular is there'))
+    assert checked(default_queue='regular')['queue'] == (
+        'bad', 'default_queue regular is no partition, but a QOS: queue_type must be qos')
 
 
 @pytest.mark.parametrize(('system', 'program', 'answer'), [
-    ('pbspro', 'qstat', 'test "$*" = "-Q work" && echo work'), ('lsf', 'bqueues', 'test "$1" = work && echo work'),
+    ('pbspro', 'qstat', r'test "$*" = "-Q -f work" && printf "Queue: work\n    started = True\n"'),
+    ('lsf', 'bqueues', 'test "$1" = work && echo "work  30  Open:Active  - -"'),
+    ('flux', 'flux', 'test "$1" != queue || echo work enabled started'),
     ('sge', 'qconf', 'test "$*" = "-sq work" && echo qname'), ('loadl', 'llclass', 'test "$1" = work && echo work')])
 def test_queues_of_other_batch_systems(bin_directory: Path, system: str, program: str, answer: str) -> None:
     put(bin_directory, program, answer)
@@ -156,6 +176,29 @@ def test_queues_of_other_batch_systems(bin_directory: Path, system: str, program
     schemas = {'local': {'job_manager_endpoint': f'{system}://localhost/'}}
     assert checked(schemas=schemas, default_queue='work')['queue'] == ('ok', 'work is there')
     assert checked(schemas=schemas, default_queue='other')['queue'][0] == 'bad'
+
+
+@pytest.mark.parametrize(('system', 'program', 'answer', 'words'), [
+    ('pbspro', 'qstat', r'printf "Queue: work\n    enabled = True\n    started = False\n"', 'started = False'),
+    ('torque', 'qstat', r'printf "Queue: work\n    enabled = False\n    started = True\n"', 'enabled = False'),
+    ('lsf', 'bqueues', r'printf "QUEUE_NAME  PRIO STATUS\nwork  30  Open:Inact  - -\n"', 'work  30  Open:Inact  - -'),
+    ('flux', 'flux', 'test "$1" != queue || echo work enabled stopped', 'work enabled stopped')])
+def test_queues_that_do_not_start_jobs(bin_directory: Path, system: str, program: str, answer: str,
+                                       words: str) -> None:
+    put(bin_directory, program, answer)
+    schemas = {'local': {'job_manager_endpoint': f'{system}://localhost/'}}
+    verdict, said = checked(schemas=schemas, default_queue='work')['queue']
+    assert verdict == 'bad'
+    assert said.split() == ['work', 'does', 'not', 'start', 'jobs:', *words.split()]
+
+
+def test_a_qos_where_there_are_none() -> None:
+    schemas = {'local': {'job_manager_endpoint': 'pbspro://localhost/'}}
+    assert checked(schemas=schemas, default_queue='work:x')['qos'] == ('bad', 'PBS Pro has none: x')
+
+
+def test_a_retired_platform_is_said_to_be_one() -> None:
+    assert checked(retired=True)['retired'][0] == 'note'
 
 
 def test_a_batch_system_that_is_not_there(bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

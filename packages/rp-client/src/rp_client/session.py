@@ -232,7 +232,7 @@ class Session:
         return _select(self._tmgrs, tmgr_uids)
 
     def list_resources(self) -> list[str]:
-        """The labels of all platforms, sorted."""
+        """The labels of all platforms, sorted, without the retired ones."""
         return list_platforms()
 
     def get_resource_config(self, resource: str, schema: str | None = None) -> ResourceConfig:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.base import Job, LaunchMethod
     from rp_agent.launch_method.find import Methods
 
-VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES'}
+VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES', 'Intel': 'ZE_AFFINITY_MASK'}
 """Variables that tell a rank which GPUs are its own, by `gpu_type`."""
 
 _OF_A_RANK = (

@@ -123,7 +123,8 @@ class LaunchMethod(ABC):
     NAME: ClassVar[str]
     PROGRAMS: ClassVar[tuple[str, ...]]
     """Names of the launcher, each tried in turn."""
-    RESERVED: ClassVar[tuple[str, ...]] = ('RP_*', 'PWD', 'ROCR_VISIBLE_DEVICES', 'CUDA_VISIBLE_DEVICES')
+    RESERVED: ClassVar[tuple[str, ...]] = (
+        'RP_*', 'PWD', 'ROCR_VISIBLE_DEVICES', 'CUDA_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
     """Patterns of the names of variables that a named environment may not set."""
     CANCEL: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM, signal.SIGKILL)
     """What the launcher is sent, with a pause after each, when its task is cancelled."""

@@ -25,7 +25,7 @@ def usable_memory(root: Path = Path('/')) -> int:
 
 
 def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
-    """The number of NVIDIA or AMD GPUs; where a visible-devices variable is set, what it names counts."""
+    """The number of NVIDIA or AMD GPUs, or what a visible-devices variable names: only that counts those of Intel."""
     visible = visible_gpus(environ)
     if visible is not None:
         return len(visible)
@@ -35,7 +35,7 @@ def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """The GPUs that a visible-devices variable names; None if none is set."""
-    for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
+    for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'):
         if name in environ:
             devices = (device.strip() for device in environ[name].split(','))
             # an entry that is no device hides all that come after it

@@ -185,7 +185,8 @@ class TaskDescription(Description):
     - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB.
     - `use_mpi` (bool, None): whether the ranks are MPI processes; None means if there are several.
     - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
-    - `gpu_type` (str, ''): '', `CUDA` or `ROCm`; CUDA sets `CUDA_VISIBLE_DEVICES` for each rank.
+    - `gpu_type` (str, ''): '', `CUDA`, `ROCm` or `Intel`; each rank finds its GPUs in `CUDA_VISIBLE_DEVICES`,
+      `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`.
     - `slots` (list of Slot, []): the exact place of each rank, if the application does the scheduling itself.
     - `tags` (dict, {}): hints to the agent's scheduler. `colocate`: tasks with the same value run on the same nodes;
       `exclusive`: with different values of `colocate`, on different nodes if possible. `nodes`: a list of the only
@@ -246,7 +247,7 @@ class TaskDescription(Description):
         CORES_PER_RANK: int,
         GPUS_PER_RANK: float,
         THREADING_TYPE: one_of('', c.POSIX, c.OpenMP, ignored=(*_WITHOUT_EFFECT, c.CUDA)),
-        GPU_TYPE: one_of('', c.CUDA, c.ROCm, ignored=(*_WITHOUT_EFFECT, c.POSIX, c.OpenMP)),
+        GPU_TYPE: one_of('', c.CUDA, c.ROCm, c.INTEL, ignored=(*_WITHOUT_EFFECT, c.POSIX, c.OpenMP)),
         LFS_PER_RANK: int,
         MEM_PER_RANK: int,
         SLOTS: [mapping],

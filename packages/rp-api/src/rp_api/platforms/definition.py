@@ -119,6 +119,7 @@ class ResourceConfig(Record):
         'label': Field(text, ''),
         'description': Field(text, ''),
         'notes': Field(text, ''),
+        'retired': Field(flag, False),
 
         'schemas': Field(dict_of(record(AccessSchema)), dict),
         'default_schema': Field(text, ''),
@@ -172,6 +173,7 @@ class ResourceConfig(Record):
     label: str
     description: str
     notes: str
+    retired: bool
     schemas: dict[str, AccessSchema]
     default_schema: str
     job_manager_endpoint: str

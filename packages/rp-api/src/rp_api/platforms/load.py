@@ -23,9 +23,10 @@ _LEFT = ('default_remote_workdir', 'default_queue')
 _PLACEHOLDER = re.compile(r'%\(pd\.(\w+)\)s')
 
 
-def list_platforms() -> list[str]:
-    """The labels of all platforms, sorted."""
-    return sorted(f'{site}.{name}' for site in _sites() for name in _read_site(site))
+def list_platforms(retired: bool = False) -> list[str]:
+    """The labels of all platforms, sorted; with `retired` also of those whose machine does not exist any more."""
+    return sorted(f'{site}.{name}' for site in _sites() for name, config in _read_site(site).items()
+                  if retired or not config.retired)
 
 
 def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
@@ -38,7 +39,7 @@ def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
     site, _, name = str(label).partition('.')
     definitions = _read_site(site) if name else {}
     if name not in definitions:
-        hint = suggestion(str(label), list_platforms())
+        hint = suggestion(str(label), list_platforms(retired=True))
         raise PlatformError(f'platform {label!r} is not known{hint}')
     config = definitions[name]
     _choose_schema(config, schema)
@@ -46,7 +47,7 @@ def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
 
 
 def get_resource_configs() -> dict[str, dict[str, ResourceConfig]]:
-    """All definitions, by site and name."""
+    """All definitions, by site and name, those of retired platforms among them."""
     return {site: _read_site(site) for site in _sites()}
 
 

@@ -28,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     listing = commands.add_parser('list', help='list the platforms')
     listing.add_argument('pattern', nargs='?', default='*', metavar='PATTERN', help='only those, for example ornl.*')
+    listing.add_argument('--all', action='store_true', help='those whose machines do not exist any more, too')
     listing.add_argument('--json', action='store_true', help='all definitions, as JSON')
     for name, text in (('show', 'say what is known of a platform'),
                        ('check', 'see on the platform whether its definition is true; no job is submitted')):
@@ -44,11 +45,13 @@ def _list(options: argparse.Namespace) -> int:
 
     found = {f'{site}.{name}': config for site, configs in get_resource_configs().items()
              for name, config in configs.items() if fnmatch.fnmatchcase(f'{site}.{name}', options.pattern)}
+    known, found = found, {label: config for label, config in found.items() if options.all or not config.retired}
     if options.json:
         print(json.dumps({label: found[label].as_dict() for label in sorted(found)}, indent=1))
         return 0
     if not found:
-        print(f'rp platforms: no label is like {options.pattern!r}', file=sys.stderr)
+        hint = ' except retired ones: add --all' if known else ''
+        print(f'rp platforms: no label is like {options.pattern!r}{hint}', file=sys.stderr)
         return 1
     width = max(map(len, found))
     for label in sorted(found):

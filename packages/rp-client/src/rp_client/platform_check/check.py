@@ -30,6 +30,8 @@ class Finding(NamedTuple):
 
 def check(config: ResourceConfig) -> Iterator[Finding]:
     """What is found, one after the other; nothing is left on the platform, and no job is submitted."""
+    if config.retired:
+        yield Finding(NOTE, 'retired', 'the machine does not exist any more: its definition is kept for simulations')
     questions = review(config)
     yield from (Finding(NOTE, 'definition', sentence) for sentence in questions)
     if not questions:

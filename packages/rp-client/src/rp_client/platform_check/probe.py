@@ -13,12 +13,16 @@ from shlex import quote
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.bootstrap.prepare import Client
 from rp_client.bootstrap.settings import MADE, needs_tree
+from rp_client.launcher.batch.job import partition_and_qos
+from rp_client.launcher.batch.systems.base import BatchSystem
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.platform_check.launchers import LAUNCHERS
 
 MARK = 'RP-CHECK'
 
 _LOG = '"$rp_log"'
+
+_FIRST_LINE = '$(sed -n "s/^/: /; 1p" "$rp_log")'
 
 PYTHONS = ('python3', 'python3.13', 'python3.12', 'python3.11', 'python3.10', 'python')
 
@@ -64,15 +68,42 @@ def _batch(config: ResourceConfig, scheme: str) -> Iterator[str]:
     submit = system.submitter.split()[0]
     yield _either(f'command -v {submit} > "$rp_log" 2>&1', 'batch', '$(cat "$rp_log")',
                   f'there is no {submit}: {system.name} is not installed here, or not on PATH')
-    # what the first one says is shown: others are tried where it is fine, but has nothing of that name
-    queue = quote(config.default_queue.partition(':')[0])   # else a QOS comes behind the colon
-    commands = [command.format(queue) for command in system.queue_commands] if config.default_queue else []
-    if commands:
-        found = ' || '.join(f'test -n "$({command} 2> {"/dev/null" if number else _LOG})"'
-                            for number, command in enumerate(commands))
-        name = _inside(config.default_queue)
-        yield _either(found, 'queue', f'{name} is there',
-                      f'default_queue {name} is not there$(sed -n "s/^/: /; 1p" "$rp_log")')
+    partition, qos = partition_and_qos(config.default_queue, config)
+    if partition and system.queue_command:
+        yield _queue(partition, system)
+    if qos:
+        yield _qos(qos, system)
+
+
+def _queue(partition: str, system: BatchSystem) -> str:
+    """Whether the queue is there, and takes and starts jobs."""
+    name = _inside(partition)
+    pattern = system.queue_stopped
+    stopped = f"""$(printf '%s\\n' "$rp_queue" | grep -E {quote(pattern)})""" if pattern else ''
+    missing = _say('bad', 'queue', f'default_queue {name} is not there{_FIRST_LINE}')
+    if system.qos_command:
+        missing = (f'if {_prints(system.qos_command, partition)}; then '
+                   + _say('bad', 'queue', f'default_queue {name} is no partition, but a QOS: queue_type must be qos')
+                   + f'; else {missing}; fi')
+    return (f'rp_queue=$({system.queue_command.format(quote(partition))} 2> {_LOG}); rp_stopped={stopped}\n'
+            f'if test -z "$rp_queue"; then {missing}\n'
+            f'elif test -n "$rp_stopped"; then {_say("bad", "queue", f"{name} does not start jobs: $rp_stopped")}\n'
+            f'else {_say("ok", "queue", f"{name} is there")}; fi')
+
+
+def _qos(qos: str, system: BatchSystem) -> str:
+    """Whether the QOS is there."""
+    name = _inside(qos)
+    if not system.qos_command:
+        return _say('bad', 'qos', f'{_inside(system.name)} has none: {name}')
+    missing = _say('bad', 'qos', f'the QOS {name} of default_queue is not there{_FIRST_LINE}')
+    wrong = _say('bad', 'qos', f'default_queue {name} is no QOS, but a partition: queue_type must be partition')
+    return (f'if {_prints(system.qos_command, qos, _LOG)}; then {_say("ok", "qos", f"{name} is there")}\n'
+            f'elif {_prints(system.queue_command, qos)}; then {wrong}; else {missing}; fi')
+
+
+def _prints(command: str, name: str, log: str = '/dev/null') -> str:
+    return f'test -n "$({command.format(quote(name))} 2> {log})"'
 
 
 def _workdir(config: ResourceConfig) -> Iterator[str]:

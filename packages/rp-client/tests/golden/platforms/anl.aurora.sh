@@ -6,7 +6,7 @@
 #PBS -l walltime=01:30:00
 #PBS -q prod
 #PBS -A abc
-#PBS -l select=2:ncpus=104:ngpus=6
+#PBS -l select=2:ncpus=104
 #PBS -l filesystems=home:flare
 #PBS -l place=scatter
 #PBS -r n

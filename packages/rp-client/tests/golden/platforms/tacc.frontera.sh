@@ -7,6 +7,8 @@
 #SBATCH --partition=normal
 #SBATCH --account=abc
 #SBATCH --nodes=2
+#SBATCH --ntasks=112
+#SBATCH --ntasks-per-node=56
 #SBATCH --no-kill
 #SBATCH --no-requeue
 

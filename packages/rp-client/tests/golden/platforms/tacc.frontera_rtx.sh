@@ -7,7 +7,8 @@
 #SBATCH --partition=rtx
 #SBATCH --account=abc
 #SBATCH --nodes=2
-#SBATCH --gpus-per-node=4
+#SBATCH --ntasks=32
+#SBATCH --ntasks-per-node=16
 #SBATCH --no-kill
 #SBATCH --no-requeue
 

@@ -58,7 +58,7 @@ def job_request(description: PilotDescription, platform: ResourceConfig, sandbox
     architecture = platform.system_architecture
     smt = int(architecture.get('smt', 0))
     blocked = architecture.get('blocked_cores')
-    partition, qos = _queue(description.queue or fill(platform.default_queue, description), platform)
+    partition, qos = partition_and_qos(description.queue or fill(platform.default_queue, description), platform)
     account, _, reservation = (description.project or platform.default_project).partition(':')
     endpoint = urlsplit(platform.job_manager_endpoint)
     return JobRequest(
@@ -88,7 +88,7 @@ def check_request(description: PilotDescription, request: JobRequest, system: Ba
         system.render(request)
 
 
-def _queue(queue: str, platform: ResourceConfig) -> tuple[str, str]:
+def partition_and_qos(queue: str, platform: ResourceConfig) -> tuple[str, str]:
     """Partition and QOS of a queue's name: `PARTITION:QOS`, or whatever the platform calls a queue."""
     partition, colon, qos = queue.partition(':')
     return ('', queue) if not colon and platform.queue_type == 'qos' else (partition, qos)

@@ -51,8 +51,12 @@ class BatchSystem(ABC):
     """The program that is given the ids of jobs to cancel."""
     forgets = False
     """Whether it does not know jobs any more when they have ended."""
-    queue_commands: ClassVar[Sequence[str]] = ()
-    """Commands one of which succeeds, and prints something, if the queue `{}` is there."""
+    queue_command: ClassVar[str] = ''
+    """A command that prints something, with the state of the queue where it can, if the queue `{}` is there."""
+    queue_stopped: ClassVar[str] = ''
+    """What it prints if the queue does not take or start jobs, as an extended regular expression."""
+    qos_command: ClassVar[str] = ''
+    """A command that prints something if the QOS `{}` is there; empty where there are none."""
     lacks: ClassVar[frozenset[str]] = frozenset()
     """The fields of a request that it has no way to express."""
     never: ClassVar[Mapping[str, str]] = {}

@@ -20,7 +20,7 @@ class Cobalt(Adapted):
     name = 'Cobalt'
     alive = 'qstat >/dev/null'
     submitter = 'qsub'
-    queue_commands = ('qstat -Q {}',)
+    queue_command = 'qstat -Q {}'
     forgets = True
     lacks = frozenset({'qos', 'reservation', 'memory', 'requeue'})
     never: ClassVar[Mapping[str, str]] = {

@@ -22,7 +22,9 @@ class Flux(Scripted):
     name = 'Flux'
     alive = 'flux getattr size >/dev/null'
     submitter = 'flux batch'
-    queue_commands = ('flux queue list -n -o "{{queue}}" | grep -x -e {}',)
+    queue_command = ('flux queue list -n -o "{{queue}} {{submission}} {{scheduling}}" | '
+                     'while read -r name state; do if test "$name" = {}; then echo "$name $state"; fi; done')
+    queue_stopped = ' (disabled|stopped|paused)'
     lacks = frozenset({'qos', 'reservation', 'memory', 'requeue'})
     directive = '#flux:'
     job_id = r'^(\d+)$'

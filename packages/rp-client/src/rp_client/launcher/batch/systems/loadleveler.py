@@ -31,7 +31,7 @@ class LoadLeveler(Adapted):
     alive = 'llq >/dev/null'
     submitter = 'llsubmit'
     canceller = 'llcancel'
-    queue_commands = ('llclass {}',)
+    queue_command = 'llclass {}'
     lacks = frozenset({'qos', 'reservation', 'gpus'})
     skips = frozenset({'total_gpu_count', 'system_architecture'})
     never: ClassVar[Mapping[str, str]] = {

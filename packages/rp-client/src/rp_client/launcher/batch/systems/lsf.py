@@ -31,7 +31,8 @@ class LSF(Scripted):
     submitter = 'bsub'
     settings = 'LSB_NTRIES=1 '   # else it tries to reach LSF for ever
     canceller = 'bkill'
-    queue_commands = ('bqueues {}',)
+    queue_command = 'bqueues {}'
+    queue_stopped = ' (Closed:|Open:Inact)'
     lacks = frozenset({'qos'})
     directive = '#BSUB'
     job_id = r'^Job <(\d+)>'

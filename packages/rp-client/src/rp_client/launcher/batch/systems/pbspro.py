@@ -36,7 +36,8 @@ class PBSPro(Scripted):
     alive = 'qstat -B >/dev/null'
     submitter = 'qsub'
     canceller = 'qdel'
-    queue_commands = ('qstat -Q {}',)
+    queue_command = 'qstat -Q -f {}'
+    queue_stopped = '(started|enabled) = False'
     lacks = frozenset({'qos', 'reservation'})
     directive = '#PBS'
     job_id = r'^(\d+(?:\.\S+)?)$'

@@ -50,7 +50,7 @@ class GridEngine(Scripted):
     alive = 'qconf -sh >/dev/null'
     submitter = 'qsub'
     canceller = 'qdel'
-    queue_commands = ('qconf -sq {}',)
+    queue_command = 'qconf -sq {}'
     lacks = frozenset({'qos', 'reservation', 'gpus'})
     directive = '#$'
     job_id = r'^Your job (\d+)'

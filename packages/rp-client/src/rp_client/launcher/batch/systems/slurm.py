@@ -34,7 +34,9 @@ class Slurm(Scripted):
     alive = 'scontrol ping | grep -q "is UP"'
     submitter = 'sbatch'
     canceller = 'scancel'
-    queue_commands = ('sinfo -h -o %P -p {}', 'sacctmgr -n -P show qos {} format=name')
+    queue_command = 'sinfo -h -o "%P %a" -p {}'
+    queue_stopped = ' (down|drain|inact)'
+    qos_command = 'sacctmgr -n -P show qos {} format=name'
     directive = '#SBATCH'
     job_id = r'^Submitted batch job (\d+)'
     never: ClassVar[Mapping[str, str]] = {

@@ -17,7 +17,8 @@ class Torque(Adapted):
     alive = 'qstat -B >/dev/null'
     submitter = 'qsub'
     canceller = 'qdel'
-    queue_commands = ('qstat -Q {}',)
+    queue_command = 'qstat -Q -f {}'
+    queue_stopped = '(started|enabled) = False'
     lacks = frozenset({'qos', 'reservation'})
     skips = frozenset({'total_gpu_count', 'total_physical_memory', 'system_architecture'})
     never: ClassVar[Mapping[str, str]] = {

@@ -1,0 +1,14 @@
+#!/bin/sh
+#PBS -S /bin/sh
+#PBS -N pilot.0000
+#PBS -o /scratch/me/pilot.0000/bootstrap_0.out
+#PBS -e /scratch/me/pilot.0000/bootstrap_0.err
+#PBS -l walltime=01:30:00
+#PBS -q main
+#PBS -A abc
+#PBS -l select=2:ncpus=128
+#PBS -r n
+
+cd /scratch/me/pilot.0000 || exit 1
+export RP_PILOT_SANDBOX=/scratch/me/pilot.0000
+exec /bin/sh /scratch/me/pilot.0000/bootstrap_0.sh
