@@ -177,7 +177,7 @@ def test_an_agent_that_comes_too_late_is_dismissed(site: Site, client: Client) -
 
 
 def test_an_agent_whose_pilot_the_client_has_ended_is_dismissed(site: Site, client: Client) -> None:
-    """It is there all the time: nobody else would tell it, as it would not come back."""
+    """It is connected all the time, so it is not told on its return."""
     agent, other = site.agent('p0'), site.agent('p1')
     for each in (agent, other):
         each.report_pilot(states.PMGR_ACTIVE)

@@ -274,3 +274,32 @@ def test_a_number_that_was_given_to_another_process_is_not_hit(spawned: Spawned,
     monkeypatch.setattr(processes, 'read_process', changing)
     assert kill_tree([pid], signal.SIGTERM) == []
     assert not spawned.ended(pid, 0)
+
+
+# exit codes of children
+
+
+@pytest.mark.parametrize(('command', 'code'), [('exit 0', 0), ('exit 3', 3), ('kill -TERM $$', -signal.SIGTERM)])
+def test_exit_code(command: str, code: int) -> None:
+    with subprocess.Popen(['/bin/sh', '-c', command]) as popen:
+        assert [processes.exit_code(popen), processes.exit_code(popen), popen.wait()] == [code] * 3
+
+
+def test_a_child_that_runs_has_no_exit_code(spawned: Spawned) -> None:
+    spawned.sleeper()
+    assert processes.exit_code(spawned.popens[-1], waits=False) is None
+    spawned.popens[-1].kill()
+    assert processes.exit_code(spawned.popens[-1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize('waits', [True, False])
+def test_exit_code_that_is_not_known_is_no_success(waits: bool) -> None:
+    """However often it is asked for."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with subprocess.Popen(['/bin/true']) as popen:
+            with pytest.raises(ChildProcessError):
+                os.waitpid(popen.pid, 0)   # which returns when it has ended
+            assert [processes.exit_code(popen, waits=waits) for _ in range(2)] == [None, None]
+    finally:
+        signal.signal(signal.SIGCHLD, before)

@@ -199,6 +199,25 @@ def test_what_does_not_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         transfer.send(['sleep', '1000'], source, 'it could not be sent')
 
 
+def test_a_transfer_without_an_exit_code_is_no_success(tmp_path: Path) -> None:
+    """As in an application that ignores SIGCHLD: files may be missing."""
+    source = tmp_path / 'source'
+    source.write_bytes(b'abc')
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(PlatformError, match=r'it could not be sent: false has ended, .* SIGCHLD is ignored'):
+            transfer.send(['false'], source, 'it could not be sent')
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_the_beginning_of_a_file_is_left_out(tmp_path: Path) -> None:
+    source, target = tmp_path / 'source', tmp_path / 'target'
+    source.write_bytes(b'abcdef')
+    transfer.send(['/bin/sh', '-c', f'cat > {target}'], source, 'it could not be sent', skip=2)
+    assert target.read_bytes() == b'cdef'
+
+
 def test_an_interrupted_transfer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, 'LOOK', 0.01)
     source, pid = tmp_path / 'source', tmp_path / 'pid'

@@ -289,6 +289,14 @@ def test_agent_that_cannot_be_noted(site: Site) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
+def test_agent_that_is_gone_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the children of an application that ignores SIGCHLD are when they have ended."""
+    monkeypatch.setattr(agent_process, 'start_time', lambda pid: None)
+    site.launch(BLOCK)
+    ((_, reason),) = site.refused
+    assert reason == f'the agent ended when it was started, see {site.sandbox()}/agent_0.err'
+
+
 def test_agent_waits_until_it_is_noted(site: Site) -> None:
     """It reads the end of its standard input when it is, also if a fork of the application has the other end."""
     site.launch("sys.stdin.read(); print(open('agent_0.process').read())")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_agent import logs, sandbox
 from rp_agent.lineage import become_subreaper
-from rp_api import parts, private, states
+from rp_api import parts, private, signals, states
 from rp_api.agent_process import AgentProcess, noted
 from rp_api.errors import PilotError, sentence
 from rp_api.mesh.loop import Loop
@@ -30,6 +30,7 @@ _log = logging.getLogger('radical.pilot.agent')
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until its pilot ends; the exit code. Errors go to standard error, which the client shows."""
+    signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 1:
         print('usage: rp-agent CONFIG   (a file that the client has written)', file=sys.stderr)
@@ -63,9 +64,9 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _is_wanted(config: dict[str, Any]) -> bool:
-    """Whether this process is the agent, or another one of which the launcher has made a note (see `agent_process`).
+    """Return True if this process is the one that its launcher has noted as the agent (see `agent_process`).
 
-    The launcher, if there is one on this host, closes our standard input when it has.
+    A launcher on this host shuts our standard input down when it has noted it. Other agents have no such launcher.
     """
     launcher = config.pop('launcher', None)
     if launcher is None:

@@ -29,7 +29,7 @@ from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
-from rp_api import private, states
+from rp_api import private, signals, states
 from rp_api.errors import PlatformError
 from rp_api.host import host_id
 from rp_api.mesh.keys import KeyPair
@@ -212,6 +212,7 @@ class Host:
 
 def main() -> int:
     """Run a sub-agent; the exit code. Errors go to standard error, which Agent_0 shows."""
+    signals.set_defaults()
     arguments = sys.argv[1:]
     try:
         config = _of_node(*arguments) if arguments else _of_agent()

@@ -80,9 +80,30 @@ def start_time(pid: int) -> int | None:
 
 
 def lives(pid: int, started: int | None) -> bool:
-    """Whether the process with that number and start time is there, and has not ended; see `open_process`."""
+    """Return True if the process with that number and start time has not ended; see `open_process`."""
     process = read_process(pid)
     return process is not None and process.alive and started in (None, process.started)
+
+
+_UNKNOWN = 256
+"""Stands for the exit code of a `Popen` that is not known; it is none that a process can have."""
+
+
+def exit_code(process: subprocess.Popen[Any], *, waits: bool = True) -> int | None:
+    """The exit code of a child that has ended, or whose end this waits for; -n for signal n.
+
+    None if it has not ended, or if its exit code is lost: the kernel keeps none where SIGCHLD is ignored, and another
+    part of the application may reap all children. (`Popen.wait` gives 0 then.)
+    """
+    if process.returncode is None:
+        try:
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | (0 if waits else os.WNOHANG))
+        except ChildProcessError:
+            process.returncode = _UNKNOWN
+        else:
+            if ended is not None:
+                process.returncode = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    return None if process.returncode == _UNKNOWN else process.returncode
 
 
 _left: set[int] = set()

@@ -162,7 +162,7 @@ class PilotFlow:
     def resume(self) -> None:
         """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended.
 
-        An agent whose pilot counts as ended may still run: it was lost, and nobody could reach it. It has to end.
+        An agent whose pilot is final may still run, as it could not be reached when it was lost: it has to end.
         """
         restored, self._restored = self._restored, []
         for pilot, known, job in restored:

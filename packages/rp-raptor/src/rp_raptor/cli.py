@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rp_api import parts
+from rp_api import parts, signals
 from rp_api.errors import PilotError
 
 MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
@@ -15,6 +15,7 @@ MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be emp
 
 def master(arguments: Sequence[str] | None = None) -> int:
     """Run a master until it is stopped; the exit code."""
+    signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 2:
         print(MASTER_USAGE, file=sys.stderr)

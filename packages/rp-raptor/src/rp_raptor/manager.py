@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rp_api import signals
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id, python_program
 from rp_api.mesh.loop import Loop, Timer
@@ -223,6 +224,7 @@ class Manager:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker that this process was started for as a task; gives the exit code."""
+    signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 3:
         print('usage: radical-pilot-raptor-worker FILE CLASS RAPTOR_ID   (FILE may be empty)', file=sys.stderr)

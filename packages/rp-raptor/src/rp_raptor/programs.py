@@ -58,14 +58,18 @@ def _code(process: subprocess.Popen[bytes]) -> int:
     """The exit code; whatever interrupts the wait for it ends all that was started."""
     try:
         # it keeps its number, which is that of its group, until it is reaped
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ChildProcessError):   # unless SIGCHLD is ignored
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     except BaseException:
         processes.kill_tree([process.pid], signal.SIGKILL)
         process.wait()
         raise
     with suppress(ProcessLookupError, PermissionError):   # another user's by now
         os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+    code = processes.exit_code(process)
+    if code is None:
+        raise ChildProcessError(0, 'its exit code is not known, as SIGCHLD is ignored in this rank')
+    return code
 
 
 def _opened(name: str) -> IO[bytes]:

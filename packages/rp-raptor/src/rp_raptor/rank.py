@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
+from rp_api import signals
 from rp_api.errors import PilotError
 from rp_api.mesh import codec
 from rp_api.mesh.keys import KeyPair, make_client
@@ -320,6 +321,7 @@ def main() -> int:
     """Be a rank of the worker that the environment tells of."""
     from rp_raptor.worker import Worker
 
+    signals.set_defaults()
     rank = connect()
     try:
         kind = load_class(rank.run.file, rank.run.class_name, Worker)

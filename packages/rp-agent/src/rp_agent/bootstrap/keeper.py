@@ -333,5 +333,5 @@ class Keeper:
         self._loop.stop()
 
     def _fail(self) -> None:
-        """End with the reason on standard error, and with all files: nobody else is told of it."""
+        """End with the reason on standard error, and keep all files: the coordinator cannot be told."""
         raise CoordinationError(self._refusal)

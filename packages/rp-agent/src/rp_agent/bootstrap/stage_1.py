@@ -19,7 +19,7 @@ from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_agent.lineage import die_with_parent
-from rp_api import private
+from rp_api import private, signals
 
 AGENT = 'agent_0'
 
@@ -28,6 +28,7 @@ CONFIG_ERROR, PREPARATION_ERROR = 20, 21
 
 def main() -> int:
     """Run the agent of the pilot whose sandbox this is, until it ends; the exit code."""
+    signals.set_defaults()
     stage_0 = os.getppid()
     die_with_parent(stage_0)
     try:

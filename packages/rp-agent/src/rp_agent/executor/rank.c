@@ -420,9 +420,15 @@ int main(int argc, char **argv)
     const char *uid, *sandbox, *notes, *profile;
     static char **command;
     char pids[80];
-    int code, ends, status, all;
+    int code, each, ends, status, all;
     long count, index, own = getpid();
+    sigset_t none;
 
+    /* the program gets the defaults, not what the launcher ignores or blocks */
+    for (each = 1; each < NSIG; each++)
+        sigaction(each, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     if (argc > 2 && strcmp(argv[1], "run") == 0)
         return run_script(argv + 2);
     if (argc != 2) {

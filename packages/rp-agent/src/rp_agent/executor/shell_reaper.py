@@ -231,9 +231,9 @@ class ShellReaper:
 
 
 def _has_started(shell: int, process: processes.Process) -> bool:
-    """Whether a process is one that the shell has started: else that has ended, and the number is another's by now.
+    """Return True if the shell has started the process; else that one has ended, and another process has its number.
 
-    Orphans of a shell that has died are ours.
+    The children of a shell that has died are ours.
     """
     return process.parent in (shell, os.getpid())
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import zmq
 
+from rp_api import signals
 from rp_api.coordination import hub_file, presence
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.database import is_passing
@@ -149,6 +150,7 @@ def _log_level() -> int:
 
 def main() -> int:
     """Run a hub; the exit code."""
+    signals.set_defaults()
     os.umask(0o077)   # all that it writes is for the owner of the session, also if that opens the directory to others
     gc.set_threshold(100_000, 20, 20)   # rows come and go by the thousand, and none of them is in a cycle
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=_log_level())

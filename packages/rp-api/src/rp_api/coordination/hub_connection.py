@@ -234,7 +234,7 @@ class HubConnection(Connection):
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
         self._greeting, self._welcome = True, False
-        self._finished = True   # nothing more is said: a hello would push out whoever is in its place
+        self._finished = True   # another hello would push out the peer that has its place now
         self.on_refused(reason)
 
     def _on_ack(self, number: int) -> None:

@@ -24,8 +24,8 @@ from rp_api.coordination.store import claim
 from rp_api.errors import CoordinationError
 from rp_api.host import python_program
 from rp_api.mesh.loop import Loop, Timer
+from rp_api.processes import exit_code, open_process, reap_left, start_time
 from rp_api.processes import leave as leave_process
-from rp_api.processes import open_process, reap_left, start_time
 
 RESTARTS = 5
 """How often a hub is started again before the session gives up."""
@@ -145,13 +145,13 @@ class HubProcess(Coordinator):
         self._forget()
         reap_left()   # it may have been our child in an earlier session
         code = self.ended()
-        if in_order and not code:
+        if in_order and (hub_file.is_closed(self._directory) if code is None else code == 0):
             hub_file.remove(self._directory)
         shutil.rmtree(self._config['runtime_dir'], ignore_errors=True)
 
     def ended(self) -> int | None:
-        """The exit code when the process is our child and has ended (and reap it then)."""
-        return None if self._process is None else self._process.poll()
+        """The exit code when the process is our child and has ended (and reap it then); None if that is not known."""
+        return None if self._process is None else exit_code(self._process, waits=False)
 
     def last_words(self, lines: int = 5) -> str:
         """The last lines of the hub's log."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import zmq
 
-from rp_api import private
+from rp_api import private, signals
 from rp_api.coordination import hub_access, sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub_access import Access, split_url
@@ -265,6 +265,7 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """Run a stand-alone hub with the configuration that comes as JSON on standard input; the exit code."""
+    signals.set_defaults()
     return run(json.loads(sys.stdin.readline()), _answer)
 
 

@@ -126,6 +126,7 @@ class Lock:
 def main() -> int:
     """Do what the arguments say; the exit code."""
     options = _options()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # else nothing would be known of how what we run has ended
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # ends what we run, too
     try:
         os.makedirs(os.path.dirname(options.path), exist_ok=True)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from rp_api import signals
 from rp_api.errors import PilotError
 from rp_client.cli import commands
 
@@ -16,6 +17,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code. What goes wrong is told in one sentence on standard error."""
+    signals.set_defaults(but=signals.OF_A_TERMINAL)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)

@@ -24,7 +24,7 @@ from rp_api.agent_process import AgentProcess, noted
 from rp_api.disk import no_room
 from rp_api.errors import PilotError, sentence
 from rp_api.host import python_program
-from rp_api.processes import leave, reap_left, sweep
+from rp_api.processes import exit_code, leave, reap_left, sweep
 from rp_api.readable import end_of
 from rp_client.launcher.base import Context, End, Launcher, Start
 
@@ -60,7 +60,7 @@ class _Agent:
     def await_end(self) -> int | None:
         """The exit code of an agent that has ended or was killed, and is reaped; None if it is not known."""
         if self.process is not None:
-            return self.process.wait()
+            return exit_code(self.process)
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         poll.poll(BURIAL * 1000)
@@ -108,7 +108,7 @@ class LocalLauncher(Launcher):
                 env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
             try:
                 pidfd = _noted(process.pid, start.sandbox)
-            except (OSError, PilotError):   # it would be found by nobody, or nobody would notice its end
+            except (OSError, PilotError):   # it could be neither found nor watched
                 process.kill()
                 process.wait()
                 raise

@@ -8,7 +8,6 @@ directories, flags and errors mean the same. Each way is one connection and one 
 from __future__ import annotations
 
 import os
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -143,11 +142,8 @@ class Elsewhere:
             before, found, _ = archive.read(_CHATTER).partition(mark)
             if not found:
                 raise PlatformError(f'{self._shell.host} has sent no files')
-            archive.seek(len(before) + len(mark))
-            done = subprocess.run(['tar', '-xi', '-f', '-', '-o', '-C', self.root], stdin=archive, capture_output=True,
-                                  text=True)
-        if done.returncode:
-            raise PlatformError(f'what came from {self._shell.host} cannot be unpacked: {done.stderr.strip()[-500:]}')
+        send(['tar', '-xi', '-f', '-', '-o', '-C', self.root], self._archive,
+             f'what came from {self._shell.host} cannot be unpacked', skip=len(before) + len(mark))
 
     def _leaves(self) -> Iterator[tuple[str, str]]:
         """All files, links and empty directories; sandboxes are no news.

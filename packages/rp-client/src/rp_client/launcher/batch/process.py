@@ -39,6 +39,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from rp_api import signals
 from rp_client.launcher.batch.endpoint import Endpoint
 from rp_client.launcher.batch.frames import pack, received
 
@@ -87,6 +88,7 @@ class _Process:
 
 def main() -> int:
     """Serve until the owner closes; the exit code."""
+    signals.set_defaults()
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)   # programs that are started must not read requests

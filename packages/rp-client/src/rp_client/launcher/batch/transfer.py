@@ -6,13 +6,17 @@ What goes through the shell that runs scripts is text, which some shells read by
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from rp_api.errors import PlatformError
+from rp_api.processes import exit_code, pidfd_open
 
 LOOK = 5.0
 """Seconds between looks at how far it is."""
@@ -21,13 +25,15 @@ SILENCE = 60.0
 """Seconds in which nothing may go on."""
 
 
-def send(command: Sequence[str], source: Path, failed: str, progress: Callable[[], object] = lambda: None) -> None:
+def send(command: Sequence[str], source: Path, failed: str, progress: Callable[[], object] = lambda: None, *,
+         skip: int = 0) -> None:
     """Give a file to a program as its input, and wait for its end; `PlatformError` with `failed` and what it says.
 
-    `progress()` is called now and then while some of it is taken.
+    `progress()` is called now and then while some of it is taken; the first `skip` bytes are not for the program.
     """
     try:
-        with open(source, 'rb') as content:
+        with open(source, 'rb', buffering=0) as content:
+            content.seek(skip)
             # the program's place in the file is ours, too
             _run(command, failed, progress, lambda: os.lseek(content.fileno(), 0, os.SEEK_CUR), stdin=content)
     except OSError as error:
@@ -55,6 +61,9 @@ def _run(command: Sequence[str], failed: str, progress: Callable[[], object], pl
         finally:   # if nobody waits any more, as after Ctrl-C, it is to end as well
             process.kill()
             process.wait()
+        if code is None:
+            raise PlatformError(f'{failed}: {command[0]} has ended, but how is not known: SIGCHLD is ignored here, '
+                                'or something else reaps all children of the application')
         if code:
             said.seek(0)
             words = said.read().decode(errors='replace').strip()[-500:]
@@ -62,17 +71,30 @@ def _run(command: Sequence[str], failed: str, progress: Callable[[], object], pl
             raise PlatformError(f'{failed}: {words or silent}')
 
 
-def _wait(process: subprocess.Popen[bytes], place: Callable[[], int], progress: Callable[[], object]) -> int:
+def _wait(process: subprocess.Popen[bytes], place: Callable[[], int], progress: Callable[[], object]) -> int | None:
     """The exit code of a program that goes through a file; it is killed if it does not go on."""
+    pidfd = pidfd_open(process.pid)
+    if pidfd is not None:
+        try:
+            if not _ends(pidfd, place, progress):
+                with suppress(ProcessLookupError):   # it has just done so
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+    return exit_code(process)
+
+
+def _ends(pidfd: int, place: Callable[[], int], progress: Callable[[], object]) -> bool:
+    """Return True when the program has ended, False when it does not go on."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
     seen, silent = 0, 0.0
     while silent < SILENCE:
-        try:
-            return process.wait(LOOK)
-        except subprocess.TimeoutExpired:
-            now = place()
-            silent = silent + LOOK if now == seen else 0.0
-            seen = now
+        if poll.poll(LOOK * 1000):
+            return True
+        now = place()
+        silent = silent + LOOK if now == seen else 0.0
+        seen = now
         if not silent:
             progress()
-    process.kill()
-    return process.wait()
+    return False
