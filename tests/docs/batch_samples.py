@@ -1,4 +1,4 @@
-"""Outputs of batch systems about a job, for each event that a user hears of; formats as in test_batch_systems.py."""
+"""Outputs of batch systems about a job, for each event that a user hears of; formats as in test_batch_words.py."""
 
 from __future__ import annotations
 

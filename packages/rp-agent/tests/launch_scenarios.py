@@ -38,9 +38,10 @@ from launch_support import (
 from leftovers import open_descriptors
 
 from rp_agent.executor import component
+from rp_agent.executor.launchloop import OWN, SPARE
 from rp_agent.lineage import become_subreaper
 from rp_agent.task import AgentTask
-from rp_api import states
+from rp_api import processes, states
 from rp_profiling.profile import read_profile
 
 PR_SET_DUMPABLE = 4
@@ -185,9 +186,11 @@ def give_back(taken: list[int]) -> None:
 def few_descriptors(path: Path, count: int, **arguments: Any) -> Iterator[tuple[Harness, Gate]]:
     """An executor that can have `count` descriptors more than an idle one, and a gate for its tasks."""
     gate = Gate(path)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with an_executor(path, **arguments) as harness:
         allow_descriptors(count)
         yield harness, gate
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
     gate.close()
 
 
@@ -203,6 +206,50 @@ def wait_for_descriptors(path: Path) -> None:
         harness.run(*tasks)
         assert len(harness.out) == 200
         assert states_of(tasks) == {states.DONE}, {task.exception_detail for task in tasks}
+
+
+def keep_descriptors(path: Path) -> None:
+    """However many tasks there are, and daemons of theirs, some descriptors stay for what else an agent has to do."""
+    become_subreaper()
+    gate = Gate(path)
+    allow_descriptors(OWN + SPARE + 20)
+    with an_executor(path, grace=0.2) as harness:
+        kinds: dict[int, dict[str, Any]] = {1: {'ranks': 3, 'use_mpi': False}, 2: {'pre_exec': ['true']}}
+        tasks = [harness.task(f'task.{index:06d}', **(kinds.get(index % 20) or gate.task('(setsid sleep 1000 &)')))
+                 for index in range(100)]
+        free: list[int] = []
+
+        def look(ended: list[AgentTask]) -> None:
+            taken = take_descriptors()
+            free.append(len(taken))
+            give_back(taken)
+            gate.let(len(ended))
+
+        harness.on_output = look
+        gate.let()
+        harness.run(*tasks)
+        assert states_of(tasks) == {states.DONE}, {task.exception_detail for task in tasks}
+        assert min(free) >= SPARE, free
+        harness.executor.sweep([task.uid for task in tasks])
+        when(harness, lambda: not processes.sweep(harness.context.belongs, 0), harness.loop.stop)
+        harness.loop.run()
+        reap_orphans()
+    gate.close()
+
+
+def too_many_ranks(path: Path) -> None:
+    """A task that needs more descriptors than there can be waits for the others, and fails with the reason."""
+    component.SHORTAGE_LIMIT = 0.3
+    allow_descriptors(OWN + SPARE + 20)
+    with an_executor(path) as harness:
+        others = [harness.task(f'task.{index}') for index in range(20)]
+        large = harness.task('large', ranks=40, use_mpi=False, **sh('sleep 1000'))
+        harness.run(*others[:10], large, *others[10:])
+        assert states_of(others) == {states.DONE}
+        assert large.target_state == states.FAILED
+        assert large.exception_detail is not None
+        assert 'ulimit -n' in large.exception_detail
+        none_left(harness)
 
 
 def shortage_at_every_step(path: Path) -> None:
@@ -449,7 +496,8 @@ def many_short_tasks_and_cancels(path: Path) -> None:
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {scenario.__name__: scenario for scenario in (
     wait_for_processes, order_is_kept, wait_for_processes_of_ranks, no_process_at_all, shortage_passes,
-    waiting_is_ended, wait_for_descriptors, shortage_at_every_step, cancel_without_descriptors, no_descriptor_at_all,
+    waiting_is_ended, wait_for_descriptors, keep_descriptors, too_many_ranks,
+    shortage_at_every_step, cancel_without_descriptors, no_descriptor_at_all,
     passing_errors, clock_steps, output_to_nobody, number_of_a_rank_is_used_again, many_short_tasks_and_cancels)}
 
 

@@ -294,6 +294,7 @@ class Launched:
         self._launched = harness.executor._reaper.launched
         self._admit = admit
         self.kill = self._launched.kill
+        self.full = False
         self.started: list[int] = []
 
     def start(self, run: Any, rank: int, argv: list[bytes], *arguments: Any) -> launchloop.Process:

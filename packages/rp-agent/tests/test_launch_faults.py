@@ -98,7 +98,8 @@ def test_limit_of_processes(public: Path, scenario: Callable[[Path], None]) -> N
 
 
 @pytest.mark.parametrize('scenario', [
-    scenarios.wait_for_descriptors, scenarios.shortage_at_every_step, scenarios.cancel_without_descriptors,
+    scenarios.wait_for_descriptors, scenarios.keep_descriptors, scenarios.too_many_ranks,
+    scenarios.shortage_at_every_step, scenarios.cancel_without_descriptors,
     scenarios.no_descriptor_at_all])
 def test_limit_of_open_files(tmp_path: Path, scenario: Callable[[Path], None]) -> None:
     run(scenario, tmp_path)

@@ -22,6 +22,7 @@ from spawner_support import SpawnerHarness, text
 
 from rp_agent.executor import shell, shell_process, shell_program
 from rp_agent.executor.launch import cpu_mask
+from rp_agent.executor.launchloop import SPARE
 from rp_agent.executor.shell import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import processes, states
@@ -388,7 +389,7 @@ def few_descriptors() -> Iterator[Callable[[int], None]]:
 def test_tasks_wait_for_descriptors(harness: Harness, few_descriptors: Callable[[int], None]) -> None:
     """Many more tasks than can be followed at a time; one has more ranks than that, and waits for the others to end."""
     harness.run_one()
-    few_descriptors(30)
+    few_descriptors(30 + SPARE)
     tasks = [harness.task(f'task.{index:06d}', **sh('read x <../go'), ranks=16 if index == 20 else 1, use_mpi=False)
              for index in range(40)]
     os.mkfifo(harness.path / 'go')
@@ -404,7 +405,7 @@ def test_a_lack_of_descriptors_does_not_last_for_ever(harness: Harness, few_desc
     monkeypatch.setattr(shell, 'SHORTAGE_LIMIT', 0.01)
     monkeypatch.setattr(shell, '_RETRY_AFTER', 0.01)
     large, small = harness.task('large', ranks=100, use_mpi=False), harness.task('small')
-    few_descriptors(50)
+    few_descriptors(50 + SPARE)
     harness.run(large, small)
     assert (large.target_state, small.target_state) == (states.FAILED, states.DONE)
     assert str(large.exception_detail).startswith('cannot follow the processes of the task: Too many open files (for')

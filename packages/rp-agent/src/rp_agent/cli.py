@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import logs, sandbox
+from rp_agent import limits, logs, sandbox
 from rp_agent.lineage import become_subreaper
 from rp_api import parts, private, signals, states
 from rp_api.agent_process import AgentProcess, noted
@@ -81,6 +81,7 @@ def _is_wanted(config: dict[str, Any]) -> bool:
 
 def _run(config: dict[str, Any]) -> None:
     gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none of them is in a cycle
+    limits.prepare(config, 'the agent')
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
         _on_signal(loop, in_charge.told_to_end)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
-from rp_agent import logs, sandbox
+from rp_agent import limits, logs, sandbox
 from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
@@ -30,7 +30,7 @@ from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
 from rp_agent.wire import changes, from_wire
 from rp_api import private, signals, states
-from rp_api.errors import PlatformError
+from rp_api.errors import LimitError, PlatformError
 from rp_api.host import host_id
 from rp_api.mesh.keys import KeyPair
 from rp_api.mesh.leaf import Leaf
@@ -229,6 +229,11 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
         signal.signal(number, signal.SIG_IGN)
     sandbox.enter(config)
+    try:
+        limits.prepare(config, f'sub-agent {config["sub_agent"]["name"]}')
+    except LimitError as error:
+        print(f'sub-agent: {error}', file=sys.stderr)
+        return 1
     become_subreaper()
     loop = Loop()
     host = Host(config, loop, on_node)

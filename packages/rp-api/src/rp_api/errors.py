@@ -60,6 +60,10 @@ class ResourceError(PilotError, ValueError):
     """A resource request can never be satisfied."""
 
 
+class LimitError(PilotError, RuntimeError):
+    """A process may not open as many files, or start as many threads, as it needs."""
+
+
 class CoordinationError(PilotError, RuntimeError):
     """Client, hub and agents cannot work together (any more)."""
 

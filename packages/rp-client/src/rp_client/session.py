@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rp_api import parts, states
+from rp_api import limits, parts, states
 from rp_api.coordination import spill
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger('radical.pilot.session')
 
+DESCRIPTORS = 80
+"""Files that a session needs to open: 24 for its hub and a pilot, a dozen for each thread that stages."""
+
+THREADS, OF_HUB = 4, 3
+"""Those of the event loop and of callbacks, and two of ZeroMQ; what the hub has, which is another process."""
+
 _CLOSE_OPTIONS = {'download': False, 'terminate': True, 'cleanup': True}
 _CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
 
@@ -60,13 +66,16 @@ class Session:
     lost}; `hub`: {'listen': 'tcp://<interface>[:<port>]', for agents on other hosts, 'address': where they are told to
     connect to instead, if there is a tunnel or a gateway in between}.
 
-    Usable as a context manager, which closes it. Raises `ValueError` for a uid or `cfg` that cannot be, and
-    `CoordinationError` (a `RuntimeError`) if another application has the session, or there is nobody to coordinate it.
+    Usable as a context manager, which closes it. Raises `ValueError` for a uid or `cfg` that cannot be,
+    `CoordinationError` (a `RuntimeError`) if another application has the session, or there is nobody to coordinate it,
+    and `LimitError` (another) if this process may not open as many files, or start as many threads, as it needs.
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
                  dburl: str | None = None, orphan_timeout: float = 60.0, **close_options: bool) -> None:
         parts.check_upstream()
+        limits.require_descriptors('a session', DESCRIPTORS)
+        limits.require_threads('a session', THREADS, OF_HUB)
         self._close_options = _checked(close_options)
         config = _checked_config(cfg)
         if orphan_timeout < 0:

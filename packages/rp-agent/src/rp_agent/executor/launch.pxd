@@ -26,6 +26,7 @@ cdef extern from "spawn.h" nogil:
         const char *cpus
         size_t cpus_size
         unsigned long long memory
+        unsigned long long files
         int gate
         int pid
         int pidfd

@@ -33,6 +33,16 @@ cdef dict _ACTIONS = {
 cdef bint _UTF8 = sys.getfilesystemencoding().lower().replace('-', '') == 'utf8'
 
 
+# files that programs may open, 0 for as many as this process
+cdef unsigned long long _files = 0
+
+
+def limit_files(unsigned long long files):
+    """Let the programs that are started from now on open so many files, whatever this process has allowed itself."""
+    global _files
+    _files = files
+
+
 cdef char *_text(object value) except NULL:
     """The C string in a bytes object, which must outlive it."""
     if not isinstance(value, bytes):
@@ -169,6 +179,7 @@ cdef class Launch:
     def __cinit__(self):
         self.block = NULL
         self.stack = NULL
+        self.request.files = _files
 
     def __dealloc__(self):
         free(self.block)

@@ -12,7 +12,8 @@ cdef class Process:
 
 
 cdef class LaunchLoop:
-    cdef readonly int fd
+    cdef readonly int fd, most
+    cdef bint is_full(self) except -1
     cdef dict _watched      # by pid
     cdef int _session
     cdef int _children      # the kernel's list of the children of this thread; -1 where it keeps none

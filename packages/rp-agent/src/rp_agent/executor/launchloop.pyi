@@ -2,6 +2,9 @@ from typing import Any, final
 
 from rp_agent.executor.launch import Block
 
+OWN: int
+SPARE: int
+
 @final
 class Process:
     pid: int
@@ -16,6 +19,9 @@ class Process:
 @final
 class LaunchLoop:
     fd: int
+    most: int
+    @property
+    def full(self) -> bool: ...
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...

@@ -6,9 +6,11 @@ its program. The rules for callers are those of launch.pyx.
 """
 
 import os
+import resource
 
 cimport cython
 from libc.errno cimport EINTR, errno
+from libc.limits cimport INT_MAX
 from libc.stdint cimport uint64_t
 from posix.signal cimport siginfo_t
 from posix.unistd cimport close, getsid, pread
@@ -64,6 +66,13 @@ cdef enum:
     LONGEST = 16      # more characters than a process number and a space take
 
 
+OWN = 32
+"""Descriptors that an agent has open when it has nothing to do, or fewer."""
+
+SPARE = 64
+"""Descriptors that it needs besides, but not for processes of tasks: a dozen for each thread that stages, and a few for
+a look at files, processes and the coordinator."""
+
 # requests of processes whose end nobody has seen
 cdef list _left_alone = []
 
@@ -86,9 +95,14 @@ cdef list _open_loops = []
 @cython.final
 @cython.auto_pickle(False)
 cdef class LaunchLoop:
-    """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` tells which."""
+    """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` tells which.
+
+    Each process takes a descriptor. When all loops of this process watch `most`, the others are kept for other things.
+    """
 
     def __init__(self):
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.most = INT_MAX if allowed == resource.RLIM_INFINITY else max(0, min(allowed - OWN - SPARE, INT_MAX))
         self._watched = {}
         self._session = getsid(0)
         self._children = -1
@@ -108,6 +122,11 @@ cdef class LaunchLoop:
     def __contains__(self, pid):
         """Whether this loop, or another one in this process, watches the process."""
         return self._is_ours(pid)
+
+    @property
+    def full(self):
+        """Whether no further process should be started."""
+        return self.is_full()
 
     def start(self, object run, int rank, list argv not None, env not None, bytes cwd not None, tuple stdio not None,
               tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
@@ -209,6 +228,13 @@ cdef class LaunchLoop:
             close(self._children)
             self._children = -1
 
+    cdef bint is_full(self) except -1:
+        cdef LaunchLoop loop
+        cdef Py_ssize_t count = 0
+        for loop in _open_loops:
+            count += len(loop._watched)
+        return count >= self.most
+
     cdef Process begin(self, Launch launch, object run, int rank):
         """Create the process of a request, and watch it."""
         cdef Process process = Process.__new__(Process)
@@ -237,7 +263,9 @@ cdef class LaunchLoop:
 
     cdef bint _adopt(self, int pid) except -1:
         cdef Process process
-        cdef int pidfd = <int>syscall(SYS_pidfd_open, pid, 0)
+        cdef int pidfd = -1
+        if not self.is_full():
+            pidfd = <int>syscall(SYS_pidfd_open, pid, 0)
         if pidfd < 0:
             return False
         process = Process.__new__(Process)

@@ -204,7 +204,7 @@ cdef class PlainTasks:
         cdef const char *out
         cdef const char *err
         cdef bint made
-        if not self._fill(launch, task, plan, &out, &err):
+        if self._launched.is_full() or not self._fill(launch, task, plan, &out, &err):
             return None
         made = mkdir(launch.request.cwd, 0o777) == 0
         if not made and (run is None or errno != EEXIST):

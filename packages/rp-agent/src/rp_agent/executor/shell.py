@@ -30,6 +30,7 @@ from rp_agent.executor.component import SHORTAGE_LIMIT
 from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launch_outcome import conclude
+from rp_agent.executor.launchloop import SPARE
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.plan import DIRECT, LAUNCH, LaunchPlan, plan
 from rp_agent.executor.shell_process import ShellProcess, find_tools
@@ -49,8 +50,8 @@ _STARTS_PER_TURN = 16
 
 _RETRY_AFTER = 1.0
 
-# descriptors that the start of a task, or of the shell, needs for a moment
-_ON_THE_WAY = 10
+# descriptors that the start of a task, or of the shell, needs for a moment, and those that are not for tasks
+_ON_THE_WAY = 10 + SPARE
 
 _PATIENCE = 10.0
 """Seconds after which a shell is killed that owes an answer and says nothing."""

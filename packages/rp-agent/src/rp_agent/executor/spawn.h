@@ -67,6 +67,7 @@ struct rp_spawn {
     const char *cpus;     /* a mask of CPUs as the kernel takes it, or NULL to inherit */
     size_t cpus_size;
     unsigned long long memory;  /* bytes that each process may use for data, 0 for no limit */
+    unsigned long long files;   /* that it may open, 0 for as many as this process */
     int gate;             /* while this is 1, the child waits with the program, and its affinity */
     /* results */
     int pid;
@@ -188,6 +189,18 @@ static void rp_spawn_default_signals(uint64_t signals)
         rp_call(SYS_rt_sigaction, __builtin_ctzll(signals) + 1, (long)action, 0, 8, 0);
 }
 
+/* How many files it may open: this process may have given itself more. */
+static long rp_spawn_limit_files(unsigned long long files)
+{
+    uint64_t limit[2];
+    long got = rp_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)limit, 0);
+
+    if (got < 0)
+        return got;
+    limit[0] = limit[1] < files ? limit[1] : files;
+    return rp_call(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)limit, 0, 0);
+}
+
 /* Limits what is private and writable, not the address space: programs reserve much more of that than they use. */
 static long rp_spawn_limit_memory(unsigned long long bytes)
 {
@@ -236,6 +249,8 @@ static int rp_spawn_child(void *request)
     if (rp_call(SYS_getppid, 0, 0, 0, 0, 0) != s->parent)
         rp_call(SYS_exit_group, 127, 0, 0, 0, 0);  /* the parent died before the signal was asked for */
     if ((got = rp_spawn_descriptors(s)) < 0)
+        return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS, got);
+    if (s->files != 0 && (got = rp_spawn_limit_files(s->files)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS, got);
     if ((got = rp_call(SYS_chdir, (long)s->cwd, 0, 0, 0, 0)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_DIRECTORY, got);

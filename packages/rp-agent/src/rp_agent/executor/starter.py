@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
-from rp_agent.executor.launchloop import LaunchLoop
+from rp_agent.executor.launchloop import OWN, SPARE, LaunchLoop
 from rp_agent.executor.lookup import LaunchRefused, Programs
 from rp_agent.executor.plan import LaunchPlan, Process
 from rp_agent.executor.run import Run
@@ -115,6 +115,10 @@ class Starter:
 
     def _start(self, run: Run, rank: int, process: Process, cwd: bytes, stdio: tuple[int, int, int],
                passed: tuple[int, ...]) -> None:
+        if self._launched.full:
+            most = self._launched.most
+            raise Shortage(f'no more than {most} processes can be watched at a time, see ulimit -n: of the open files '
+                           f'that are allowed, the agent needs {OWN + SPARE} for other things')
         try:
             started = self._launched.start(run, rank, process.argv, process.env, cwd, stdio, passed,
                                            os.fsencode(process.path), process.cpus, process.memory)

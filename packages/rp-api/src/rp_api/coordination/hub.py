@@ -22,13 +22,13 @@ from typing import Any
 
 import zmq
 
-from rp_api import signals
+from rp_api import limits, signals
 from rp_api.coordination import hub_file, presence
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.database import is_passing
 from rp_api.coordination.exchange import Exchange
 from rp_api.coordination.store import Store, claim, set_aside
-from rp_api.errors import CoordinationError
+from rp_api.errors import PilotError
 from rp_api.mesh import keys
 from rp_api.mesh.connection import Strangers
 from rp_api.mesh.loop import Loop
@@ -37,6 +37,15 @@ from rp_profiling.tracer import Tracer
 
 RETRY = 1.0
 """Seconds between attempts to open the file of a session that was served, while the disk is full."""
+
+DESCRIPTORS = 48
+"""Files that a hub needs to open: 20 without any agent, two for each, and some for its file."""
+
+THREADS = 2
+"""Those of ZeroMQ."""
+
+FILE_SIZE = 64 << 20
+"""Bytes that the file of a session, and what is on its way there, may have: those of some ten thousand tasks."""
 
 UNREAD = 10_000
 """Most messages that wait for a peer; one that reads has far less, and one that does not gets no more."""
@@ -156,8 +165,12 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=_log_level())
     config = json.loads(sys.stdin.readline())
     try:
+        limits.raise_descriptors()
+        limits.require_descriptors('the hub', DESCRIPTORS)
+        limits.require_threads('the hub', THREADS)
+        limits.require_file_size('the hub', FILE_SIZE)
         serve(config, lambda endpoints: _answer({'ok': True, 'endpoints': endpoints}))
-    except (OSError, sqlite3.Error, zmq.ZMQError, CoordinationError) as error:
+    except (OSError, sqlite3.Error, zmq.ZMQError, PilotError) as error:
         _log.exception('the hub cannot go on')
         passing = isinstance(error, sqlite3.Error) and is_passing(error)
         reason = f'{config["database"]} cannot be written' if passing else type(error).__name__

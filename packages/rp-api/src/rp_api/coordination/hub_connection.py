@@ -224,7 +224,10 @@ class HubConnection(Connection):
 
     def _watch(self, pid: int, started: int | None) -> bool:
         """Notice the death of a hub on this host at once; False if it is dead already."""
-        self._pidfd = open_process(pid, started)
+        try:
+            self._pidfd = open_process(pid, started)
+        except OSError:   # no more descriptors: it is watched like one on another host
+            return True
         if self._pidfd is None:
             self._hub_lost('it died')
             return False

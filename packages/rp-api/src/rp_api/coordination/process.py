@@ -176,11 +176,19 @@ class HubProcess(Coordinator):
             os.mkdir(self._config['runtime_dir'], 0o700)
         private.check_directory(self._config['runtime_dir'])
         with open(self._log_file, 'a', encoding='utf-8') as log:
-            self._process = subprocess.Popen(
-                python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, start_new_session=True)
+            try:
+                self._process = subprocess.Popen(
+                    python_program('rp_api.coordination.hub'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=log, text=True, start_new_session=True)
+            except OSError as error:
+                raise CoordinationError(f'the hub of the session did not start: {error.strerror}') from error
         self._started = time.monotonic()
-        self._watch_process(self._process.pid, start_time(self._process.pid))
+        try:
+            self._watch_process(self._process.pid, start_time(self._process.pid))
+        except OSError as error:   # nobody would notice its end
+            self._process.kill()
+            self._process.wait()
+            raise CoordinationError(f'the hub of the session cannot be watched: {error.strerror}') from error
         answer = self._tell(self._process, self._config | {'fresh': fresh, 'patient': patient})
         if not answer.get('ok'):
             if not self._await_end(KILLED):
@@ -236,8 +244,11 @@ class HubProcess(Coordinator):
                 self._on_open()
         if self._process is None and self._loop is not None:
             self._pid = hub['pid']
-            if not self._watch_process(self._pid, hub.get('started')):
-                self._died()
+            try:
+                if not self._watch_process(self._pid, hub.get('started')):
+                    self._died()
+            except OSError:   # no more descriptors
+                self._look()
 
     def _look(self) -> None:
         """See whether the hub is still there that was found, but has not answered yet."""

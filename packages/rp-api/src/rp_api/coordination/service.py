@@ -27,13 +27,14 @@ from typing import Any
 
 import zmq
 
-from rp_api import private, signals
+from rp_api import limits, private, signals
 from rp_api.coordination import hub_access, sessions
 from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.hub import DESCRIPTORS, THREADS
 from rp_api.coordination.hub_access import Access, split_url
 from rp_api.coordination.hub_request import DOMAIN, mismatch, parse
 from rp_api.coordination.served import FAILED, SERVING, STARTING, ServedSession
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, PilotError
 from rp_api.host import python_program
 from rp_api.mesh import codec, keys
 from rp_api.mesh.connection import Listener, arrivals
@@ -273,8 +274,11 @@ def run(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> in
     """Run a stand-alone hub; the exit code. `ready` is told how the start went."""
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=logging.INFO)
     try:
+        limits.raise_descriptors()
+        limits.require_descriptors('the hub', DESCRIPTORS)
+        limits.require_threads('the hub', THREADS)
         serve(config, ready)
-    except (OSError, ValueError, zmq.ZMQError, CoordinationError) as error:
+    except (OSError, ValueError, zmq.ZMQError, PilotError) as error:
         ready({'ok': False, 'error': str(error)})
         return 1
     return 0
