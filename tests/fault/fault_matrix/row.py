@@ -49,7 +49,7 @@ def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed
     progress: list[int] = []
     heard = 0
     with Run(size, fault.plan(size), backend, seed) as run:
-        megabytes = 16 + size.tasks * BYTES_PER_TASK // 2**20
+        megabytes = 8 + size.tasks * BYTES_PER_TASK // 2**20
         with small_disk(run.sessions, megabytes) if fault.small_disk else nullcontext():
             try:
                 run.prepare()
