@@ -135,6 +135,32 @@ def test_what_happened_meanwhile_is_new_until_it_is_confirmed(site: Site) -> Non
     assert not any(task.new for task in third.known_tasks.values())
 
 
+def test_forgotten_tasks_have_no_owner_any_more(site: Site) -> None:
+    client = site.client()
+    client.pilot('p0')
+    client.submit('p0', uids(4), owner='tmgr.0000', environment={'A': 'b'})
+    client.submit(UNBOUND, ['never sent'], owner='tmgr.0000')
+    agent = site.agent('p0')
+    agent.until_tasks(uids(4))
+    agent.report(uids(4)[:3], states.DONE, {'stdout': 'x'})
+    client.until_states(dict.fromkeys(uids(4)[:3], states.DONE))
+    client.update(['never sent'], states.CANCELED, {'exception': 'because'})
+    client.do(client.connection.forget_tasks, [*uids(4)[1:], 'never sent', 'unknown'])
+    client.until_settled()
+    agent.report(uids(4)[1:2], states.FAILED, {'stdout': 'y'})   # too late
+    agent.until_settled()
+    site.leave(client)
+
+    heir = site.client(recover=True)
+    heir.recovered()
+    kept, last = (heir.known_tasks[uid] for uid in (uids(4)[0], uids(4)[3]))
+    assert (kept.owner, kept.state, kept.info) == ('tmgr.0000', states.DONE, {'stdout': 'x'})
+    assert (last.owner, last.description['environment']) == ('tmgr.0000', {'A': 'b'})   # it is not final
+    forgotten = [heir.known_tasks[uid] for uid in (*uids(4)[1:3], 'never sent')]
+    assert [(task.owner, task.info, task.state) for task in forgotten] == [
+        ('', None, states.DONE), ('', None, states.DONE), ('', None, states.CANCELED)]
+
+
 def sync(site: Site, client: Client, agent: Agent) -> None:
     """Return when the client has confirmed what it got before."""
     for number in range(2):

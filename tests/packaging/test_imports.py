@@ -21,7 +21,7 @@ PACKAGES = sorted(OURS - {'radical'})
 ROOMS = (
     {'errors', 'constants', 'record', 'processes', 'signals', 'agent_process', 'host', 'disk', 'network', 'logger',
      'readable', 'private', 'limits'},
-    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation'},
+    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation', 'uid_set'},
     {'values'},
     {'staging'},
     {'description'},

@@ -28,6 +28,14 @@ def test_the_mongodb_backend() -> None:
     assert {'tasks in', 'tasks to the agent', 'updates out'} <= set(steps)
 
 
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_growth_with_tasks_that_have_ended() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'growth.py', '--tasks', '80', '--bulk', '20'], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    cases = [tuple(line.split('|')[1:3]) for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {(f' {case} ', ' application ') for case in ('kept', 'dropped', 'forgotten')} <= set(cases)
+
+
 def test_reading_and_checking_traces(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'analysis.py', '--tasks', '200', '--reported', '100',
                            '--runs', '1', '--work', str(tmp_path)], check=True, capture_output=True, text=True)

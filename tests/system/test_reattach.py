@@ -102,6 +102,25 @@ def test_session_is_used_as_before(base: Path) -> None:
         assert old.wait_tasks(timeout=30)[-1] == rp.CANCELED
 
 
+def test_forgotten_tasks_do_not_come_back(base: Path) -> None:
+    """Nor do their uids."""
+    left('running')
+    go(base)
+    session = rp.Session(uid='session')
+    tmgr = session.get_task_managers('tmgr.0000')
+    collect(session)
+    tmgr.forget_tasks(UIDS[1:])
+    session.close(terminate=False)
+    with rp.Session(uid='session') as session:
+        tmgr = session.get_task_managers('tmgr.0000')
+        (task,) = tmgr.get_tasks()
+        assert (task.uid, task.state, task.stdout) == (UIDS[0], rp.DONE, f'{UIDS[0]}\n')
+        with pytest.raises(ValueError, match=f"task uid '{UIDS[1]}' is in use already"):
+            tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'uid': UIDS[1]}))
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
+        assert (task.uid, task.wait(timeout=30)) == (f'task.{COUNT:06d}', rp.DONE)
+
+
 def test_application_goes_when_it_has_submitted_a_pilot(base: Path) -> None:
     """Whether its agent was launched or not, there is one now, and only one."""
     left('pilot')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -341,3 +342,42 @@ def test_commit_and_close_can_be_repeated(filled: Store, path: Path) -> None:
         assert [row[1] for row in again.new_commands('p0', 0, 10).rows] == [b'said last']
     finally:
         again.close()
+
+
+def test_of_forgotten_tasks_only_uid_and_state_are_kept(filled: Store) -> None:
+    filled.tasks.insert('p0', 'tmgr.0000', b'shared', [('d', codec.pack({'arguments': ['secret']}))])
+    for uid in ('a', 'd'):
+        move(filled, uid, states.DONE, codec.pack({'stdout': 'secret'}))
+    move(filled, 'c', states.TMGR_STAGING_OUTPUT_PENDING, b'info')
+    filled.tasks.forget(['a', 'c', 'd', 'unknown'])
+    known, _ = filled.known_tasks(0, 10)
+    assert {row[1]: (row[2], row[6], row[7]) for row in known} == {
+        'a': ('', states.DONE, None), 'b': ('', states.AGENT_STAGING_INPUT_PENDING, None),
+        'c': ('', states.TMGR_STAGING_OUTPUT_PENDING, b'info'), 'd': ('', states.DONE, None)}
+    assert {row[1]: row[5] for row in known} == {'a': codec.NOTHING, 'b': b'B', 'c': b'C', 'd': codec.NOTHING}
+    filled.tasks.insert('p0', 'tmgr.0000', b'', [('d', b'again')])   # its uid stays taken
+    move(filled, 'd', states.FAILED)
+    assert state_of(filled, 'd') == (states.DONE, None)
+
+
+GROWING = '''
+import sys
+from rp_api.coordination.store import Store
+
+store = Store(sys.argv[1])
+for first in range(0, 60_000, 500):
+    uids = [f'task.{number:06d}' for number in range(first, first + 500)]
+    store.tasks.insert('p0', 'tmgr.0000', b'', [(uid, b'description') for uid in uids])
+    store.commit()
+    store.tasks.report([(uid, 'DONE', bytes(80)) for uid in uids], 'p0')
+    store.commit()
+    if first in (29_500, 59_500):
+        print(open('/proc/self/statm').read().split()[1])   # pages
+'''
+
+
+def test_tasks_that_have_ended_take_no_memory(path: Path) -> None:
+    """What is kept of the file in memory has a limit; the file has 14 MB in the end."""
+    done = subprocess.run([sys.executable, '-c', GROWING, str(path)], check=True, stdout=subprocess.PIPE, text=True)
+    before, after = map(int, done.stdout.split())
+    assert (after - before) * resource.getpagesize() < 4 << 20

@@ -32,7 +32,8 @@ OF_CLIENTS: list[list[Any]] = [
     [0, 'detach'], [0, 'listen', 'tcp://127.0.0.1:*'], [0, 'recover', 0],
     [1, 'pilots', [['p', b'']]], [2, 'pilots', []],
     [3, 'tasks', 'p', 'o', b'', [['a', b''], ['b', b'x']]], [4, 'command', 'p', b'c'], [5, 'bind', 'p', ['a']],
-    [6, 'bind', 'p', []], [7, 'note', 'k', b'v']]
+    [6, 'bind', 'p', []], [7, 'note', 'k', b'v'],
+    [8, 'forget', ['a', 'b']]]
 
 GOOD = [('client', message) for message in BOTH + OF_CLIENTS] + [('agent', message) for message in BOTH + OF_AGENTS]
 

@@ -91,6 +91,7 @@ class Connection(ClientConnection):
         self.away = False
         self._settling: list[Callable[[], object]] = []
         self.updates: list[list[Update]] = []
+        self.forgotten: list[str] = []
         self.commands: list[tuple[str, dict[str, Any]]] = []
 
     @property
@@ -121,6 +122,9 @@ class Connection(ClientConnection):
         self.away = False
         for callback in self._settling:
             callback()
+
+    def forget_tasks(self, uids: Sequence[str]) -> None:
+        self.forgotten += uids
 
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
         assert self.room

@@ -87,6 +87,10 @@ class Site:
         """Pilots and the uids of each bulk that went to them."""
         return self.connection.given
 
+    def forgotten(self) -> list[str]:
+        """The tasks that the coordinator is to forget."""
+        return self.connection.forgotten
+
     def updates(self) -> list[Update]:
         return [update for bulk in self.connection.updates for update in bulk]
 
@@ -728,3 +732,24 @@ def test_task_whose_agent_tells_an_odd_end(site: Site, target: Any) -> None:
     site.report(other, states.TMGR_STAGING_OUTPUT_PENDING, target_state=states.DONE)
     assert are([odd, other]) == [states.FAILED, states.DONE]
     assert repr(target)[:20] in str(odd.exception)
+
+
+def test_forgotten_tasks_are_forgotten_by_the_coordinator(site: Site) -> None:
+    site.pilot()
+    tasks = site.submit_many(BULK + 1)
+    for task in tasks:
+        site.report(task, states.DONE)
+    uids = [task.uid for task in tasks]
+    site.flow.forget(uids)
+    assert site.forgotten() == uids
+
+
+def test_forgotten_tasks_that_were_not_sent_never_are(site: Site) -> None:
+    """They have ended before there was room for them."""
+    site.connection.free = False
+    tasks = site.submit('a', 'b')
+    site.flow.cancel(tasks)
+    assert {task.state for task in tasks} == {states.CANCELED}
+    site.flow.forget(['a'])
+    site.engine.have_room()
+    assert site.connection.kept == ['b']

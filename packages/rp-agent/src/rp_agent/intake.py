@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rp_agent.uids import UidSet
+from rp_api.uid_set import UidSet
 
 MANY = 1 << 16
 """Tasks in hand from which on an agent asks for no more, on a pilot that is not large."""

@@ -11,7 +11,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 _log = logging.getLogger('radical.pilot.callbacks')
@@ -135,6 +135,11 @@ class Registry:
         self._entries = [entry for entry in self._entries if not matches(entry)]
         for _, registered, _, _ in gone:
             registered.removed = True
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Have no callbacks for these uids any more; those that were asked for before are called."""
+        gone = set(uids)
+        self._entries = [entry for entry in self._entries if entry[3] not in gone]
 
     def select(self, metric: str) -> list[tuple[Registered, Any, str | None]]:
         """The callbacks for a metric: (callback, data, uid)."""

@@ -53,7 +53,6 @@ class Restoration:
         self.pages += 1
         for task in page.tasks:
             self._take_task(task)
-        self._session.uids.restored_tasks([task.uid for task in page.tasks])
         if page.last:
             self._resume()
             self._done.set_result(None)
@@ -82,7 +81,9 @@ class Restoration:
 
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)
-        if tmgr is not None:   # else it was closed, and its tasks have ended
+        if tmgr is None:   # it was closed, and its tasks have ended, or this one was forgotten
+            self._session.uids.reserve_tasks([known.uid])
+        else:
             task = tmgr.restore(known, self._pilots.get(known.pilot))
             if task.place and task.state not in states.FINAL:
                 self._left.add(task.place)

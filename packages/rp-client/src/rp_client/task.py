@@ -240,12 +240,13 @@ class Task:
         Of several states, the earliest counts; one that was passed counts as reached; a final state ends the wait.
         Raises `StateError` (a `ValueError`) for an unknown state, and `RuntimeError` if the session cannot go on.
         """
-        self._tmgr.wait_tasks(self._uid, state, timeout)
+        self._tmgr.wait_for([self], state, timeout)
         return self._state
 
     def cancel(self) -> None:
         """Ask for the task to be cancelled; returns at once. Nothing happens to one that is final."""
-        self._tmgr.cancel_tasks(self._uid)
+        if self._state not in states.FINAL:
+            self._tmgr.cancel_tasks(self._uid)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
         """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given.
@@ -287,6 +288,15 @@ class Task:
         kept = not known.pilot and known.state not in states.FINAL
         self._state = states.TMGR_SCHEDULING_PENDING if kept else known.state
         self._learn(known.info or {})
+
+    def renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
+        """Be as a task was that had come to this state, with all that was known about it."""
+        self._state = state
+        self._pilot = pilot
+        self._attempts = attempts
+        self._stored = True
+        if known:
+            self._learn(PackedInfo(known))
 
     @property
     def known(self) -> PackedInfo | None:

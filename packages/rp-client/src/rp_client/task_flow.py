@@ -170,6 +170,15 @@ class TaskFlow:
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
 
+    def forget(self, uids: Sequence[str]) -> None:
+        """Have the coordinator forget tasks, which are final."""
+        for box in self._outbox.values():
+            for uid in uids:
+                box.pop(uid, None)
+        for first in range(0, len(uids), BULK):
+            self._engine.connection.forget_tasks(uids[first:first + BULK])
+        self._pump()
+
     def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
         """Deal with the tasks that a final pilot leaves behind; `dead_end`: why no other pilot can take any."""
         self._outbox.pop(pilot, None)

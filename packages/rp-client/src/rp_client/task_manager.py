@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -15,7 +16,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import RPC
 from rp_client.callbacks import Registry, arguments, told
-from rp_client.common import Common
+from rp_client.common import NOTHING, Common
 from rp_client.engine import engine_of
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
@@ -26,6 +27,7 @@ from rp_client.stager.output import TaskStagingOutput
 from rp_client.submission import Packing, pack_plain, plain, verified
 from rp_client.task import Task
 from rp_client.task_flow import TaskFlow
+from rp_client.task_store import HasState, TaskStore
 from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
@@ -59,9 +61,11 @@ class TaskManager:
         self._engine = engine_of(session)
         self.uid = session.register_tmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
-        self._tasks: dict[str, Task] = {}
+        self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make)
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
         self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher)
+        session.uids.tasks.append(self._tasks)
+        self._tracker.on_final = self._tasks.settled
         self._board = self._tracker.board
         self._closed = False
         self._tracer = session.tracer(self.uid)
@@ -183,10 +187,33 @@ class TaskManager:
         return task
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
-        """The task with that uid, or a list of tasks (None: all); `ValueError` for an unknown uid."""
+        """The task with that uid, or a list of tasks (None: all); `ValueError` for an unknown uid.
+
+        A final task of which there is no other reference is read from a file for that: do not ask for all of very many
+        at once.
+        """
         if isinstance(uids, str):
             return self._get(uids)
-        return list(self._tasks.values()) if uids is None else [self._get(uid) for uid in uids]
+        return [self._get(uid) for uid in (list(self._tasks) if uids is None else uids)]
+
+    def forget_tasks(self, uids: str | Iterable[str]) -> None:
+        """Have final tasks, with all that is known about them, not known any more, here and to the coordinator.
+
+        They take no memory then, and are not there for an application that attaches to the session later. Their uids
+        stay in use. A `Task` that the application has stays as it is; it can be read, but no callback can be registered
+        for it. Returns at once. Raises `ValueError` for an unknown uid, or a task that is not final; none is forgotten
+        then.
+        """
+        wanted = list(dict.fromkeys([uids] if isinstance(uids, str) else uids))
+        for uid, task in zip(wanted, self._look(wanted), strict=True):
+            if task.state not in states.FINAL:
+                raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
+                                 'can be forgotten')
+        self._session.uids.reserve_tasks(wanted)
+        self._tasks.remove(wanted)
+        self._callbacks.forget(wanted)
+        if not self._closed and not self._engine.broken:
+            self._engine.call(self._flow.forget, wanted)
 
     def wait_tasks(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
                    timeout: float | None = None) -> Any:
@@ -196,12 +223,16 @@ class TaskManager:
         counts. A state that was passed counts as reached, and a final state ends the wait. Raises `ValueError` for an
         unknown uid or state, and `RuntimeError` if the session cannot go on.
         """
-        tasks = self.get_tasks(uids)
-        wanted = [tasks] if isinstance(uids, str) else tasks
+        wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
+        found = self._look(wanted)
+        self.wait_for([task for task in found if isinstance(task, Task)], state, timeout)   # others are final
+        return found[0].state if isinstance(uids, str) else [task.state for task in found]
+
+    def wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None) -> None:
+        """Return when each of these tasks has reached a state, or `timeout` seconds are over; see `wait_tasks`."""
         if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
-            self._warn_of_no_pilot(wanted)
-        self._board.wait(wanted, state, timeout)
-        return tasks.state if isinstance(uids, str) else [task.state for task in tasks]
+            self._warn_of_no_pilot(tasks)
+        self._board.wait(tasks, state, timeout)
 
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task.bound is None and task.state not in states.FINAL for task in tasks):
@@ -212,7 +243,8 @@ class TaskManager:
 
         Raises `ValueError` for an unknown uid; no task is cancelled then.
         """
-        tasks = [self._get(uids)] if isinstance(uids, str) else self.get_tasks(uids)
+        wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
+        tasks = [task for task in self._look(wanted) if isinstance(task, Task)]   # others are final
         self._engine.call(self._flow.cancel, tasks)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
@@ -224,7 +256,7 @@ class TaskManager:
         cannot be called like that.
         """
         if uid is not None:
-            self._get(uid)
+            self._look([uid])
         for name in _metrics(metric):
             self._callbacks.add(cb, name, cb_data, uid)
         if not self._engine.broken:
@@ -238,7 +270,7 @@ class TaskManager:
     def as_dict(self) -> dict[str, Any]:
         """The manager and its tasks as plain data; `tasks` has each by its uid."""
         return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
-                'tasks': {uid: task.as_dict() for uid, task in list(self._tasks.items())}}
+                'tasks': {uid: task.as_dict() for uid, task in self._tasks.items()}}
 
     def dump(self, name: str | None = None) -> None:
         """Write `as_dict()` to `<uid>[.<name>].json` in the session directory."""
@@ -265,10 +297,13 @@ class TaskManager:
 
     def update(self, updates: Iterable[Update]) -> None:
         """Take over what agents have reported; called in the loop, for tasks of any manager."""
-        known = self._tasks.get
+        known = self._tasks.find
         mine = [Change(task, state, info) for uid, state, info in updates if (task := known(uid)) is not None]
+        before = [task for task, _, _ in mine if task._state in states.FINAL]
         if mine:
             self._flow.update(mine)
+        if before:   # more may be known about them now
+            self._tasks.settled(before)
 
     def pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
         """Deal with what a final pilot leaves behind; called in the loop.
@@ -280,7 +315,7 @@ class TaskManager:
         for first in range(0, len(mine), BULK):
             self._engine.connection.update_tasks(mine[first:first + BULK])
         self.update(mine)
-        self._flow.pilot_ended(pilot, list(self._tasks.values()), dead_end=self._dead_end(pilot))
+        self._flow.pilot_ended(pilot, self._tasks.in_memory(), dead_end=self._dead_end(pilot))
 
     def partitions_changed(self, pilot: Pilot) -> None:
         """Use the partitions that a pilot has now, and no others of it; called in the loop."""
@@ -301,13 +336,14 @@ class TaskManager:
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
         """Make a task again as the coordinator knows it."""
-        common = Common(known.description, codec.pack(known.description))
-        task = kind_of(common.mode)(self, known.uid, common)
+        task = self._make(known.uid, Common(known.description, codec.pack(known.description)))
         task.restore(known, pilot)
-        self._tasks[task.uid] = task
+        self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
         if known.new:
             self._tracker.news(task)
+        if task.state in states.FINAL:
+            self._tasks.settled([task])
         return task
 
     def resume(self) -> None:
@@ -331,12 +367,15 @@ class TaskManager:
         tasks = []
         for uid, description in zip(wanted, descriptions, strict=True):
             common, own = packing.pack(description, uid)
-            tasks.append(kind_of(common.mode)(self, uid, common, own))
+            tasks.append(self._make(uid, common, own))
         return self._accept(tasks)
 
+    def _make(self, uid: str, common: Common, own: bytes = NOTHING) -> Task:
+        return kind_of(common.mode)(self, uid, common, own)
+
     def _accept(self, tasks: list[Task]) -> list[Task]:
-        self._session.uids.claim_tasks([task.uid for task in tasks])
-        self._tasks.update((task.uid, task) for task in tasks)
+        uids = [task.uid for task in tasks]
+        self._session.uids.claim_tasks(uids, lambda: self._tasks.add(uids, tasks))
         if tasks:
             self._submit(tasks)
         return tasks
@@ -376,7 +415,17 @@ class TaskManager:
         try:
             return self._tasks[uid]
         except KeyError:
-            raise ValueError(f'task {uid} is not known to {self.uid}') from None
+            raise self._unknown(uid) from None
+
+    def _look(self, uids: Iterable[str]) -> list[HasState]:
+        """What has the states of tasks, without reading any."""
+        try:
+            return list(map(self._tasks.look, uids))
+        except KeyError as error:
+            raise self._unknown(error.args[0]) from None
+
+    def _unknown(self, uid: str) -> ValueError:
+        return ValueError(f'task {uid} is not known to {self.uid}')
 
     # what happens in the loop
 
@@ -410,10 +459,10 @@ class TaskManager:
 
     def _close(self) -> None:
         if self._session.closed:   # which ends the pilots, and whatever runs there
-            self._flow.end_all(self._tasks.values(), 'the session was closed')
+            self._flow.end_all(self._tasks.in_memory(), 'the session was closed')
         else:
-            self._flow.cancel(self._tasks.values())
-            self._flow.end_all(self._tasks.values(), f'{self.uid} was closed')
+            self._flow.cancel(self._tasks.in_memory())
+            self._flow.end_all(self._tasks.in_memory(), f'{self.uid} was closed')
             self._note()
         self._flow.close()
         self._tracer.close()

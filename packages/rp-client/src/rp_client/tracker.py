@@ -7,7 +7,7 @@ once, in order; what an update tells about an entity can be read before its new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
@@ -61,6 +61,8 @@ class Tracker:
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
         self._kept: Announced | None = None
+        self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
+        """Is told of entities that have reached a final state."""
 
     def keep(self) -> None:
         """From now on, keep what callbacks have to be told, until `release`."""
@@ -121,6 +123,8 @@ class Tracker:
     def _changed(self, announced: Announced) -> None:
         for entities, passed in announced:
             self.board.changed(passed[-1], entities)
+            if self._model.is_final(passed[-1]):
+                self.on_final(entities)
 
     def _move(self, change: Change) -> tuple[Change, Sequence[str]]:
         """The change, and the states that its entity passes.

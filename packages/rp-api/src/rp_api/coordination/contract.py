@@ -214,6 +214,13 @@ class ClientConnection(Connection):
         """
 
     @abstractmethod
+    def forget_tasks(self, uids: Sequence[str]) -> None:
+        """Drop what is kept about at most `BULK` tasks, those of them that are final, but for their uids and states.
+
+        A client that takes over finds them without owner.
+        """
+
+    @abstractmethod
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         """Send a command to all agents of a pilot; what one client sends to one agent arrives in the order sent."""
 

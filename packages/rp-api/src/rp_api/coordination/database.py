@@ -27,7 +27,7 @@ _PRAGMAS = f"""
 PRAGMA page_size = {_PAGE};
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
-PRAGMA cache_size = -65536;
+PRAGMA cache_size = -8192;
 PRAGMA wal_autocheckpoint = {_LOG // _PAGE};
 PRAGMA journal_size_limit = {2 * _LOG};
 """

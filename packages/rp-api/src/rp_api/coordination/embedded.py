@@ -36,6 +36,9 @@ class HubClientConnection(HubConnection, ClientConnection):
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
         self._send('bind', pilot, list(uids))
 
+    def forget_tasks(self, uids: Sequence[str]) -> None:
+        self._send('forget', list(uids))
+
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         self._send('command', pilot, codec.pack(command))
 

@@ -385,6 +385,9 @@ class Exchange:
         self._store.tasks.bind(pilot, uids)
         self._news_for(pilot)
 
+    def _on_forget(self, _: Peer, uids: list[str]) -> None:
+        self._store.tasks.forget(uids)
+
     def _on_note(self, _: Peer, key: str, value: bytes) -> None:
         self._store.note(key, value)
 

@@ -62,6 +62,11 @@ _UPDATE = {state: _update(state) for state in states.TASK.names}
 UPDATE_BY_AGENT = {state: _update(state, ', changed = ?4', ' AND pilot = ?3') for state in states.TASK.names}
 """With info, uid, pilot and revision, by the new state."""
 
+_FORGET = f"""
+UPDATE tasks SET owner = '', info = NULL, description = x'{codec.NOTHING.hex()}'
+WHERE uid = ? AND value >= {states.TASK.value(states.DONE)}
+"""
+
 Update = tuple[str, str, bytes | None]
 """Uid, state and info."""
 
@@ -116,6 +121,10 @@ class TaskTable:
         self._fresh.clear()
         for state, run in _runs(updates):
             self._db.write_many(_UPDATE[state], [(info, uid) for uid, _, info in run])
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Keep of these tasks, as far as they are final, only that there were such."""
+        self._db.write_many(_FORGET, [(uid,) for uid in uids])
 
     def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
         """Move the tasks of a pilot forward, and announce the changes (`since`).

@@ -95,6 +95,7 @@ _ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
     'agent': {**_BOTH, 'hold': (_is(bool),)},
     'client': {
         **_BOTH, 'pilots': (_NEW,), 'tasks': (_is(str), _is(str), _is(bytes), _NEW), 'bind': (_is(str), _are_texts),
+        'forget': (_are_texts,),
         'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': (),
         'listen': (_is(str),)}}
 

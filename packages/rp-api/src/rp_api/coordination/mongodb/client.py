@@ -81,6 +81,9 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             repair(self._collection, self._numbers, list(self._collection.find(
                 {**wanted, 'pilot': pilot, 'state': documents.BOUND}, {'parcel': 1, 'pilot': 1, 'state': 1})))
 
+    def forget_tasks(self, uids: Sequence[str]) -> None:
+        self._send(partial(self._collection.update_many, documents.final(uids), {'$set': documents.forgotten()}))
+
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         document = documents.command_document(self._numbers.next(), pilot, command)
         self._send(partial(insert_new, self._collection, [document]))

@@ -40,6 +40,7 @@ INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
 
 BOUND = states.AGENT_STAGING_INPUT_PENDING
 BOUND_VALUE = states.TASK.value(BOUND)
+FINAL_VALUE = states.TASK.value(states.DONE)
 LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 LARGEST = 12 << 20
@@ -71,13 +72,23 @@ class Numbers:
 def pilot_document(uid: str, number: int, record: Mapping[str, Any]) -> Document:
     """A pilot, as it is when it was made known."""
     return {'_id': uid, 'type': 'pilot', 'number': number, 'record': packed(uid, record), 'state': states.NEW,
-            'value': 0, 'info': None, 'new': False}
+            'value': 0, 'info': None}
 
 
 def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, description: bytes) -> Document:
     """A task, as it is when it was submitted."""
     return {'_id': uid, 'type': 'task', 'number': number, 'owner': owner, 'pilot': pilot, 'parcel': parcel,
             'attempts': int(bool(pilot)), 'description': description, 'state': BOUND, 'value': BOUND_VALUE}
+
+
+def final(uids: Sequence[str]) -> Document:
+    """A filter for those of these tasks that are final."""
+    return {'_id': {'$in': list(uids)}, 'type': 'task', 'value': {'$gte': FINAL_VALUE}}
+
+
+def forgotten() -> Document:
+    """What changes in the document of a task of which only the uid and the state are kept."""
+    return {'owner': '', 'description': codec.NOTHING, 'info': None}
 
 
 def parcel_id(number: int) -> str:

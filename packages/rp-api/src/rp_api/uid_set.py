@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _DIGITS = 3
 _NUMBERS = {f'{number:0{_DIGITS}d}': number for number in range(10**_DIGITS)}
 
@@ -16,6 +18,9 @@ class UidSet:
     def __init__(self) -> None:
         self._numbered: dict[str, bytearray] = {}
         self._others: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._numbered or self._others)
 
     def add(self, uid: str) -> bool:
         """Add a uid; False if it was there."""
@@ -32,6 +37,11 @@ class UidSet:
         new = not bits[number >> 3] & bit
         bits[number >> 3] |= bit
         return new
+
+    def update(self, uids: Iterable[str]) -> None:
+        """Add all of these uids."""
+        for uid in uids:
+            self.add(uid)
 
     def __contains__(self, uid: str) -> bool:
         number = _number(uid)
