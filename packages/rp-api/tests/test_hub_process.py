@@ -177,8 +177,9 @@ def test_hub_that_dies_before_it_has_heard_the_end_is_started_again(tmp_path: Pa
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The next hubs that are started can write nothing but a little log; afterwards, those that live can."""
-    limited = ('import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)); '
-               'from rp_api.coordination.hub import main; raise SystemExit(main())')
+    limited = ('import resource; from rp_api.coordination import hub; serve = hub.serve; '   # after its own look
+               'hub.serve = lambda *rest: (resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY)), '
+               'serve(*rest)); raise SystemExit(hub.main())')
     started: list[int] = []
     popen = subprocess.Popen
 
