@@ -78,9 +78,20 @@ class Client(Party):
     def known_pilots(self) -> dict[str, KnownPilot]:
         return {pilot.uid: pilot for page in self.pages for pilot in page.pilots}
 
-    def pilot(self, *uids: str) -> None:
+    def told(self) -> dict[str, str]:
+        """The last state that an application was told of each pilot and task, as the pages say."""
+        self.recovered()
+        return {uid: known.told for uid, known in (self.known_pilots | self.known_tasks).items()}
+
+    def acknowledge(self, *owners: str) -> None:
+        """Say that the application was told all that happened until now to what these have."""
+        self.until_settled()
+        self.do(lambda: self.connection.acknowledge(owners, self.connection.mark))
+        self.until_settled()
+
+    def pilot(self, *uids: str, owner: str = '') -> None:
         """Make pilots known."""
-        self.do(self.connection.insert_pilots, {uid: {'cores': 4} for uid in uids})
+        self.do(self.connection.insert_pilots, {uid: {'cores': 4} for uid in uids}, owner)
 
     def submit(self, pilot: str, uids: Iterable[str], owner: str = '', **description: Any) -> None:
         """Send tasks, all of them at once whether there is room or not."""

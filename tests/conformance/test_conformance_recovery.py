@@ -10,23 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conformance_support import (
-    RESTARTABLE,
-    Agent,
-    Client,
-    Process,
-    Site,
-    backend,
-    one_site,
-    uids,
-)
+from conformance.conformance_support import RESTARTABLE, Agent, Process, Site, backend, one_site, uids
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, Update
 from rp_api.errors import CoordinationError
 
 DONE_SOON = states.TMGR_STAGING_OUTPUT_PENDING
 
-# attaches to a session, says each task of which it hears, and never gets to confirm that
+# attaches to a session, says each task of which it hears, and never gets to acknowledge that
 CLIENT = '''
 import json, sys, time
 from pathlib import Path
@@ -94,18 +85,18 @@ def test_all_is_there_for_the_client_that_takes_over(site: Site) -> None:
     heir = site.client(recover=True)
     heir.recovered()
     assert heir.pages[0].notes == {'pmgr.0000': {'sandbox': '/x', 'pilots': ['p0', 'p1']}, 'a.b $c': None}
-    assert [(pilot.uid, pilot.record, pilot.state, pilot.info, pilot.new) for pilot in heir.pages[0].pilots] == [
-        ('p0', {'cores': 4}, states.NEW, None, False),
-        ('p1', {'cores': 4}, states.PMGR_LAUNCHING, {'jobid': '17'}, False)]
+    assert [(pilot.uid, pilot.record, pilot.state, pilot.info) for pilot in heir.pages[0].pilots] == [
+        ('p0', {'cores': 4}, states.NEW, None), ('p1', {'cores': 4}, states.PMGR_LAUNCHING, {'jobid': '17'})]
     assert list(heir.known_tasks) == [*uids(3, 'unbound'), *uids(count)]
     assert max(len(page.tasks) for page in heir.pages) <= BULK
     first, last = (heir.known_tasks[uid] for uid in (uids(count)[0], uids(count)[-1]))
     assert first.description == {'executable': f'/bin/{first.uid}', 'environment': {'A': 'b'}}
     assert (first.state, first.info, first.owner) == (states.CANCELED, {'exception': 'because'}, 'tmgr.0000')
-    assert (last.state, last.pilot, last.new) == (states.AGENT_STAGING_INPUT_PENDING, 'p0', False)
+    assert (last.state, last.pilot) == (states.AGENT_STAGING_INPUT_PENDING, 'p0')
+    assert {heir.known_tasks[uid].state for uid in uids(3, 'unbound')} == {states.TMGR_SCHEDULING_PENDING}
 
 
-def test_what_happened_meanwhile_is_new_until_it_is_confirmed(site: Site) -> None:
+def test_what_happened_meanwhile_is_on_the_pages_and_does_not_come_again(site: Site) -> None:
     client = site.client()
     client.pilot('p0')
     client.submit('p0', uids(4))
@@ -120,19 +111,11 @@ def test_what_happened_meanwhile_is_new_until_it_is_confirmed(site: Site) -> Non
 
     heir = site.client(recover=True)
     heir.recovered()
-    new = {uid for uid, task in heir.known_tasks.items() if task.new}
-    assert set(uids(4)[1:3]) <= new <= set(uids(4)[:3])   # what the first one saw last it may not have confirmed
     assert heir.known_tasks[uids(4)[1]].info == {'exit_code': 0}
-    assert (heir.known_pilots['p0'].state, heir.known_pilots['p0'].new) == (states.PMGR_ACTIVE, True)
+    assert heir.known_pilots['p0'].state == states.PMGR_ACTIVE
     agent.report(uids(4)[3:], DONE_SOON)
     heir.until_states({uids(4)[3]: DONE_SOON})
-    assert heir.tasks == [Update(uids(4)[3], DONE_SOON)]   # what was on the pages does not come again
-    sync(site, heir, agent)
-    site.leave(heir)
-
-    third = site.client(recover=True)
-    third.recovered()
-    assert not any(task.new for task in third.known_tasks.values())
+    assert heir.tasks == [Update(uids(4)[3], DONE_SOON)]
 
 
 def test_forgotten_tasks_have_no_owner_any_more(site: Site) -> None:
@@ -161,18 +144,34 @@ def test_forgotten_tasks_have_no_owner_any_more(site: Site) -> None:
         ('', None, states.DONE), ('', None, states.DONE), ('', None, states.CANCELED)]
 
 
-def sync(site: Site, client: Client, agent: Agent) -> None:
-    """Return when the client has confirmed what it got before."""
-    for number in range(2):
-        client.submit('p0', [f'sync.{number}'])
-        agent.until_tasks([f'sync.{number}'])
-        agent.report([f'sync.{number}'], DONE_SOON)
-        client.until_states({f'sync.{number}': DONE_SOON})
-    client.until_settled()
-    client.do(lambda: None)
+def test_a_client_that_takes_over_is_given_nothing_before_it_asks(site: Site) -> None:
+    """Nothing is confirmed of which it does not know the tasks yet."""
+    client = site.client()
+    client.pilot('p0')
+    client.submit('p0', uids(3))
+    agent = site.agent('p0')
+    agent.until_tasks(uids(3))
+    agent.report(uids(1), DONE_SOON)
+    client.until_states({uids(1)[0]: DONE_SOON})
+    site.leave(client)
+    agent.report(uids(2), DONE_SOON)
+    agent.until_settled()
+
+    heir = site.client()
+    heir.do(heir.connection.note, 'key', 'value')   # it is there, and is served
+    heir.until_settled()
+    agent.report(uids(3), DONE_SOON)
+    agent.until_settled()
+    for number in range(3):
+        heir.do(heir.connection.note, 'key', number)
+        heir.until_settled()
+    assert heir.tasks + heir.pilots == []
+    heir.do(heir.connection.recover, heir._on_page)
+    heir.recovered()
+    assert {task.state for task in heir.known_tasks.values()} == {DONE_SOON}
 
 
-def test_a_client_that_was_killed_has_not_confirmed(site: Site) -> None:
+def test_a_client_that_was_killed_has_not_told(site: Site) -> None:
     victim = Process(CLIENT, **site.orders(tasks=['a', 'b']))
     try:
         agent = site.agent('p0', access=victim.answer())
@@ -184,7 +183,7 @@ def test_a_client_that_was_killed_has_not_confirmed(site: Site) -> None:
     heir = site.client(recover=True)
     assert site.coordinator.attached
     heir.recovered()
-    assert heir.known_tasks['a'][-3:] == (DONE_SOON, {'exit_code': 3}, True)
+    assert heir.known_tasks['a'][-3:] == (DONE_SOON, {'exit_code': 3}, states.NEW)
     agent.report(['b'], states.AGENT_EXECUTING)
     heir.until_states({'b': states.AGENT_EXECUTING})
 

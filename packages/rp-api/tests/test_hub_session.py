@@ -241,21 +241,25 @@ def test_a_new_client_gets_everything_that_the_session_holds(make_site: MakeSite
     client.until(lambda: Update(uids(3)[2], states.AGENT_EXECUTING) in client.tasks)
 
 
-def test_what_no_client_has_confirmed_is_new(make_site: MakeSite) -> None:
+def test_what_was_told_is_kept_by_the_file(make_site: MakeSite) -> None:
     site = make_site().start()
     client, agent = site.client(), site.agent('p0')
     client.do(client.connection.insert_pilots, {'p0': {}})
-    client.submit('p0', ['seen', 'unseen', 'waits'])
+    client.submit('p0', ['told', 'untold', 'waits'])
     agent.until(lambda: len(agent.order) == 3)
-    agent.report(['seen'], LEFT)
+    agent.report(['told'], LEFT)
     client.until(lambda: client.tasks)
+    client.until_settled()
+    client.do(lambda: client.connection.acknowledge([''], client.connection.mark))
     client.submit('p0', ['later'])
     client.until_settled()
     client.do(client.connection.detach)
-    agent.report(['unseen'], LEFT)
+    restart(site)
+    agent.report(['untold'], LEFT)
     agent.until_settled()
-    assert {uid: task.new for uid, task in known(site.client()).items()} == {
-        'seen': False, 'unseen': True, 'waits': False, 'later': False}
+    sent = states.AGENT_STAGING_INPUT_PENDING
+    assert {uid: task.told for uid, task in known(site.client()).items()} == {
+        'told': LEFT, 'untold': sent, 'waits': sent, 'later': states.NEW}
 
 
 def test_many_tasks_come_in_pages_also_from_a_hub_that_dies_meanwhile(site: Site, client: Client) -> None:

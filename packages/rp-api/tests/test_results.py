@@ -22,7 +22,7 @@ def fill(directory: Path, *tasks: tuple[str, str | None, dict[str, Any] | None])
     """A committed store with tasks: uid, state (None: as inserted) and info."""
     directory.mkdir(parents=True, exist_ok=True)
     store = Store(directory / 'hub.db')
-    store.insert_pilots([('pilot.0000', codec.pack({}))])
+    store.insert_pilots('', [('pilot.0000', codec.pack({}))])
     store.tasks.insert('pilot.0000', 'tmgr.0000', codec.pack({}), [(uid, codec.pack({})) for uid, _, _ in tasks])
     store.tasks.update([(uid, state, codec.pack(info) if info else None) for uid, state, info in tasks if state])
     store.commit()

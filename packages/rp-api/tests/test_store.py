@@ -39,7 +39,7 @@ def store(path: Path) -> Iterator[Store]:
 @pytest.fixture
 def filled(store: Store) -> Store:
     """Two pilots, three tasks: a and c for p0, b for p1."""
-    store.insert_pilots([('p0', b'pilot 0'), ('p1', b'pilot 1')])
+    store.insert_pilots('', [('p0', b'pilot 0'), ('p1', b'pilot 1')])
     store.tasks.insert('p0', '', b'shared', [('a', b'A')])
     store.tasks.insert('p1', '', b'other', [('b', b'B')])
     store.tasks.insert('p0', '', b'third', [('c', b'C')])
@@ -82,7 +82,7 @@ def test_tasks_come_out_in_the_order_in_which_they_came(filled: Store) -> None:
 def test_what_is_there_already_stays_as_it_is(filled: Store) -> None:
     move(filled, 'a', states.AGENT_EXECUTING)
     filled.tasks.insert('p1', '', b'new', [('a', b'changed'), ('d', b'D')])
-    filled.insert_pilots([('p0', b'changed')])
+    filled.insert_pilots('', [('p0', b'changed')])
     filled.commit()
     assert state_of(filled, 'a') == (states.AGENT_EXECUTING, None)
     assert [row[1] for row in filled.tasks.new('p0', 0, 10).rows] == ['a', 'c']
@@ -208,7 +208,7 @@ def test_tasks_that_have_left_the_agent_are_not_fed_to_one(filled: Store) -> Non
 def test_a_batch_has_a_limit_and_says_how_far_it_goes(store: Store, feed: str) -> None:
     for number in range(10):
         uid = f'u{number}'
-        store.insert_pilots([(uid, b'')])
+        store.insert_pilots('', [(uid, b'')])
         store.tasks.insert('p', '', b'', [(uid, b'')])
         store.insert_command('p', uid.encode())
     for number in range(10):
@@ -242,7 +242,7 @@ def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: 
 
 def test_unfinished_are_the_tasks_that_live_pilots_still_have(store: Store) -> None:
     plain = codec.pack({})
-    store.insert_pilots([('p0', b'pilot 0'), ('p1', b'pilot 1')])
+    store.insert_pilots('', [('p0', b'pilot 0'), ('p1', b'pilot 1')])
     for pilot, uid in (('p0', 'a'), ('p1', 'b'), ('p0', 'c')):
         store.tasks.insert(pilot, '', plain, [(uid, plain)])
     store.tasks.insert('p1', '', codec.pack({'mode': RAPTOR_MASTER}), [('master', plain)])   # is there for others

@@ -88,7 +88,7 @@ class Hub:
             self.watch.agent_gone(peer, died=False)
 
     def pilot(self, uid: str, state: str = states.PMGR_ACTIVE) -> None:
-        self.store.insert_pilots([(uid, b'')])
+        self.store.insert_pilots('', [(uid, b'')])
         self.store.update_pilots([(uid, state, None)], announce=False)
 
     def attach(self, role: str, uid: str, agent: str = '') -> Peer:

@@ -30,7 +30,7 @@ OF_AGENTS: list[list[Any]] = [[0, 'hold', True]]
 
 OF_CLIENTS: list[list[Any]] = [
     [0, 'detach'], [0, 'listen', 'tcp://127.0.0.1:*'], [0, 'recover', 0],
-    [1, 'pilots', [['p', b'']]], [2, 'pilots', []],
+    [1, 'pilots', 'o', [['p', b'']]], [2, 'pilots', '', []], [8, 'acknowledge', ['o', 'p'], 3, 4],
     [3, 'tasks', 'p', 'o', b'', [['a', b''], ['b', b'x']]], [4, 'command', 'p', b'c'], [5, 'bind', 'p', ['a']],
     [6, 'bind', 'p', []], [7, 'note', 'k', b'v'],
     [8, 'forget', ['a', 'b']]]
@@ -79,7 +79,7 @@ def test_arguments_have_the_types_that_the_hub_relies_on(arguments: list[Any], o
         wire.check(role, operation, arguments)
     except CoordinationError:
         return
-    expected = {'hello': [dict], 'pilots': [list], 'tasks': [str, str, bytes, list], 'command': [str, bytes],
+    expected = {'hello': [dict], 'pilots': [str, list], 'acknowledge': [list, int, int], 'tasks': [str, str, bytes, list], 'command': [str, bytes],
                 'bind': [str, list], 'note': [str, bytes], 'recover': [int], 'hold': [bool], 'seen': [int, int],
                 'ping': [int, int, int, bool],
                 'update_pilots': [list], 'update_tasks': [list]}

@@ -8,6 +8,8 @@
 - A pilot that is active may report the same state again, with all that is known of it now (a node was lost, for one).
 - What was accepted is kept until the session ends. A backend that was restarted serves it again, and so does a client
   that takes over the session of another one (`recover`).
+- To deliver a state to the client is one thing, to tell it to the application another: the client acknowledges the
+  latter for all entities of an owner up to a mark (`acknowledge`). What was not acknowledged is told by the next client.
 - An agent whose process has died, or that is silent for longer than its lease, is declared lost: its pilot becomes
   FAILED, with the reason.
 - Nothing here blocks. All methods are called in the thread of the connection's event loop; all callbacks come there.
@@ -26,7 +28,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_profiling.host_clock import Moment, Reading
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the messages between client, hub and agents; peers of another version are refused."""
 
 BULK = 1024
@@ -97,23 +99,31 @@ class Submission(NamedTuple):
     description: Mapping[str, Any]
 
 
+class Mark(NamedTuple):
+    """How far a client is: the changes of agents that it was given (`reported`), and its own ones (`own`)."""
+
+    reported: int = 0
+    own: int = 0
+
+
 class KnownPilot(NamedTuple):
     """A pilot as the session has it: what it was inserted with, and the last update.
 
-    `new` tells that no client has confirmed this state.
+    `told` is the last state that an application was told (NEW: none).
     """
 
     uid: str
     record: dict[str, Any]
     state: str
     info: dict[str, Any] | None
-    new: bool
+    told: str
 
 
 class KnownTask(NamedTuple):
     """A task as the session has it: whose it is, where it is bound to, and the last update.
 
-    `attempts` counts how often it was bound to a pilot; `new` tells that no client has confirmed this state.
+    `attempts` counts how often it was bound to a pilot. `told` is the last state that an application was told (NEW:
+    none); a task that was bound anew may be in an earlier one.
     """
 
     uid: str
@@ -123,7 +133,7 @@ class KnownTask(NamedTuple):
     description: dict[str, Any]
     state: str
     info: dict[str, Any] | None
-    new: bool
+    told: str
 
 
 class Page(NamedTuple):
@@ -188,10 +198,15 @@ class ClientConnection(Connection):
         super().__init__()
         self.on_pilots: Callable[[list[Update]], None] = _nobody
         self.on_tasks: Callable[[list[Update]], None] = _nobody
+        self.on_mark: Callable[[], None] = _nobody
+        """Is called when `mark` has moved."""
 
     @abstractmethod
-    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
-        """Make pilots known, by uid, with a record of plain data; must come before tasks for them."""
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
+        """Make pilots known, by uid, with a record of plain data; must come before tasks for them.
+
+        `owner` is kept with them.
+        """
 
     @abstractmethod
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
@@ -228,11 +243,20 @@ class ClientConnection(Connection):
     def note(self, key: str, value: Any) -> None:
         """Keep plain data under this key, in place of what was there; for the client that takes over (`recover`)."""
 
+    @property
+    @abstractmethod
+    def mark(self) -> Mark:
+        """Covers all updates that were delivered here, and of what was sent at least that which is accepted."""
+
+    @abstractmethod
+    def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        """The application was told all states that the tasks and pilots of these owners had reached at this mark."""
+
     @abstractmethod
     def recover(self, on_page: Callable[[Page], None]) -> None:
         """Have everything that the session holds delivered page by page; `on_tasks` and `on_pilots` wait for the end.
 
-        To be called before anything else is sent.
+        To be called before anything else is sent. A client that takes a session over is given nothing before that.
         """
 
     def finish(self, done: Callable[[], object]) -> None:

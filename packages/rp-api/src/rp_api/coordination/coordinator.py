@@ -15,7 +15,8 @@ class Coordinator(ABC):
 
     `endpoint` is its address for people and traces, without any secret. `agent_access` is what agents need to reach it
     (`connect.agent_connection`), plain data with secrets: to be kept private. `attached` tells that the session was
-    there before, and open: a client that takes it over calls `ClientConnection.recover`.
+    there before, and open: a client that takes it over calls `ClientConnection.recover`, before which it is given
+    nothing.
     """
 
     endpoint: str

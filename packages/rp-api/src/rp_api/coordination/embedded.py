@@ -6,23 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rp_api.coordination import rows
-from rp_api.coordination.contract import AgentConnection, ClientConnection, Page, Submission, Update
+from rp_api.coordination.contract import AgentConnection, ClientConnection, Mark, Page, Submission, Update
 from rp_api.coordination.hub_connection import HubAddress, HubConnection
 from rp_api.mesh import codec
 from rp_api.mesh.loop import Loop
 
 
 class HubClientConnection(HubConnection, ClientConnection):
-    """The client's connection to its hub."""
+    """The client's connection to its hub; one that takes a session over is given nothing before it asks (`recover`)."""
 
-    def __init__(self, loop: Loop, address: HubAddress, session: str) -> None:
+    def __init__(self, loop: Loop, address: HubAddress, session: str, *, takes_over: bool = False) -> None:
         super().__init__(loop, address, 'client', session)
+        self._hello['recover'] = takes_over
         self._on_known: Callable[[Page], None] | None = None
         self._known_upto = 0
+        self._own = 0   # the revision of the hub when it has last acknowledged something
         self._listen: tuple[str, list[Callable[[list[str], str], object]]] | None = None
 
-    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
-        self._send('pilots', [(uid, codec.pack(record)) for uid, record in pilots.items()])
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
+        self._send('pilots', owner, [(uid, codec.pack(record)) for uid, record in pilots.items()])
 
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
         shared, bodies = codec.pack_bulk([task.description for task in tasks])
@@ -63,6 +65,13 @@ class HubClientConnection(HubConnection, ClientConnection):
             for done in waiting:
                 done(endpoints, error)
 
+    @property
+    def mark(self) -> Mark:
+        return Mark(self._cursors[0], self._own)
+
+    def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        self._send('acknowledge', list(owners), *mark)
+
     def recover(self, on_page: Callable[[Page], None]) -> None:
         self._on_known = on_page
         self._known_upto = 0
@@ -99,6 +108,7 @@ class HubClientConnection(HubConnection, ClientConnection):
             return
         if not after:   # what changes from now on is fed afterwards
             self._cursors = rev, rev
+            self._own = rev
         on_page, self._known_upto = self._on_known, upto
         if upto:
             self._ask_for_page()
@@ -112,6 +122,13 @@ class HubClientConnection(HubConnection, ClientConnection):
                  others: list[Any]) -> None:
         if self._on_known is None:   # else the pages have it
             super()._on_feed(since, others_since, upto, others_upto, tasks, others)
+            self.on_mark()
+
+    def _on_ack(self, number: int, rev: int) -> None:
+        super()._on_ack(number, rev)
+        if rev > self._own:   # what was sent here until then has lower revisions, or was refused
+            self._own = rev
+            self.on_mark()
 
     def _compare(self, sent: tuple[int, int]) -> None:
         if self._on_known is None:

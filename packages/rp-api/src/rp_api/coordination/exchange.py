@@ -1,7 +1,7 @@
 """What a hub does with the messages of its peers.
 
 Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; those that must not get lost are numbered
-from 1, all others have the number 0. They are acknowledged (`['ack', number]`) once they are durable. A peer says
+from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A peer says
 `hello` on each new connection, and is told to (`['who']`) when the hub does not know it, or finds that a number is
 missing; it then sends again what was not acknowledged. So a new hub or a broken connection loses nothing.
 The hub sends what is new for a peer as `['feed', since, upto, ...]` (two revisions each), at most `feeds.WINDOW`
@@ -29,7 +29,7 @@ from typing import Any
 import zmq
 
 from rp_api import states
-from rp_api.coordination import feeds, presence, wire
+from rp_api.coordination import acknowledged, feeds, presence, wire
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.database import is_passing
 from rp_api.coordination.peers import Peer, Peers
@@ -75,6 +75,7 @@ class Exchange:
         self._moved: set[Peer] = set()   # whose place in the file is to be brought up to date
         self._dismissed: set[str] = set()
         self._notes: dict[tuple[str, str], Callable[[], object]] = {}   # what the hub itself has to write
+        self._durable = store.rev
         self._turn_pending = False
         self._stuck = False
         self._leaving = False
@@ -171,11 +172,12 @@ class Exchange:
         except sqlite3.Error as error:
             self._get_stuck(error)
             return
+        self._durable = self._store.rev
         for note in written:
             del self._notes[note]
         for peer in self._acks:
             peer.kept = peer.number
-            self._send(peer.address, ['ack', peer.number])
+            self._send(peer.address, ['ack', peer.number, self._durable])
         self._acks.clear()
         self._moved.clear()
         for address, message in messages:
@@ -322,7 +324,7 @@ class Exchange:
         if peer.in_flight and (tasks, others) == peer.sent:
             self._on_seen(peer, tasks, others)
             peer.in_flight = 0
-        self._send(peer.address, ['pong', peer.kept, *peer.sent])
+        self._send(peer.address, ['pong', peer.kept, self._durable, *peer.sent])
 
     def _on_clock(self, peer: Peer, sent: int) -> None:
         self._send(peer.address, ['time', sent, time.time_ns()])
@@ -333,9 +335,7 @@ class Exchange:
     def _on_seen(self, peer: Peer, tasks: int, others: int) -> None:
         peer.in_flight = max(0, peer.in_flight - 1)
         peer.hungry = True
-        if peer.role == 'client':
-            self._store.confirm(min(tasks, others))
-        elif others >= peer.ordered > peer.got:
+        if peer.role == 'agent' and others >= peer.ordered > peer.got:
             peer.got = peer.ordered
             self._moved.add(peer)
             self._write('commands', peer.uid, self._store.drop_commands, peer.uid)
@@ -374,8 +374,11 @@ class Exchange:
         peer.recovering = True
         peer.asked = after
 
-    def _on_pilots(self, _: Peer, pilots: list[tuple[str, bytes]]) -> None:
-        self._store.insert_pilots(pilots)
+    def _on_acknowledge(self, _: Peer, owners: list[str], reported: int, own: int) -> None:
+        acknowledged.acknowledge(self._store, owners, reported, own)
+
+    def _on_pilots(self, _: Peer, owner: str, pilots: list[tuple[str, bytes]]) -> None:
+        self._store.insert_pilots(owner, pilots)
 
     def _on_tasks(self, _: Peer, pilot: str, owner: str, shared: bytes, tasks: list[tuple[str, bytes]]) -> None:
         self._store.tasks.insert(pilot, owner, shared, tasks)

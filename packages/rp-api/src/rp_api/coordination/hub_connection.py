@@ -186,13 +186,13 @@ class HubConnection(Connection):
         if not self._greeting:   # once is enough, however many messages the hub had to drop
             self._say_hello()
 
-    def _on_pong(self, kept: int, since: int, others_since: int) -> None:
+    def _on_pong(self, kept: int, rev: int, since: int, others_since: int) -> None:
         if self._greeting:
             return
         if self._lost:   # it was only silent, and knows nothing of having been lost
             self._say_hello()
             return
-        self._on_ack(kept)
+        self._on_ack(kept, rev)
         self._compare((since, others_since))
 
     def _compare(self, sent: tuple[int, int]) -> None:
@@ -240,7 +240,7 @@ class HubConnection(Connection):
         self._finished = True   # another hello would push out the peer that has its place now
         self.on_refused(reason)
 
-    def _on_ack(self, number: int) -> None:
+    def _on_ack(self, number: int, rev: int) -> None:
         full = not self.room
         if not self._unsettled or self._unsettled[0][0] > number:
             return

@@ -94,7 +94,7 @@ class HubProcess(Coordinator):
                 raise
 
     def connect(self, loop: Loop) -> HubClientConnection:
-        connection = HubClientConnection(loop, self.address, self._session)
+        connection = HubClientConnection(loop, self.address, self._session, takes_over=self.attached)
         connection.on_welcome = self._met
         self._connection = connection
         return connection

@@ -45,9 +45,9 @@ def taken(rows: Sequence[Any]) -> list[Update]:
 
 
 def known_pilot(row: list[Any]) -> KnownPilot:
-    """A pilot of a page: (uid, record, state, info, whether that is new)."""
-    uid, record, state, info, new = row
-    return KnownPilot(uid, codec.unpack(record), state, wire.unpack_info(info), new)
+    """A pilot of a page: (uid, record, state, info, the last state that an application was told)."""
+    uid, record, state, info, told = row
+    return KnownPilot(uid, codec.unpack(record), state, wire.unpack_info(info), told)
 
 
 def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
@@ -56,6 +56,6 @@ def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownT
     for shared_id, group in groupby(rows, itemgetter(0)):
         bulk = list(group)
         descriptions = codec.unpack_bulk(shared[shared_id], [row[5] for row in bulk])
-        for (_, uid, owner, pilot, attempts, _, state, info, new), description in zip(bulk, descriptions, strict=True):
-            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, wire.unpack_info(info), new))
+        for (_, uid, owner, pilot, attempts, _, state, info, told), description in zip(bulk, descriptions, strict=True):
+            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, wire.unpack_info(info), told))
     return tasks

@@ -55,7 +55,7 @@ class ServedHub(Coordinator):
 
     def connect(self, loop: Loop) -> ClientConnection:
         assert self._address is not None
-        return HubClientConnection(loop, self._address, self._session)
+        return HubClientConnection(loop, self._address, self._session, takes_over=self.attached)
 
     def watch(self, loop: Loop) -> None:
         self._watcher = _Watcher(loop, self._access, self._url, self._session)

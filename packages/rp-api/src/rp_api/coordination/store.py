@@ -1,7 +1,7 @@
 """The hub's memory: everything that one session has to keep, in its file.
 
 Every row that somebody has to hear of carries a revision, a number that only grows: `rev` when it came in, `changed`
-when its state changed last. A reader remembers the last revision it has seen and asks for what came after it, so a
+when its state changed last (negative: by the client itself). A reader remembers the last revision it has seen and asks for what came after it, so a
 restart of either side needs no further book-keeping. Writes are grouped: the hub commits once for all messages of
 one turn of its event loop.
 """
@@ -14,15 +14,15 @@ import os
 from collections.abc import Iterable
 
 from rp_api import private, states
-from rp_api.coordination import claims, task_table
+from rp_api.coordination import acknowledged, claims, task_table
 from rp_api.coordination.database import Batch, Database, Row, batch
 from rp_api.errors import CoordinationError
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pilots (
-    rev INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, description BLOB NOT NULL,
-    state TEXT NOT NULL, value INTEGER NOT NULL, changed INTEGER NOT NULL, info BLOB);
+    rev INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, description BLOB NOT NULL,
+    state TEXT NOT NULL, value INTEGER NOT NULL, changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB);
 CREATE TABLE IF NOT EXISTS commands (rev INTEGER PRIMARY KEY, pilot TEXT NOT NULL, command BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS commands_pilot ON commands (pilot, rev);
 CREATE TABLE IF NOT EXISTS peers (
@@ -30,13 +30,14 @@ CREATE TABLE IF NOT EXISTS peers (
     number INTEGER NOT NULL, commands INTEGER NOT NULL, PRIMARY KEY (role, uid, agent)) WITHOUT ROWID;
 {task_table.SCHEMA}
 {claims.SCHEMA}
+{acknowledged.SCHEMA}
 """
 
 # A state only moves forward; the model says which final states can be corrected by what was already on its way.
 _FINAL = states.PILOT.value(states.DONE)
 # an active pilot may say again what it has: ?3 IS NOT NULL
 _UPDATE_PILOT = f"""
-UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), changed = coalesce(?4, changed)
+UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4
 WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NULL)
                     OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
 """
@@ -76,12 +77,6 @@ class Store(Database):
         super().__init__(path, _SCHEMA)
         self.tasks = task_table.TaskTable(self)
         self.claims = claims.Claims(self, self.tasks)
-        self._confirmed = self._kept = int(self.meta('confirmed', 0))
-
-    def commit(self) -> None:
-        if self.dirty and self._confirmed > self._kept:
-            self.set_meta([('confirmed', self._confirmed)])
-        super().commit()
 
     def rollback(self) -> None:
         super().rollback()
@@ -89,17 +84,18 @@ class Store(Database):
 
     # pilots
 
-    def insert_pilots(self, pilots: Iterable[tuple[str, bytes]]) -> None:
+    def insert_pilots(self, owner: str, pilots: Iterable[tuple[str, bytes]]) -> None:
         """Add pilots (uid, record); those that are there already stay as they are."""
-        self.write_many("INSERT OR IGNORE INTO pilots VALUES (?, ?, ?, 'NEW', 0, 0, NULL)",
-                        [(self.take(1)[0], uid, record) for uid, record in pilots])
+        self.write_many("INSERT OR IGNORE INTO pilots VALUES (?1, ?2, ?3, ?4, 'NEW', 0, -?1, 0, NULL)",
+                        [(self.take(1)[0], uid, owner, record) for uid, record in pilots])
 
     def update_pilots(self, updates: Iterable[task_table.Update], *, announce: bool) -> None:
         """Move pilots (uid, state, info) forward; `announce` makes the changes show up in `pilots_since`."""
         rows = []
         for uid, state, info in updates:
             value = states.PILOT.value(state)
-            rows.append((state, value, info, self.take(1)[0] if announce else None, uid))
+            rev, = self.take(1)
+            rows.append((state, value, info, rev if announce else -rev, uid))
         self.write_many(_UPDATE_PILOT, rows)
 
     def pilots_since(self, since: int, limit: int) -> Batch:
@@ -164,23 +160,25 @@ class Store(Database):
         """Keep something under a key, in place of what was there."""
         self.write('INSERT OR REPLACE INTO notes VALUES (?, ?)', (key, value))
 
-    def confirm(self, rev: int) -> None:
-        """A client has taken in all changes up to this revision; that is kept with the next commit."""
-        self._confirmed = max(self._confirmed, rev)
-
     def notes(self) -> dict[str, bytes]:
         """All notes by their keys."""
         return dict(self.query('SELECT key, value FROM notes'))
 
     def known_pilots(self) -> list[Row]:
-        """All pilots: (uid, record, state, info, whether no client has confirmed that)."""
-        return [(*row, changed > self._confirmed) for *row, changed in self.query(
-            'SELECT uid, description, state, info, changed FROM pilots ORDER BY rev')]
+        """All pilots: (uid, record, state, info, the last state that an application was told)."""
+        told = acknowledged.Told(self)
+        return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes))
+                for owner, uid, record, state, info, *changes in self.query(
+                    'SELECT owner, uid, description, state, info, changed, told FROM pilots ORDER BY rev')]
 
     def known_tasks(self, after: int, limit: int) -> tuple[list[Row], int]:
-        """A page of all tasks, and how to go on (`TaskTable.known`); each row ends with whether the state is new."""
+        """A page of all tasks, and how to go on (`TaskTable.known`).
+
+        Each row ends with the last state that an application was told.
+        """
         rows, upto = self.tasks.known(after, limit)
-        return [(*row, changed > self._confirmed) for *row, changed in rows], upto
+        told = acknowledged.Told(self)
+        return [(*row[:-2], told.last(states.TASK, row[2], row[6], *row[-2:])) for row in rows], upto
 
     def results(self) -> Iterable[Row]:
         """All tasks in the order in which they came: (uid, pilot, state, info)."""

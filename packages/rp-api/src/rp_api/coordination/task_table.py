@@ -1,7 +1,7 @@
 """The tasks of a session in its file: what they are, where they are bound to, how far they are.
 
 `id` is the order in which tasks came. `rev` is the revision at which a task was bound to its pilot, `changed` that of
-the last change that its client has to hear of (0: none). A pilot's tasks are found through the ranges in which they
+its last change, negative if its client has made it and need not hear of it (see `acknowledged`). A pilot's tasks are found through the ranges in which they
 were bound (`bindings`): the tasks from `id` on have the revisions from `first` to `last`, unless they were bound
 elsewhere since.
 """
@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from rp_api import states
+from rp_api.coordination.acknowledged import keep_told
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.database import MANY_BYTES, Batch, Database, Row, batch
 from rp_api.coordination.fresh import Fresh
@@ -25,7 +26,7 @@ CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT 
 CREATE TABLE IF NOT EXISTS tasks (
     id INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, pilot TEXT NOT NULL,
     attempts INTEGER NOT NULL, rev INTEGER NOT NULL, state TEXT NOT NULL, value INTEGER NOT NULL,
-    changed INTEGER NOT NULL, info BLOB, shared INTEGER NOT NULL, description BLOB NOT NULL);
+    changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB, shared INTEGER NOT NULL, description BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS tasks_changed ON tasks (changed) WHERE changed > 0;
 CREATE TABLE IF NOT EXISTS bindings (
     pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, id INTEGER NOT NULL,
@@ -40,26 +41,26 @@ _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 # What a statement is given for each row takes as long as the rest of it: what is the same for many is in its text.
 
 _INSERT = """
-INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, 0, NULL, ?5, ?6)
+INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, -?1, 0, NULL, ?5, ?6)
 """
 INSERT_KEPT = _INSERT.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
 INSERT_BOUND = _INSERT.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
 """With revision, uid, owner, pilot, id of the shared part, description."""
 
 
-def _update(state: str, changes: str = '', condition: str = '') -> str:
-    """The statement that moves tasks to a state, with info and uid.
+def _update(state: str, changed: str, condition: str = '') -> str:
+    """The statement that moves tasks to a state, with info and uid; `changed` is the revision.
 
     A state only moves forward; the model says which final states can be corrected by what was already on its way.
     """
     value = states.TASK.value(state)
     corrected = ''.join(f" OR state = '{before}'" for before, after in states.TASK.corrections if after == state)
-    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info){changes} "
-            f'WHERE uid = ?2 AND (value < {value}{corrected}){condition}')
+    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info), {keep_told('tasks')}, "
+            f'changed = {changed} WHERE uid = ?2 AND (value < {value}{corrected}){condition}')
 
 
-_UPDATE = {state: _update(state) for state in states.TASK.names}
-UPDATE_BY_AGENT = {state: _update(state, ', changed = ?4', ' AND pilot = ?3') for state in states.TASK.names}
+_UPDATE = {state: _update(state, '-?3') for state in states.TASK.names}
+UPDATE_BY_AGENT = {state: _update(state, '?4', ' AND pilot = ?3') for state in states.TASK.names}
 """With info, uid, pilot and revision, by the new state."""
 
 _FORGET = f"""
@@ -106,8 +107,8 @@ class TaskTable:
             f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
         revisions = self._db.take(len(ids))
         self._db.write_many(
-            f"UPDATE tasks SET rev = ?, pilot = ?, attempts = attempts + 1, state = '{_BOUND}', "
-            f'value = {_BOUND_VALUE}, changed = 0, info = NULL WHERE id = ?',
+            f"UPDATE tasks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = '{_BOUND}', "
+            f'value = {_BOUND_VALUE}, {keep_told("tasks")}, changed = -?1, info = NULL WHERE id = ?3',
             [(rev, pilot, task) for rev, task in zip(revisions, ids, strict=True)])
         for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
             (first, task), *rest = run
@@ -120,7 +121,8 @@ class TaskTable:
         """Move tasks forward, as their client says: it need not be told."""
         self._fresh.clear()
         for state, run in _runs(updates):
-            self._db.write_many(_UPDATE[state], [(info, uid) for uid, _, info in run])
+            self._db.write_many(_UPDATE[state], [
+                (info, uid, rev) for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
 
     def forget(self, uids: Iterable[str]) -> None:
         """Keep of these tasks, as far as they are final, only that there were such."""
@@ -182,12 +184,12 @@ class TaskTable:
     def known(self, after: int, limit: int) -> tuple[list[Row], int]:
         """All tasks by and by: those after the one of that id, and the id to go on with (0: there are no others).
 
-        Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed).
+        Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed, told).
         """
         rows: list[Row] = []
         size = 0
         for task, *row in self._db.query('SELECT id, shared, uid, owner, pilot, attempts, description, state, info, '
-                                         'changed FROM tasks WHERE id > ? ORDER BY id', (after,)):
+                                         'changed, told FROM tasks WHERE id > ? ORDER BY id', (after,)):
             rows.append(tuple(row))
             size += len(row[5]) + len(row[7] or b'')
             if len(rows) >= limit or size >= MANY_BYTES:

@@ -94,10 +94,10 @@ _BOTH: dict[str, tuple[Check, ...]] = {
 _ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
     'agent': {**_BOTH, 'hold': (_is(bool),)},
     'client': {
-        **_BOTH, 'pilots': (_NEW,), 'tasks': (_is(str), _is(str), _is(bytes), _NEW), 'bind': (_is(str), _are_texts),
-        'forget': (_are_texts,),
+        **_BOTH, 'pilots': (_is(str), _NEW), 'tasks': (_is(str), _is(str), _is(bytes), _NEW),
+        'bind': (_is(str), _are_texts), 'forget': (_are_texts,),
         'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': (),
-        'listen': (_is(str),)}}
+        'acknowledge': (_are_texts, _is_number, _is_number), 'listen': (_is(str),)}}
 
 _HELLO: dict[str, Check] = {
     'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'agent': _is(str), 'instance': _is(str),

@@ -175,9 +175,8 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
             self._say_hello()
             pilot = self._collection.find_one({'_id': self._pilot, 'type': 'pilot'})
             if pilot is not None and states.PILOT.is_final(pilot['state']):
-                known = documents.known_pilot(pilot)
-                why = (known.info or {}).get('exception')
-                self._dismiss(f'is {known.state} already' + (f': {why}' if why else ''), state=known.state)
+                state, why = pilot['state'], (documents.known_info(pilot) or {}).get('exception')
+                self._dismiss(f'is {state} already' + (f': {why}' if why else ''), state=state)
             elif session['closed']:
                 self._dismiss('the session was closed')
             else:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.contract import ClientConnection, Page, Submission, Update
-from rp_api.coordination.mongodb import documents
+from rp_api.coordination.contract import ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.mongodb import acknowledged, documents
 from rp_api.coordination.mongodb.connection import WINDOW, MongoConnection, insert_new, move
 from rp_api.coordination.mongodb.news import Outcome, apply
 from rp_api.coordination.mongodb.presence import has_died
@@ -32,11 +32,12 @@ class MongoClientConnection(MongoConnection, ClientConnection):
     """Writes what the client says, and applies and delivers what agents report.
 
     `instance` is what the session's document knows this client by; `last` the largest number that was given in the
-    session; `on_stale(uids, pilot)` hears of updates that were refused.
+    session; `on_stale(uids, pilot)` hears of updates that were refused. One that takes a session over looks for nothing
+    before it is asked for what there is (`recover`).
     """
 
     def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, session: str, instance: str,
-                 lease: float, last: int, on_stale: Refused) -> None:
+                 lease: float, last: int, on_stale: Refused, *, takes_over: bool) -> None:
         super().__init__(loop, client, collection, url, lease)
         self._session = session
         self._instance = instance
@@ -45,13 +46,14 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         self._silence = Silence(self._interval)
         self._watched: dict[str, int] = {}
         self._in_hand: dict[str, Document] = {}
-        self._held: list[tuple[str, Outcome]] = []
-        self._recovering = False
+        self._held: list[tuple[str, int, Outcome]] = []
+        self._recovering = takes_over
+        self._mark = Mark()
         self._due = 0.0
         self._begin(['news'], '')
 
-    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
-        new = [documents.pilot_document(uid, self._numbers.next(), record) for uid, record in pilots.items()]
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
+        new = [documents.pilot_document(uid, self._numbers.next(), owner, record) for uid, record in pilots.items()]
         self._send(partial(insert_new, self._collection, new))
 
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
@@ -61,6 +63,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
                                        documents.packed(uid, description)) for uid, description in tasks]
         uids = [uid for uid, _ in tasks]
         self._send(partial(self._insert_tasks, new, [documents.parcel_document(number, pilot, uids)] if pilot else []))
+        self._changed(self._numbers.next())
         self._watcher.quicken()
 
     def _insert_tasks(self, new: list[Document], parcels: list[Document]) -> None:
@@ -68,14 +71,17 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         insert_new(self._collection, parcels)
 
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
-        self._send(partial(self._bind_tasks, self._numbers.next(), pilot, list(uids)))
+        number = self._numbers.next()
+        self._send(partial(self._bind_tasks, number, pilot, list(uids)))
+        self._changed(number)
 
     def _bind_tasks(self, parcel: int, pilot: str, uids: list[str]) -> None:
         wanted: Document = {'_id': {'$in': uids}, 'type': 'task'}
+        change = documents.moved(states.TASK, Update('', documents.BOUND), -parcel)
+        change['$set'] |= {'pilot': pilot, 'parcel': parcel, 'info': None}
         bound = self._collection.update_many(
             {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': documents.LEFT_AGENT}},
-            {'$set': {'pilot': pilot, 'parcel': parcel, 'state': documents.BOUND, 'value': documents.BOUND_VALUE},
-             '$inc': {'attempts': 1}})
+            {**change, '$inc': {'attempts': 1}})
         insert_new(self._collection, [documents.parcel_document(parcel, pilot, uids)])
         if bound.matched_count < len(uids):   # some were bound to it before: perhaps by one that could not end that
             repair(self._collection, self._numbers, list(self._collection.find(
@@ -94,10 +100,29 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         self._send(lambda: self._collection.update_one({'_id': f'@note.{key}'}, {'$set': content}, upsert=True))
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
-        self._send(partial(move, self._collection, states.PILOT, 'pilot', list(updates)))
+        self._move(states.PILOT, 'pilot', updates)
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
-        self._send(partial(move, self._collection, states.TASK, 'task', list(updates)))
+        self._move(states.TASK, 'task', updates)
+
+    def _move(self, model: states.StateModel, kind: str, updates: Sequence[Update]) -> None:
+        number = self._numbers.next()
+        self._send(partial(move, self._collection, model, kind, list(updates), number))
+        self._changed(number)
+
+    # what the application was told
+
+    @property
+    def mark(self) -> Mark:
+        return self._mark
+
+    def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        self._send(partial(acknowledged.acknowledge, self._collection, list(owners), mark))
+
+    def _changed(self, number: int) -> None:
+        """All that was sent until now has numbers up to this one."""
+        self._mark = self._mark._replace(own=number)
+        self.on_mark()
 
     # a client that takes over
 
@@ -111,15 +136,17 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             return
         on_page(page)
         if page.last:
-            self._writer.ask(recovery.confirm, self._on_recovered)
+            self._on_recovered()
         else:
             self._writer.ask(recovery, partial(self._on_page, recovery, on_page))
 
-    def _on_recovered(self, _: Any) -> None:
+    def _on_recovered(self) -> None:
         self._recovering = False
+        number = self._numbers.next()   # larger than that of any change on the pages
+        self._mark = Mark(number, number)
         held, self._held = self._held, []
-        for news, outcome in held:
-            self._on_applied(news, outcome)
+        for news in held:
+            self._on_applied(*news)
         self._watcher.call()
 
     # what agents report
@@ -138,12 +165,14 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         news = list(self._collection.find(documents.unread(in_hand)).sort('number', 1).limit(free))
         for document in news:
             self._in_hand[document['_id']] = document
-            self._writer.ask(partial(apply, self._collection, document), partial(self._on_applied, document['_id']))
+            number = self._numbers.next()
+            self._writer.ask(partial(apply, self._collection, document, number),
+                             partial(self._on_applied, document['_id'], number))
         return bool(news)
 
-    def _on_applied(self, news: str, outcome: Outcome) -> None:
+    def _on_applied(self, news: str, number: int, outcome: Outcome) -> None:
         if self._recovering:
-            self._held.append((news, outcome))
+            self._held.append((news, number, outcome))
             return
         kind, pilot = (self._in_hand[news][key] for key in ('kind', 'pilot'))
         if outcome.refused:
@@ -151,6 +180,8 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         if outcome.valid and not self._closed:
             (self.on_tasks if kind == 'tasks' else self.on_pilots)(outcome.valid)
         if not self._closed:
+            self._mark = self._mark._replace(reported=max(self._mark.reported, number))
+            self.on_mark()
             self._writer.ask(lambda: self._collection.delete_one({'_id': news}), lambda _: self._on_confirmed(news))
 
     def _on_confirmed(self, news: str) -> None:

@@ -150,10 +150,10 @@ def insert_new(collection: Collection, new: Sequence[Document]) -> None:
             raise
 
 
-def move(collection: Collection, model: states.StateModel, kind: str, updates: Sequence[Update]) -> None:
-    """Move pilots or tasks forward, those that may do so."""
+def move(collection: Collection, model: states.StateModel, kind: str, updates: Sequence[Update], number: int) -> None:
+    """Move pilots or tasks forward, those that may do so; `number` is that of this change by the client."""
     if updates:
         collection.bulk_write([
             UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update)},
-                      {'$set': documents.moved(model, update)})
+                      documents.moved(model, update, -number))
             for update in updates], ordered=False)

@@ -105,7 +105,7 @@ class MongoCoordinator(Coordinator):
         assert client is not None
         assert self._collection is not None
         return MongoClientConnection(loop, client, self._collection, self._url, self._session, self._instance,
-                                     self._lease, self._last, self._on_stale)
+                                     self._lease, self._last, self._on_stale, takes_over=self.attached)
 
     def _on_stale(self, uids: Sequence[str], pilot: str) -> None:
         self._tracer.record_bulk('update_refused', uids, msg=pilot)

@@ -3,18 +3,19 @@
 | type | `_id` | written by | what it is |
 |---|---|---|---|
 | session | uid of the session | client | who is attached and alive (`client`), `closed`, `detached`, `protocol` |
-| pilot | uid | client | `record`, `state`, `value`, `info` |
-| task | uid | client | `owner`, `pilot`, `attempts`, `parcel`, `description`, `state`, `value`, `info` |
+| pilot | uid | client | `owner`, `record`, `state`, `value`, `info`, `reached` |
+| task | uid | client | `owner`, `pilot`, `attempts`, `parcel`, `description`, `state`, `value`, `info`, `reached` |
+| acknowledged | `@acknowledged.<owner>` | client | `owner`, `reported`, `own`: what the application was told |
 | note | `@note.<key>` | client | `key`, `content` |
 | command | `@command.<number>` | client | `pilot`, `command`: for all agents of the pilot |
 | parcel | `@parcel.<number>` | client | `pilot`, `uids`: tasks that wait for an agent of the pilot |
 | claim | `@parcel.<number>` | agent | a parcel that `agent` has taken |
 | agent | `@agent.<pilot>.<agent>` | agent | where it runs, `beat`, which changes while it lives, `left` |
-| news | `@news.<number>.<instance>` | agent | `kind`, `pilot`, `updates`: what the client has not confirmed |
+| news | `@news.<number>.<instance>` | agent | `kind`, `pilot`, `updates`: what the client has not taken in |
 
 Tasks and pilots are written by the client alone, so nothing has to be locked. Agents report by adding news. The client
-applies them to the documents of the tasks, tells the application, and only then deletes them: what a client has not
-confirmed is found by the next one. A bulk of tasks is one parcel, whose type only one agent can change: claims cost one
+applies them to the documents of the tasks, takes them in, and only then deletes them: what a client has not taken in
+is found by the next one. What the application was told of that is in `acknowledged` and `reached`. A bulk of tasks is one parcel, whose type only one agent can change: claims cost one
 operation for each bulk, not for each task. A task remembers its last parcel, so that older ones do not count.
 
 Descriptions, records, notes and what is known about a state (`info`) are msgpack: what MongoDB does not allow in
@@ -41,6 +42,7 @@ INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
 BOUND = states.AGENT_STAGING_INPUT_PENDING
 BOUND_VALUE = states.TASK.value(BOUND)
 FINAL_VALUE = states.TASK.value(states.DONE)
+KEPT = states.TMGR_SCHEDULING_PENDING
 LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 LARGEST = 12 << 20
@@ -69,16 +71,18 @@ class Numbers:
             return self._last
 
 
-def pilot_document(uid: str, number: int, record: Mapping[str, Any]) -> Document:
+def pilot_document(uid: str, number: int, owner: str, record: Mapping[str, Any]) -> Document:
     """A pilot, as it is when it was made known."""
-    return {'_id': uid, 'type': 'pilot', 'number': number, 'record': packed(uid, record), 'state': states.NEW,
-            'value': 0, 'info': None}
+    return {'_id': uid, 'type': 'pilot', 'number': number, 'owner': owner, 'record': packed(uid, record),
+            'state': states.NEW, 'value': 0, 'info': None, 'reached': {}}
 
 
 def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, description: bytes) -> Document:
     """A task, as it is when it was submitted."""
+    state = BOUND if pilot else KEPT
     return {'_id': uid, 'type': 'task', 'number': number, 'owner': owner, 'pilot': pilot, 'parcel': parcel,
-            'attempts': int(bool(pilot)), 'description': description, 'state': BOUND, 'value': BOUND_VALUE}
+            'attempts': int(bool(pilot)), 'description': description, 'state': state,
+            'value': states.TASK.value(state), 'reached': {state: -number}}
 
 
 def final(uids: Sequence[str]) -> Document:
@@ -158,17 +162,15 @@ def info_bytes(info: Mapping[str, Any] | None) -> bytes | None:
     return codec.pack(info) if info else None
 
 
-def known_pilot(document: Document) -> KnownPilot:
-    """The pilot of a document."""
-    return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'], _info(document),
-                      bool(document.get('new')))
+def known_pilot(document: Document, told: str) -> KnownPilot:
+    """The pilot of a document, of which an application was told this state."""
+    return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'], known_info(document), told)
 
 
-def known_task(document: Document) -> KnownTask:
-    """The task of a document."""
+def known_task(document: Document, told: str) -> KnownTask:
+    """The task of a document, of which an application was told this state."""
     return KnownTask(document['_id'], document['owner'], document['pilot'], document['attempts'],
-                     codec.unpack(document['description']), document['state'], _info(document),
-                     bool(document.get('new')))
+                     codec.unpack(document['description']), document['state'], known_info(document), told)
 
 
 def description_of(document: Document) -> dict[str, Any]:
@@ -189,7 +191,8 @@ def command_of(document: Document) -> dict[str, Any]:
     return cast(dict[str, Any], codec.unpack(document['command']))
 
 
-def _info(document: Document) -> dict[str, Any] | None:
+def known_info(document: Document) -> dict[str, Any] | None:
+    """What is known about the state of a pilot or task."""
     data = document.get('info')
     return cast(dict[str, Any], codec.unpack(data)) if data else None
 
@@ -203,9 +206,10 @@ def forward(model: states.StateModel, update: Update) -> Document:
     return {'value': {'$lte' if again else '$lt': model.value(update.state)}}
 
 
-def moved(model: states.StateModel, update: Update) -> Document:
-    """What an update changes in a document."""
+def moved(model: states.StateModel, update: Update, number: int) -> Document:
+    """The update of a document; `number` is that of the change, negative if it is the client's own."""
     fields: Document = {'state': update.state, 'value': model.value(update.state)}
     if update.info:
         fields['info'] = info_bytes(update.info)
-    return fields
+    # a task that was bound anew may come to a state again: the first time counts
+    return {'$set': fields, '$min' if number > 0 else '$max': {f'reached.{update.state}': number}}

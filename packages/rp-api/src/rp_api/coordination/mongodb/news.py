@@ -27,8 +27,11 @@ class Outcome(NamedTuple):
     refused: list[str]
 
 
-def apply(collection: Collection, news: Document) -> Outcome:
-    """Apply one document of news; when that fails half-way, it can be done again, with the same outcome."""
+def apply(collection: Collection, news: Document, number: int) -> Outcome:
+    """Apply one document of news; when that fails half-way, it can be done again, with the same outcome.
+
+    `number` is that of the change, by which it is known whether the application was told (`acknowledged`).
+    """
     kind, model = MODELS[news['kind']]
     folded = fold(model, documents.unpacked_updates(news['updates']))
     if kind == 'pilot':   # an agent knows only of its own
@@ -36,9 +39,11 @@ def apply(collection: Collection, news: Document) -> Outcome:
     if not folded:
         return Outcome([], [])
     mine: Document = {'type': kind} if kind == 'pilot' else {'pilot': news['pilot']}
+    changes = {uid: documents.moved(model, update, number) for uid, update in folded.items()}
+    for change in changes.values():
+        change['$set']['news'] = news['_id']
     result = collection.bulk_write([
-        UpdateOne({'_id': uid, **mine, **documents.forward(model, update)},
-                  {'$set': {**documents.moved(model, update), 'news': news['_id']}})
+        UpdateOne({'_id': uid, **mine, **documents.forward(model, update)}, changes[uid])
         for uid, update in folded.items()], ordered=False)
     if result.matched_count == len(folded):
         return Outcome(list(folded.values()), [])
@@ -54,13 +59,11 @@ def changed_by(collection: Collection, news: Document, uids: list[str]) -> set[s
     return {found['_id'] for found in collection.find({'_id': {'$in': uids}, 'news': news['_id']}, {'_id': 1})}
 
 
-def absorb(collection: Collection, but: Some[str]) -> None:
-    """Apply all news, but those with an `_id` in `but`, and mark what they brought as new to the client.
+def absorb(collection: Collection, numbers: documents.Numbers, but: Some[str]) -> None:
+    """Apply all news, but those with an `_id` in `but`.
 
-    For a client that takes over: what the former one has not confirmed may have been applied by it already.
+    For a client that takes over: what the former one has not taken in may have been applied by it already.
     """
     while news := collection.find_one(documents.unread(but), sort=[('number', 1)]):
-        apply(collection, news)
-        uids = list({update.uid for update in documents.unpacked_updates(news['updates'])})
-        collection.update_many({'_id': {'$in': uids}, 'news': news['_id']}, {'$set': {'new': True}})
+        apply(collection, news, numbers.next())
         collection.delete_one({'_id': news['_id']})

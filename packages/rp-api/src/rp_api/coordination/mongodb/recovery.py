@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rp_api import states
 from rp_api.coordination.contract import BULK, Page
-from rp_api.coordination.mongodb import documents
+from rp_api.coordination.mongodb import acknowledged, documents
 from rp_api.coordination.mongodb.connection import insert_new
 from rp_api.coordination.mongodb.news import absorb
 from rp_api.coordination.mongodb.server import Collection, Document
@@ -22,25 +23,23 @@ class Recovery:
     def __call__(self) -> Page:
         first = self._after < 0
         if first:
-            absorb(self._collection, self._in_hand)
+            absorb(self._collection, self._numbers, self._in_hand)
         found = list(self._collection.find({'type': 'task', 'number': {'$gt': self._after}})
                      .sort('number', 1).limit(BULK))
         repair(self._collection, self._numbers, found)
         notes = self._find('note') if first else []
         pilots = self._find('pilot') if first else []
+        for document in (*pilots, *found):   # their client's clock may have been ahead
+            self._numbers.above(acknowledged.newest(document))
+        told = acknowledged.Told(self._collection)
         page = Page({note['key']: codec.unpack(note['content']) for note in notes},
-                    [documents.known_pilot(pilot) for pilot in pilots],
-                    [documents.known_task(task) for task in found], len(found) < BULK)
+                    [documents.known_pilot(pilot, told.last(states.PILOT, pilot)) for pilot in pilots],
+                    [documents.known_task(task, told.last(states.TASK, task)) for task in found], len(found) < BULK)
         self._after = found[-1]['number'] if found else 0
         return page
 
     def _find(self, kind: str) -> list[Document]:
         return list(self._collection.find({'type': kind}).sort('number', 1))
-
-    def confirm(self) -> None:
-        """Remember that the client knows all of it."""
-        for kind in ('task', 'pilot'):
-            self._collection.update_many({'type': kind, 'new': True}, {'$set': {'new': False}})
 
 
 def repair(collection: Collection, numbers: documents.Numbers, tasks: list[Document]) -> None:
