@@ -137,6 +137,9 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
             record(pmgr, tmgr, config)
         say(count)
         before = count
+    told_all = threading.Event()
+    session.engine.call(session.engine.dispatcher.call, told_all.set)
+    assert told_all.wait(deadline - time.monotonic()), 'callbacks take too long'
 
 
 def main() -> None:

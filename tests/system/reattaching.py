@@ -20,9 +20,9 @@ UIDS = [f'task.{number:06d}' for number in range(COUNT)]
 
 
 @contextmanager
-def application(how: str) -> Iterator[subprocess.Popen[str]]:
+def application(how: str, program: Path = APPLICATION) -> Iterator[subprocess.Popen[str]]:
     """An application that has come to the moment at which it goes, or waits there."""
-    process = subprocess.Popen([sys.executable, APPLICATION, 'session', how], stdin=subprocess.PIPE,
+    process = subprocess.Popen([sys.executable, program, 'session', how], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -30,6 +30,13 @@ def application(how: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.communicate('\n', timeout=30)
+
+
+@contextmanager
+def teller(how: str) -> Iterator[subprocess.Popen[str]]:
+    """The same with `teller.py`, which waits until it is killed."""
+    with application(how, APPLICATION.with_name('teller.py')) as process:
+        yield process
 
 
 def left(how: str) -> None:

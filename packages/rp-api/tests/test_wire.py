@@ -79,7 +79,8 @@ def test_arguments_have_the_types_that_the_hub_relies_on(arguments: list[Any], o
         wire.check(role, operation, arguments)
     except CoordinationError:
         return
-    expected = {'hello': [dict], 'pilots': [str, list], 'acknowledge': [list, int, int], 'tasks': [str, str, bytes, list], 'command': [str, bytes],
+    expected = {'hello': [dict], 'pilots': [str, list], 'acknowledge': [list, int, int],
+                'tasks': [str, str, bytes, list], 'command': [str, bytes],
                 'bind': [str, list], 'note': [str, bytes], 'recover': [int], 'hold': [bool], 'seen': [int, int],
                 'ping': [int, int, int, bool],
                 'update_pilots': [list], 'update_tasks': [list]}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rp_api.coordination.contract import UNBOUND, ClientConnection, Page, Submission, Update
+from rp_api.coordination.contract import UNBOUND, ClientConnection, Mark, Page, Submission, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.mesh import codec
@@ -93,6 +93,8 @@ class Connection(ClientConnection):
         self.updates: list[list[Update]] = []
         self.forgotten: list[str] = []
         self.commands: list[tuple[str, dict[str, Any]]] = []
+        self.reached = Mark()
+        self.acknowledged: list[tuple[list[str], Mark]] = []
 
     @property
     def room(self) -> bool:
@@ -105,8 +107,15 @@ class Connection(ClientConnection):
     def tell_moment(self, moment: Moment) -> None:
         raise NotImplementedError
 
-    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]]) -> None:
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
         raise NotImplementedError
+
+    @property
+    def mark(self) -> Mark:
+        return self.reached
+
+    def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        self.acknowledged.append((list(owners), mark))
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
         raise NotImplementedError
@@ -167,6 +176,10 @@ class Calls:
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
         self.made.append((callback, *args))
+
+    def call_each(self, callback: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
+        for args in calls:
+            self.call(callback, *args)
 
 
 class Turns:

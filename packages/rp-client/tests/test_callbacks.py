@@ -126,6 +126,47 @@ def test_close_from_a_callback_does_not_wait_for_itself(dispatcher: Dispatcher) 
     assert returned.is_set()
 
 
+def test_many_calls_are_made_when_it_is_their_turn(dispatcher: Dispatcher) -> None:
+    made: list[int] = []
+    go, seen = threading.Event(), []
+
+    def calls() -> Iterator[tuple[int]]:
+        for number in range(3):
+            made.append(number)
+            yield (number,)
+
+    dispatcher.call(go.wait, PATIENCE)
+    dispatcher.call_each(seen.append, calls())
+    dispatcher.call_each(failing, [(ZeroDivisionError('on purpose'),)] * 2)
+    dispatcher.call(seen.append, 'last')
+    assert made == []
+    go.set()
+    dispatcher.close(PATIENCE)
+    assert seen == [0, 1, 2, 'last']
+
+
+def test_nothing_is_called_after_the_end(dispatcher: Dispatcher) -> None:
+    seen: list[str] = []
+    dispatcher.call(seen.append, 'before')
+    dispatcher.end()
+    dispatcher.call(seen.append, 'after')
+    dispatcher.close(PATIENCE)
+    dispatcher.call(seen.append, 'after')
+    assert seen == ['before']
+
+
+def test_what_waits_can_be_dropped(dispatcher: Dispatcher) -> None:
+    go, began, seen = threading.Event(), threading.Event(), []
+    dispatcher.call(lambda: (began.set(), go.wait(PATIENCE), seen.append('began')))
+    dispatcher.call(seen.append, 'waits')
+    assert began.wait(PATIENCE)
+    dispatcher.close(0.01)
+    dispatcher.drop()
+    go.set()
+    dispatcher.close(PATIENCE)
+    assert seen == ['began']
+
+
 # who is called
 
 

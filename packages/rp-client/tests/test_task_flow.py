@@ -98,6 +98,10 @@ class Site:
         """Takes the place of the thread for callbacks."""
         callback(*args)
 
+    def call_each(self, callback: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
+        for args in calls:
+            callback(*args)
+
     def _told(self, task: Task, state: str) -> None:
         self.states.setdefault(task.uid, []).append(state)
 
@@ -682,7 +686,7 @@ def restored(site: Site, uid: str, state: str, pilot: Pilot | None = None, info:
     """A task as the coordinator knows it."""
     (task,) = site.make(uid, **description)
     known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task.sparse(), state, info,
-                      new=False)
+                      states.NEW)
     task.restore(known, pilot)
     site.flow.restore(task, known)
     return task

@@ -25,6 +25,7 @@ class Thing:
         self.uid = uid
         self._state = state
         self.learnt: list[tuple[str, dict[str, Any]]] = []
+        self.reached: str | None = None
         self.callbacks = Registry({'TASK_STATE': told('task')})
 
     @property
@@ -38,8 +39,9 @@ class Thing:
 class Direct(Dispatcher):
     """Calls at once."""
 
-    def call(self, callback: Any, *args: Any) -> None:
-        callback(*args)
+    def call_each(self, callback: Any, calls: Any) -> None:
+        for args in calls:
+            callback(*args)
 
 
 class Watch:
@@ -259,21 +261,6 @@ def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> Non
 
 # callbacks that come later
 
-def test_news_are_kept_for_the_first_callback(watch: Watch) -> None:
-    """All of them, in order; afterwards there is nothing to keep."""
-    watch.tracker.keep()
-    old, new = Thing('old', states.DONE), Thing('new')
-    watch.tracker.news(old)
-    watch.move(new, states.TMGR_SCHEDULING)
-    assert watch.seen == []
-    watch.tracker.release()
-    assert watch.seen == [('old', states.DONE), ('new', states.TMGR_SCHEDULING_PENDING),
-                          ('new', states.TMGR_SCHEDULING)]
-    watch.move(new, states.FAILED)
-    watch.tracker.release()
-    assert watch.seen[3:] == [('new', states.FAILED)]
-
-
 @pytest.mark.parametrize('error', [RecursionError('too deep'), MemoryError(), KeyError('odd'), OverflowError('large')])
 @pytest.mark.parametrize('state', [states.AGENT_EXECUTING, states.DONE])
 def test_an_update_that_cannot_be_dealt_with_fails_one_entity(watch: Watch, error: Exception, state: str) -> None:
@@ -301,3 +288,104 @@ def test_odd_news_do_not_leave_the_tracker(watch: Watch, reached: Any) -> None:
     watch.move(thing, states.FAILED, {'reached': reached})
     watch.move(thing, states.FAILED, {'exception': 'it failed'})
     assert thing.state == states.FAILED
+
+
+class Restored:
+    """A tracker of entities of a former application, and what callbacks are told."""
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry({'TASK_STATE': told('task')})
+        self.tracker = Tracker(states.TASK, 'TASK_STATE', self.registry, Direct('x'), owner='tmgr.0000')
+
+    def thing(self, uid: str, last_told: str, state: str) -> Thing:
+        thing = Thing(uid, state)
+        self.tracker.restored(thing, last_told)
+        return thing
+
+    def register(self, thing: Thing | None = None) -> list[tuple[str, str]]:
+        """Register a callback, for one of them or for all; what it is told."""
+        seen: list[tuple[str, str]] = []
+        entry = self.registry.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE',
+                                  uid=thing.uid if thing else None)
+        self.tracker.release(entry, thing)
+        return seen
+
+
+def named(uid: str, first: str, last: str) -> list[tuple[str, str]]:
+    """An entity with all states from the first to the last one."""
+    return [(uid, state) for state in [*LINE, states.DONE][LINE.index(first):[*LINE, states.DONE].index(last) + 1]]
+
+
+def test_the_first_callback_is_told_what_no_application_was_told() -> None:
+    """All states in between, whether they were passed before or after the restoration; then everything, as it comes."""
+    restored = Restored()
+    done = restored.thing('done', states.AGENT_SCHEDULING, states.DONE)
+    known = restored.thing('known', states.DONE, states.DONE)
+    runs = restored.thing('runs', states.AGENT_EXECUTING, states.AGENT_EXECUTING)
+    fresh = restored.thing('fresh', states.NEW, states.TMGR_SCHEDULING_PENDING)
+    restored.tracker.apply([Change(fresh, states.TMGR_SCHEDULING), Change(runs, states.AGENT_STAGING_OUTPUT)])
+    seen = restored.register()
+    later = restored.register()
+    assert sorted(seen) == sorted([
+        *named('done', states.AGENT_EXECUTING_PENDING, states.DONE),
+        *named('runs', states.AGENT_STAGING_OUTPUT_PENDING, states.AGENT_STAGING_OUTPUT),
+        *named('fresh', states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING)])
+    for uid in ('done', 'runs', 'fresh'):
+        assert [state for who, state in seen if who == uid] == [
+            name for name in states.TASK.names if (uid, name) in seen]
+    del seen[:]
+    restored.tracker.apply([Change(fresh, states.TMGR_STAGING_INPUT_PENDING), Change(done, states.DONE),
+                            Change(known, states.DONE)])
+    assert seen == later == [('fresh', states.TMGR_STAGING_INPUT_PENDING)]
+
+
+def test_what_is_restored_waits_for_a_callback_of_its_own() -> None:
+    """One for another entity does not use it up, nor does one for what is new."""
+    restored = Restored()
+    a = restored.thing('a', states.AGENT_EXECUTING, states.DONE)
+    b = restored.thing('b', states.AGENT_EXECUTING, states.AGENT_EXECUTING)
+    new = Thing('new', states.AGENT_EXECUTING)
+    assert restored.register(new) == []
+    restored.tracker.apply([Change(new, states.AGENT_STAGING_OUTPUT_PENDING),
+                            Change(b, states.AGENT_STAGING_OUTPUT_PENDING)])
+    expected = named('a', states.AGENT_STAGING_OUTPUT_PENDING, states.DONE)
+    assert restored.register(a) == expected
+    seen: list[tuple[str, str]] = []
+    restored.tracker.release_own(b.callbacks.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE'), b)
+    assert seen == [('b', states.AGENT_STAGING_OUTPUT_PENDING)]
+    assert restored.register() == []
+    restored.tracker.apply([Change(b, states.AGENT_STAGING_OUTPUT)])
+    assert seen[1:] == [('b', states.AGENT_STAGING_OUTPUT)]
+
+
+def test_a_bad_end_of_what_is_restored_comes_after_what_was_reached() -> None:
+    restored = Restored()
+    for uid, last_told, state, reached in (
+            ('a', states.AGENT_SCHEDULING, states.FAILED, states.AGENT_EXECUTING),
+            ('b', states.AGENT_EXECUTING, states.CANCELED, states.AGENT_SCHEDULING),
+            ('c', states.AGENT_SCHEDULING, states.FAILED, None), ('d', states.CANCELED, states.DONE, None)):
+        restored.thing(uid, last_told, state).reached = reached
+    assert sorted(restored.register()) == sorted([
+        *named('a', states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING), ('a', states.FAILED),
+        ('b', states.CANCELED), ('c', states.FAILED), ('d', states.DONE)])
+
+
+def test_what_is_restored_is_told_in_bulks_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
+    restored = Restored()
+    a, b = (restored.thing(uid, states.AGENT_EXECUTING, states.DONE) for uid in 'ab')
+    restored.thing('c', states.DONE, states.DONE)
+    seen: list[Any] = []
+    restored.tracker.release(restored.registry.add(seen.append, 'TASK_STATE'))
+    assert seen == [[a, b]]
+
+
+def test_a_manager_tells_when_it_has_a_callback_for_all_that_is_restored() -> None:
+    restored = Restored()
+    assert not restored.tracker.tells
+    a = restored.thing('a', states.NEW, states.AGENT_EXECUTING)
+    restored.thing('b', states.NEW, states.AGENT_EXECUTING)
+    restored.register(a)
+    assert not restored.tracker.tells
+    restored.register()
+    assert restored.tracker.tells

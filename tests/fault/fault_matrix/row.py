@@ -34,7 +34,6 @@ class Report(NamedTuple):
     progress: list[int]
     """How many tasks were final at each moment."""
     whole: float
-    untold: int
 
 
 def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed: str, *, keep: bool = False) -> Report:
@@ -47,7 +46,6 @@ def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed
     found: list[str] = []
     steps: list[float] = []
     progress: list[int] = []
-    heard = 0
     with Run(size, fault.plan(size), backend, seed) as run:
         megabytes = 8 + size.tasks * BYTES_PER_TASK // 2**20
         with small_disk(run.sessions, megabytes) if fault.small_disk else nullcontext():
@@ -65,14 +63,15 @@ def trial(fault: Fault, size: Size, backend: str, moments: Sequence[float], seed
                 run.close()
                 found = losses(run, agent_dies=fault.agent_dies)
                 found += [*wrongly_stored(run), *contradictions(run), *repeated(run)]
-                heard = untold(run)
+                if count := untold(run):
+                    found.append(f'no callback was told of the ends of {count} tasks')
                 found += run.left()
             except LossError as error:
                 found.append(str(error))
             if found and keep:
                 found.insert(0, f'the files are in {run.directory}')
                 run.keep = True
-    return Report(found, steps, progress, time.monotonic() - begin, heard)
+    return Report(found, steps, progress, time.monotonic() - begin)
 
 
 class Row:
@@ -112,8 +111,8 @@ class Row:
     def _print(self, number: int, moments: Sequence[float], report: Report) -> None:
         chosen = self._chosen
         done = ', '.join(map(str, report.progress))
-        print(f'{self.backend} {self.name} {number}: when {done} of {chosen.tasks} were final; {report.whole:.1f} s; '
-              f'{report.untold} without callback: {"LOSS" if report.losses else "ok"}', flush=True)
+        print(f'{self.backend} {self.name} {number}: when {done} of {chosen.tasks} were final; {report.whole:.1f} s: '
+              f'{"LOSS" if report.losses else "ok"}', flush=True)
         if report.losses:
             self.lost += 1
             for loss in report.losses[:SHOWN]:

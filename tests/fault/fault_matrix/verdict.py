@@ -100,7 +100,7 @@ def _contradictions(results: dict[str, Any], run: Run) -> Iterator[str]:
 
 
 def untold(run: Run) -> int:
-    """Number of tasks of whose end no callback has told: the application died between hearing of it and telling."""
+    """Number of tasks of whose end no callback was told."""
     heard = {uid for states in told(run).values() for uid, state in states if state in rp.FINAL}
     return run.size.tasks - len(heard)
 

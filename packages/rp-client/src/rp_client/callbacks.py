@@ -11,12 +11,12 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 _log = logging.getLogger('radical.pilot.callbacks')
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
+Calls = tuple[Callable[..., Any], Iterable[tuple[Any, ...]]]
 
 
 def bulk_callbacks() -> bool:
@@ -34,12 +34,19 @@ class Dispatcher:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Calls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._ended = self._dropped = False
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
         """Have `callback(*args)` called after all that was asked for before; only from one thread."""
-        self._queue.put((callback, args))
+        self.call_each(callback, (args,))
+
+    def call_each(self, callback: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
+        """Have `callback(*args)` called for each `args` in `calls`, which are made when it is their turn."""
+        if self._ended:
+            return
+        self._queue.put((callback, calls))
         if self._thread is None:
             self._start()
 
@@ -57,22 +64,38 @@ class Dispatcher:
         """Whether this is asked in a callback."""
         return threading.current_thread() is self._thread
 
+    def end(self) -> None:
+        """Take no more calls, and end the thread after those that are queued."""
+        self._ended = True
+        self._queue.put(None)
+
     def close(self, timeout: float) -> None:
         """Let what is queued run, at most `timeout` seconds long, and end the thread."""
         if self._thread is None:
             return
-        self._queue.put(None)
+        self.end()
         if not self.inside:
             self._thread.join(timeout)
 
+    def drop(self) -> None:
+        """Make no more calls, also none that are queued."""
+        self._dropped = True
+
     def _run(self) -> None:
-        while (call := self._queue.get()) is not None:
-            callback, args = call
-            try:
-                callback(*args)
-            except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
-                function = callback.function if isinstance(callback, Registered) else callback
-                _log.exception('callback %s failed', getattr(function, '__qualname__', function))
+        while (item := self._queue.get()) is not None:
+            callback, calls = item
+            for args in calls:
+                if self._dropped:
+                    return
+                self._call(callback, args)
+
+    @staticmethod
+    def _call(callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            callback(*args)
+        except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
+            function = callback.function if isinstance(callback, Registered) else callback
+            _log.exception('callback %s failed', getattr(function, '__qualname__', function))
 
 
 class Registered:
@@ -109,14 +132,16 @@ class Registry:
         if metric not in self._metrics:
             raise ValueError(f'metric {metric!r} is unknown, allowed are: {", ".join(self._metrics)}')
 
-    def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> None:
+    def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> Entry:
         """Remember a callback, for all entities or for one uid; `ValueError` if it cannot be called as it would be."""
         if not callable(callback):
             raise ValueError(f'callback {callback!r} cannot be called')
         self.check(metric)
         _check_arguments(callback, arguments(*self._metrics[metric], data=None if data is None else 'cb_data'))
         # replaced, not changed in place: the event loop may be reading the list
-        self._entries = [*self._entries, (metric, Registered(callback), data, uid)]
+        entry = metric, Registered(callback), data, uid
+        self._entries = [*self._entries, entry]
+        return entry
 
     def remove(self, callback: Callable[..., Any] | None, metrics: Sequence[str], uid: str | None = None) -> None:
         """Forget a callback (None: all) for these metrics; `ValueError` if there was no such callback.

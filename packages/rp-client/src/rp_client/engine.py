@@ -18,6 +18,7 @@ from rp_api.coordination.coordinator import Coordinator
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
+from rp_client.acknowledger import Acknowledger
 from rp_client.callbacks import Dispatcher
 
 _log = logging.getLogger('radical.pilot.engine')
@@ -58,6 +59,7 @@ class Engine:
         self.connection = coordinator.connect(self.loop)
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
+        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher)
         coordinator.watch(self.loop)
         self._thread = threading.Thread(target=self._run, name=f'{session}.engine', daemon=True)
         self._thread.start()
@@ -130,6 +132,7 @@ class Engine:
         """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
         self.helpers.close(PATIENCE)
         if leave:
+            self._tell_the_rest(2.0)
             self.settle(2.0)
         else:
             self._finish(3.0)
@@ -140,6 +143,14 @@ class Engine:
         self.coordinator.stop(2.0, leave=leave)
         self.dispatcher.close(2.0)
         self.loop.close()
+
+    def _tell_the_rest(self, timeout: float) -> None:
+        """Let callbacks be told what has come until now, and have that acknowledged; the rest is for the next one."""
+        if self._broken is None:
+            with suppress(CoordinationError):
+                self.run(self.acknowledger.finish)
+        self.dispatcher.close(timeout)
+        self.dispatcher.drop()
 
     def _leave(self, leave: bool) -> None:
         self._end_connection(leave)

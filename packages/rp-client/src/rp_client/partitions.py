@@ -37,12 +37,13 @@ def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
 class Partitions:
     """Those of one manager, by uid; the callbacks of a partition are its own, those of the manager are for pilots."""
 
-    def __init__(self, session: Session, board: Board) -> None:
+    def __init__(self, session: Session, board: Board, owner: str) -> None:
         self._session = session
         self._board = board
         self._engine = session.engine
         self._known: dict[str, Partition] = {}
-        self._tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board)
+        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board, owner)
+        self._engine.acknowledger.follow(self.tracker)
 
     def make_first(self, pilot: Pilot) -> None:
         """Make those that a new pilot is described with."""
@@ -87,14 +88,19 @@ class Partitions:
 
     # in the loop
 
-    def records(self, pilots: Iterable[Pilot]) -> dict[str, dict[str, Any]]:
-        """What the coordinator keeps of the partitions of these pilots."""
-        return {partition.uid: _record(partition) for pilot in pilots for partition in pilot.partitions}
+    def insert_first(self, pilots: Iterable[Pilot]) -> None:
+        """Have the coordinator keep the partitions of these pilots, which it knows."""
+        self._insert([partition for pilot in pilots for partition in pilot.partitions])
+
+    def _insert(self, partitions: Iterable[Partition]) -> None:
+        records = {partition.uid: _record(partition) for partition in partitions}
+        if records:
+            self._engine.connection.insert_pilots(records, self.tracker.owner)
 
     def _add(self, partition: Partition, size: Mapping[str, int]) -> None:
         """Have the keeper of its pilot start a partition of that size."""
         connection = self._engine.connection
-        connection.insert_pilots({partition.uid: _record(partition)})
+        self._insert([partition])
         self._advance([partition], states.PMGR_ACTIVE_PENDING)
         connection.command(partition.whole.uid, {
             'cmd': 'add_partition', 'number': partition.number, 'size': dict(size)})
@@ -115,7 +121,7 @@ class Partitions:
     def apply(self, updates: Iterable[Update]) -> None:
         """Take over what agents, and keepers in their place, have reported."""
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
-        for partition, state, _ in self._tracker.apply(changes):
+        for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:
                 self._session.partitions_changed(partition.whole)
             elif state in states.FINAL:
@@ -141,10 +147,11 @@ class Partitions:
         """Make a partition again as the coordinator knows it."""
         partition = self.make(pilot)
         partition.restore(known.state, known.info)
+        self.tracker.restored(partition, known.told)
         return partition
 
     def _advance(self, partitions: list[Partition], state: str, info: dict[str, Any] | None = None) -> None:
-        changes = self._tracker.apply([Change(partition, state, info) for partition in partitions])
+        changes = self.tracker.apply([Change(partition, state, info) for partition in partitions])
         if changes:
             self._engine.connection.update_pilots([Update(change.entity.uid, state, info) for change in changes])
 

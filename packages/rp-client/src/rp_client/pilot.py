@@ -40,6 +40,7 @@ class Pilot:
         self._stderr = ''
         self._exception: str | None = None
         self._exception_detail: str | None = None
+        self.reached: str | None = None   # the last state before a bad end
         self.callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
 
     def __repr__(self) -> str:
@@ -233,8 +234,7 @@ class Pilot:
         It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
         cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
-        self.callbacks.add(cb, metric, cb_data)
-        self._pmgr.release_news()
+        self._pmgr.release_own(self.callbacks.add(cb, metric, cb_data), self)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none of this pilot); `ValueError` if it was not registered here."""
@@ -316,6 +316,7 @@ class Pilot:
         self._log += [notice for notice in info.get('notices', ()) if notice not in self._log]   # it may come again
         if 'resource_details' in info and self._nodelist is not None:
             _take_down(self._nodelist, self._resource_details)
+        self.reached = info.get('reached', self.reached)
         if 'exception' in info or 'reason' in info:
             self._log.append(info.get('exception') or info['reason'])
 

@@ -74,7 +74,8 @@ class PilotFlow:
         """Take new pilots; `accepted` gets a result when the coordinator has them."""
         pilots = [launch.pilot for launch in launches]
         self._engine.connection.insert_pilots(
-            {launch.pilot.uid: self._record(launch) for launch in launches} | self._partitions.records(pilots))
+            {launch.pilot.uid: self._record(launch) for launch in launches}, self._owner)
+        self._partitions.insert_first(pilots)
         self._tracer.record_bulk('advance', [pilot.uid for pilot in pilots], states.PMGR_LAUNCHING_PENDING)
         self._advance(pilots, states.PMGR_LAUNCHING_PENDING)
         self._launching.expect(launches)
@@ -116,7 +117,7 @@ class PilotFlow:
             for notice in notices:
                 _log.warning('%s', notice)
             if notices and not real:
-                self._tracker.news(pilot)   # its state is the same, but a callback may want to look at it
+                self._tracker.notice(pilot)   # its state is the same, but a callback may want to look at it
             self._changed(real)
 
     def _postpone(self, change: Change) -> bool:
@@ -156,8 +157,7 @@ class PilotFlow:
         self._restored.append((pilot, known, job))
         if job:
             self._jobs.add(pilot.uid)
-        if known.new:
-            self._tracker.news(pilot)
+        self._tracker.restored(pilot, known.told)
 
     def resume(self) -> None:
         """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended.
@@ -238,7 +238,7 @@ class PilotFlow:
         if words not in pilot.log and pilot.state not in states.FINAL:
             _log.warning('%s: %s', uid, words)
             self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
-            self._tracker.news(pilot)
+            self._tracker.notice(pilot)
 
     # states
 

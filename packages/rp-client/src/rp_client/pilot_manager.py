@@ -17,7 +17,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
-from rp_client.callbacks import Registry, told
+from rp_client.callbacks import Entry, Registry, told
 from rp_client.engine import engine_of
 from rp_client.launcher.component import Launch
 from rp_client.launcher.launchers import launcher_class
@@ -54,9 +54,10 @@ class PilotManager:
         self.uid = session.register_pmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
         self._callbacks = Registry({PILOT_STATE: told('pilot')})
-        self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher)
+        self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
+        self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
-        self.partitions = Partitions(session, self._board)
+        self.partitions = Partitions(session, self._board, f'{self.uid}.partitions')
         self._closed = self._ended = False
         self._tracer = session.tracer(self.uid)
         self._flow = PilotFlow(self.uid, session, self._pilots, self.partitions, self._tracker, self._tracer)
@@ -135,13 +136,17 @@ class PilotManager:
 
         Raises `ValueError` for what cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
-        self._callbacks.add(cb, metric, cb_data)
-        self.release_news()
+        self._release(self._tracker.release, self._callbacks.add(cb, metric, cb_data))
 
-    def release_news(self) -> None:
-        """Tell callbacks, now that there are some, what was kept for them."""
+    def release_own(self, entry: Entry, pilot: Pilot) -> None:
+        """Tell a new callback of a pilot's own, or of a partition's, what no application was told."""
+        tracker = self._tracker if pilot.whole is pilot else self.partitions.tracker
+        self._release(tracker.release_own, entry, pilot)
+
+    def _release(self, release: Callable[..., object], *args: Any) -> None:
         if not self._engine.broken:
-            self._engine.call(self._tracker.release)
+            self._engine.call(release, *args)
+            self._engine.call(self._engine.acknowledger.soon)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
@@ -192,10 +197,6 @@ class PilotManager:
         self._flow.apply(updates)
 
     # a session that is taken over; all this is called in the loop
-
-    def expect(self) -> None:
-        """Keep what callbacks have to be told until there are any."""
-        self._tracker.keep()
 
     def restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
         """Make a pilot again as the coordinator knows it; `job` is what was noted when it was launched, if it was."""

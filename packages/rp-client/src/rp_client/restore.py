@@ -1,7 +1,7 @@
 """Taking a session over: managers, pilots and tasks as their coordinator knows them, made again page by page.
 
 Runs in the thread of the engine. What is not final goes on when everything is there: tasks that were not bound are
-scheduled, results are brought back, agents are watched. What no client has heard of yet is kept for the first callback
+scheduled, results are brought back, agents are watched. What no application was told yet is kept for the first callback
 that is registered.
 """
 
@@ -64,10 +64,6 @@ class Restoration:
         self._pmgrs = {uid: PilotManager(session, _uid=uid) for uid in notes if uid.startswith('pmgr.')}
         self._tmgrs = {uid: TaskManager(session, scheduler=notes[uid]['scheduler'], _uid=uid)
                        for uid in notes if uid.startswith('tmgr.')}
-        for pmgr in self._pmgrs.values():
-            pmgr.expect()
-        for tmgr in self._tmgrs.values():
-            tmgr.expect()
         for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
         session.uids.claim_pilots([pilot.uid for pilot in page.pilots])

@@ -286,7 +286,9 @@ class Task:
         self._attempts = known.attempts
         self._stored = True
         kept = not known.pilot and known.state not in states.FINAL
-        self._state = states.TMGR_SCHEDULING_PENDING if kept else known.state
+        state = states.TMGR_SCHEDULING_PENDING if kept else known.state
+        # one that was bound anew stands still where it was until the new attempt has passed that
+        self._state = max(state, known.told, key=states.TASK.value)
         self._learn(known.info or {})
 
     def renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
@@ -297,6 +299,12 @@ class Task:
         self._stored = True
         if known:
             self._learn(PackedInfo(known))
+
+    @property
+    def reached(self) -> str | None:
+        """The last state before a bad end, if that is known."""
+        state: str | None = self._get('reached')
+        return state
 
     @property
     def known(self) -> PackedInfo | None:

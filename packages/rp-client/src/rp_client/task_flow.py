@@ -175,6 +175,7 @@ class TaskFlow:
         for box in self._outbox.values():
             for uid in uids:
                 box.pop(uid, None)
+        self._tracker.forget(frozenset(uids))
         for first in range(0, len(uids), BULK):
             self._engine.connection.forget_tasks(uids[first:first + BULK])
         self._pump()
@@ -289,8 +290,8 @@ class TaskFlow:
         for task in tasks:
             task.sent(bound=pilot is not None)
         self.sent += len(tasks)
-        ended = [Update(task.uid, task.state, {'exception': task.exception}) for task in tasks
-                 if task.state in states.FINAL] if pilot is None else []
+        ended = [Update(task.uid, task.state, {'exception': task.exception, 'reached': task.reached})
+                 for task in tasks if task.state in states.FINAL] if pilot is None else []
         if ended:   # meanwhile
             connection.update_tasks(ended)
 
@@ -311,16 +312,16 @@ class TaskFlow:
     def _finished(self, finished: list[Finished]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
         self._trace_final(_by_state(real))
-        if real:   # of failures the hub may not know the reason yet: they may have happened here
+        if real:   # of bad ends the hub may not know everything yet: they may have happened here
             self._engine.connection.update_tasks(
-                [Update(task.uid, state, task.known if state == states.FAILED else None) for task, state, _ in real])
+                [Update(task.uid, state, None if state == states.DONE else task.known) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
         self._trace_final(_by_state(real))
         if self._scheduling.counting:
             self._scheduling.left([task.uid for task, _, _ in real])
-        sent = [Update(task.uid, state, info) for task, _, _ in real if task.stored]
+        sent = [Update(task.uid, state, {**info, 'reached': task.reached}) for task, _, _ in real if task.stored]
         if sent:
             self._engine.connection.update_tasks(sent)
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):

@@ -15,7 +15,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.raptor_link import RPC
-from rp_client.callbacks import Registry, arguments, told
+from rp_client.callbacks import Entry, Registry, arguments, told
 from rp_client.common import NOTHING, Common
 from rp_client.engine import engine_of
 from rp_client.pilot import Pilot
@@ -63,9 +63,10 @@ class TaskManager:
         self._pilots: dict[str, Pilot] = {}
         self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make)
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
-        self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher)
+        self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
         session.uids.tasks.append(self._tasks)
         self._tracker.on_final = self._tasks.settled
+        self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
         self._closed = False
         self._tracer = session.tracer(self.uid)
@@ -255,12 +256,11 @@ class TaskManager:
         number of tasks that wait for a pilot changes. Raises `ValueError` for an unknown uid or metric, and for what
         cannot be called like that.
         """
-        if uid is not None:
-            self._look([uid])
+        task = None if uid is None else self._get(uid)
         for name in _metrics(metric):
-            self._callbacks.add(cb, name, cb_data, uid)
-        if not self._engine.broken:
-            self._engine.call(self._tracker.release)
+            entry = self._callbacks.add(cb, name, cb_data, uid)
+            if name == TASK_STATE and not self._engine.broken:
+                self._engine.call(self._release, entry, task)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
                             metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
@@ -324,10 +324,6 @@ class TaskManager:
 
     # a session that is taken over; all this is called in the loop
 
-    def expect(self) -> None:
-        """Keep what callbacks have to be told until there are any."""
-        self._tracker.keep()
-
     def restore_pilots(self, pilots: Iterable[Pilot]) -> None:
         """Use these pilots, as before."""
         for pilot in pilots:
@@ -340,8 +336,7 @@ class TaskManager:
         task.restore(known, pilot)
         self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
-        if known.new:
-            self._tracker.news(task)
+        self._tracker.restored(task, known.told)
         if task.state in states.FINAL:
             self._tasks.settled([task])
         return task
@@ -428,6 +423,11 @@ class TaskManager:
         return ValueError(f'task {uid} is not known to {self.uid}')
 
     # what happens in the loop
+
+    def _release(self, entry: Entry, task: Task | None) -> None:
+        """Tell a new callback what no application was told."""
+        self._tracker.release(entry, task)
+        self._engine.acknowledger.soon()
 
     def _make_flow(self) -> TaskFlow:
         session, index = self._session, self.uid.rpartition('.')[2]

@@ -7,12 +7,12 @@ once, in order; what an update tells about an entity can be read before its new 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
 from rp_api.errors import StateError, sentence
-from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks
+from rp_client.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_callbacks
 from rp_client.waiting import Board
 
 _log = logging.getLogger('radical.pilot.states')
@@ -49,34 +49,70 @@ _ABRUPT = frozenset({states.FAILED, states.CANCELED})
 class Tracker:
     """Applies state changes, wakes those who wait and calls those who asked to be called.
 
-    Trackers of entities that are waited for together share a board.
+    Trackers of entities that are waited for together share a board. `owner` is what the coordinator knows as the owner
+    of the entities. States of entities that were restored wait for the first callback that is registered for them.
     """
 
     def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher,
-                 board: Board | None = None) -> None:
+                 board: Board | None = None, owner: str = '') -> None:
         self.board = board or Board(model)
+        self.owner = owner
         self._model = model
         self._metric = metric
         self._registry = registry
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
-        self._kept: Announced | None = None
+        self._untold: dict[Any, str] = {}   # entities without a callback yet, with the last state that was told
+        self._has_told = False
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Is told of entities that have reached a final state."""
 
-    def keep(self) -> None:
-        """From now on, keep what callbacks have to be told, until `release`."""
-        self._kept = []
+    @property
+    def tells(self) -> bool:
+        """Whether the states of all entities are told to callbacks, if there are any for them."""
+        return self._has_told and not self._untold
 
-    def news(self, entity: Any) -> None:
-        """The state that an entity is in has not been told to anybody yet."""
+    def restored(self, entity: Any, told: str) -> None:
+        """An entity of a former application, which was told of it until this state."""
+        if told != entity._state or not self._model.is_final(told):
+            self._untold[entity] = told
+
+    def forget(self, uids: Collection[str]) -> None:
+        """No callback that is registered later is told of these."""
+        self._untold = {entity: told for entity, told in self._untold.items() if entity.uid not in uids}
+
+    def notice(self, entity: Any) -> None:
+        """Call callbacks once more with the state that an entity is in, as something else has become known."""
         self._announce([([entity], [entity.state])])
 
-    def release(self) -> None:
-        """Tell callbacks what was kept for them, and from now on at once what there is to tell."""
-        kept, self._kept = self._kept, None
-        if kept:
-            self._announce(kept)
+    def release(self, entry: Entry, entity: Any = None) -> None:
+        """Tell a new callback, for one entity or for all, what no application was told of them."""
+        _, callback, data, _ = entry
+        self._tell(callback, data, None, self._release(entity))
+
+    def release_own(self, entry: Entry, entity: Any) -> None:
+        """The same for a callback of the entity's own."""
+        _, callback, data, _ = entry
+        self._dispatcher.call_each(callback, _calls(self._release(entity), data))
+
+    def _release(self, entity: Any) -> Announced:
+        self._has_told = True
+        if entity is None:
+            released, self._untold = self._untold, {}
+        else:
+            released = {entity: self._untold.pop(entity)} if entity in self._untold else {}
+        rows: dict[Sequence[str], list[Any]] = {}
+        for each, told in released.items():
+            rows.setdefault(self._since(each, told), []).append(each)
+        return [(row, passed) for passed, row in rows.items() if passed]
+
+    def _since(self, entity: Any, told: str) -> Sequence[str]:
+        """The states that an entity has passed through since it was in one."""
+        passed: Sequence[str] = ()
+        reached = getattr(entity, 'reached', None) if entity._state in _ABRUPT else None
+        if reached:
+            told, passed = self._model.step(told, reached)
+        return (*passed, *self._model.step(told, entity._state)[1])
 
     def apply(self, changes: Iterable[Change]) -> list[Change]:
         """Move entities forward; gives the changes that were real, in order."""
@@ -151,38 +187,44 @@ class Tracker:
         except StateError as error:
             _log.info('update of %s refused: %s', entity.uid, error)
             return passed
+        if more and state in _ABRUPT and not self._model.is_final(entity._state):
+            info = {**(info or {}), 'reached': entity._state}   # for an application that has to tell it later
         if info and (more or entity._state == state):
             entity._learn(info)
         entity._state = target
         return [*passed, *more] if passed else more
 
     def _announce(self, announced: Announced) -> None:
-        if not announced:
-            return
-        if self._kept is not None:
-            self._kept += announced
-            return
         callbacks = self._registry.select(self._metric)
-        for callback, data, uid in callbacks:
-            if self._bulk:
-                self._announce_bulk(callback, data, uid, announced)
-                continue
-            for entity, passed in _each(announced):
-                if uid is None or uid == entity.uid:
-                    for state in passed:
-                        self._dispatcher.call(callback, *arguments(entity, state, data=data))
-        if not hasattr(announced[0][0][0], 'callbacks'):
+        own = bool(announced) and hasattr(announced[0][0][0], 'callbacks')
+        if not announced or not (callbacks or own):
             return
-        for entity, passed in _each(announced):
+        if self._untold:
+            announced = _only(announced, lambda entity: entity not in self._untold)
+        for callback, data, uid in callbacks:
+            self._tell(callback, data, uid, announced)
+        for entity, passed in _each(announced) if own else ():
             for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
-                for state in passed:
-                    self._dispatcher.call(callback, *arguments(entity, state, data=data))
+                self._dispatcher.call_each(callback, _calls([([entity], passed)], data))
 
-    def _announce_bulk(self, callback: Any, data: Any, uid: str | None, announced: Announced) -> None:
-        entities = [entity for entity, _ in _each(announced) if uid in (None, entity.uid)]
-        if entities:
+    def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
+        if uid is not None:
+            announced = _only(announced, lambda entity: entity.uid == uid)
+        if announced and self._bulk:
+            entities = [entity for entity, _ in _each(announced)]
             self._dispatcher.call(callback, *arguments(entities, data=data))
+        elif announced:
+            self._dispatcher.call_each(callback, _calls(announced, data))
 
 
 def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
     return ((entity, passed) for entities, passed in announced for entity in entities)
+
+
+def _only(announced: Announced, wanted: Callable[[Any], bool]) -> Announced:
+    rows = ((list(filter(wanted, entities)), passed) for entities, passed in announced)
+    return [(entities, passed) for entities, passed in rows if entities]
+
+
+def _calls(announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
+    return (arguments(entity, state, data=data) for entity, passed in _each(announced) for state in passed)

@@ -8,8 +8,8 @@
 - A pilot that is active may report the same state again, with all that is known of it now (a node was lost, for one).
 - What was accepted is kept until the session ends. A backend that was restarted serves it again, and so does a client
   that takes over the session of another one (`recover`).
-- To deliver a state to the client is one thing, to tell it to the application another: the client acknowledges the
-  latter for all entities of an owner up to a mark (`acknowledge`). What was not acknowledged is told by the next client.
+- A client takes in the changes that are delivered to it, and acknowledges separately how far its application was told
+  of them: for all entities of an owner, up to a mark (`acknowledge`). The next client tells its application the rest.
 - An agent whose process has died, or that is silent for longer than its lease, is declared lost: its pilot becomes
   FAILED, with the reason.
 - Nothing here blocks. All methods are called in the thread of the connection's event loop; all callbacks come there.
@@ -109,7 +109,8 @@ class Mark(NamedTuple):
 class KnownPilot(NamedTuple):
     """A pilot as the session has it: what it was inserted with, and the last update.
 
-    `told` is the last state that an application was told (NEW: none).
+    `told` is the last state that an application was told (NEW: none). `info` of one that is FAILED or CANCELED has
+    `reached`, the state before that.
     """
 
     uid: str

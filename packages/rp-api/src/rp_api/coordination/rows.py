@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from rp_api import states
 from rp_api.coordination import wire
 from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo, Update, packed_info
 from rp_api.mesh import codec
@@ -45,9 +46,14 @@ def taken(rows: Sequence[Any]) -> list[Update]:
 
 
 def known_pilot(row: list[Any]) -> KnownPilot:
-    """A pilot of a page: (uid, record, state, info, the last state that an application was told)."""
-    uid, record, state, info, told = row
-    return KnownPilot(uid, codec.unpack(record), state, wire.unpack_info(info), told)
+    """A pilot of a page: (uid, record, state, info, the last state that was told, the last one before the end)."""
+    uid, record, state, info, told, passed = row
+    return KnownPilot(uid, codec.unpack(record), state, with_reached(state, wire.unpack_info(info), passed), told)
+
+
+def with_reached(state: str, info: dict[str, Any] | None, passed: str) -> dict[str, Any] | None:
+    """What is known about the state of a pilot, with the last state before, if it has ended badly."""
+    return {**(info or {}), 'reached': passed} if state in (states.FAILED, states.CANCELED) else info
 
 
 def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:

@@ -1,9 +1,9 @@
 """The hub's memory: everything that one session has to keep, in its file.
 
 Every row that somebody has to hear of carries a revision, a number that only grows: `rev` when it came in, `changed`
-when its state changed last (negative: by the client itself). A reader remembers the last revision it has seen and asks for what came after it, so a
-restart of either side needs no further book-keeping. Writes are grouped: the hub commits once for all messages of
-one turn of its event loop.
+when its state changed last (negative: by the client itself). A reader remembers the last revision it has seen and asks
+for what came after it, so a restart of either side needs no further book-keeping. Writes are grouped: the hub commits
+once for all messages of one turn of its event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pilots (
     rev INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, description BLOB NOT NULL,
-    state TEXT NOT NULL, value INTEGER NOT NULL, changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB);
+    state TEXT NOT NULL, value INTEGER NOT NULL, changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB,
+    passed TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS commands (rev INTEGER PRIMARY KEY, pilot TEXT NOT NULL, command BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS commands_pilot ON commands (pilot, rev);
 CREATE TABLE IF NOT EXISTS peers (
@@ -37,7 +38,8 @@ CREATE TABLE IF NOT EXISTS peers (
 _FINAL = states.PILOT.value(states.DONE)
 # an active pilot may say again what it has: ?3 IS NOT NULL
 _UPDATE_PILOT = f"""
-UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4
+UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4,
+passed = CASE WHEN value < {_FINAL} THEN state ELSE passed END
 WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NULL)
                     OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
 """
@@ -86,7 +88,7 @@ class Store(Database):
 
     def insert_pilots(self, owner: str, pilots: Iterable[tuple[str, bytes]]) -> None:
         """Add pilots (uid, record); those that are there already stay as they are."""
-        self.write_many("INSERT OR IGNORE INTO pilots VALUES (?1, ?2, ?3, ?4, 'NEW', 0, -?1, 0, NULL)",
+        self.write_many("INSERT OR IGNORE INTO pilots VALUES (?1, ?2, ?3, ?4, 'NEW', 0, -?1, 0, NULL, 'NEW')",
                         [(self.take(1)[0], uid, owner, record) for uid, record in pilots])
 
     def update_pilots(self, updates: Iterable[task_table.Update], *, announce: bool) -> None:
@@ -165,11 +167,11 @@ class Store(Database):
         return dict(self.query('SELECT key, value FROM notes'))
 
     def known_pilots(self) -> list[Row]:
-        """All pilots: (uid, record, state, info, the last state that an application was told)."""
+        """All pilots: (uid, record, state, info, the last state that was told, the last one before the end)."""
         told = acknowledged.Told(self)
-        return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes))
-                for owner, uid, record, state, info, *changes in self.query(
-                    'SELECT owner, uid, description, state, info, changed, told FROM pilots ORDER BY rev')]
+        return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes), passed)
+                for owner, uid, record, state, info, passed, *changes in self.query(
+                    'SELECT owner, uid, description, state, info, passed, changed, told FROM pilots ORDER BY rev')]
 
     def known_tasks(self, after: int, limit: int) -> tuple[list[Row], int]:
         """A page of all tasks, and how to go on (`TaskTable.known`).

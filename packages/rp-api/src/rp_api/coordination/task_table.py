@@ -1,9 +1,9 @@
 """The tasks of a session in its file: what they are, where they are bound to, how far they are.
 
 `id` is the order in which tasks came. `rev` is the revision at which a task was bound to its pilot, `changed` that of
-its last change, negative if its client has made it and need not hear of it (see `acknowledged`). A pilot's tasks are found through the ranges in which they
-were bound (`bindings`): the tasks from `id` on have the revisions from `first` to `last`, unless they were bound
-elsewhere since.
+its last change, negative if its client has made it and need not hear of it (see `acknowledged`). A pilot's tasks are
+found through the ranges in which they were bound (`bindings`): the tasks from `id` on have the revisions from `first`
+to `last`, unless they were bound elsewhere since.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@
 
 Tasks and pilots are written by the client alone, so nothing has to be locked. Agents report by adding news. The client
 applies them to the documents of the tasks, takes them in, and only then deletes them: what a client has not taken in
-is found by the next one. What the application was told of that is in `acknowledged` and `reached`. A bulk of tasks is one parcel, whose type only one agent can change: claims cost one
-operation for each bulk, not for each task. A task remembers its last parcel, so that older ones do not count.
+is found by the next one. How far the application was told of that is in `acknowledged` and `reached`. A bulk of tasks
+is one parcel, whose type only one agent can change: claims cost one operation for each bulk, not for each task. A task
+remembers its last parcel, so that older ones do not count.
 
 Descriptions, records, notes and what is known about a state (`info`) are msgpack: what MongoDB does not allow in
 documents (keys with dots, text that is not UTF-8) may be in them.
@@ -31,6 +32,7 @@ from typing import Any, cast
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Update
+from rp_api.coordination.rows import with_reached
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 
@@ -164,7 +166,10 @@ def info_bytes(info: Mapping[str, Any] | None) -> bytes | None:
 
 def known_pilot(document: Document, told: str) -> KnownPilot:
     """The pilot of a document, of which an application was told this state."""
-    return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'], known_info(document), told)
+    line = [state for state in document['reached'] if not states.PILOT.is_final(state)]
+    passed = max(line, key=states.PILOT.value, default=states.NEW)
+    return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'],
+                      with_reached(document['state'], known_info(document), passed), told)
 
 
 def known_task(document: Document, told: str) -> KnownTask:
