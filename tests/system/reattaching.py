@@ -1,4 +1,6 @@
-"""What the tests of sessions without an application share: applications that go, and what is left of their sessions."""
+"""What the tests of sessions without an application share: applications that go, what is left of their sessions, and
+what coordinates them, for each test in turn.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import mongo_servers
+import pytest
 from conftest import processes_with, wait_until
 from leaver import COUNT
 
@@ -17,6 +21,42 @@ import radical.pilot as rp
 
 APPLICATION = Path(__file__).with_name('leaver.py')
 UIDS = [f'task.{number:06d}' for number in range(COUNT)]
+
+
+@pytest.fixture(scope='module', params=['hub', 'stand-alone hub', 'nx-27017'])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The kind of coordination, or the address of a database server."""
+    if request.param == 'nx-27017':
+        with mongo_servers.running(request.param, tmp_path_factory.mktemp('server')) as running:
+            yield running.url.rpartition('/')[0]
+    else:
+        yield request.param
+
+
+@pytest.fixture
+def backend(server: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What coordinates the sessions of the test, each test with a database or a stand-alone hub of its own."""
+    if server == 'stand-alone hub':
+        with stand_alone_hub() as url:
+            monkeypatch.setenv('RADICAL_PILOT_PROXY_URL', url)
+            yield
+    else:
+        if server != 'hub':
+            monkeypatch.setenv('RADICAL_PILOT_DBURL', f'{server}/{base.name[-40:]}')
+        yield
+
+
+@contextmanager
+def stand_alone_hub() -> Iterator[str]:
+    """The address of a hub that nobody else uses."""
+    hub = subprocess.Popen([sys.executable, '-m', 'rp_client.cli', 'hub', 'start', '--listen', 'tcp://127.0.0.1',
+                            '--foreground'], stdout=subprocess.PIPE, text=True)
+    try:
+        assert hub.stdout is not None
+        yield next(word for word in hub.stdout.readline().split() if word.startswith('tcp://'))
+    finally:
+        hub.send_signal(signal.SIGINT)
+        hub.communicate(timeout=30)
 
 
 @contextmanager
@@ -30,13 +70,6 @@ def application(how: str, program: Path = APPLICATION) -> Iterator[subprocess.Po
         yield process
     finally:
         process.communicate('\n', timeout=30)
-
-
-@contextmanager
-def teller(how: str) -> Iterator[subprocess.Popen[str]]:
-    """The same with `teller.py`, which waits until it is killed."""
-    with application(how, APPLICATION.with_name('teller.py')) as process:
-        yield process
 
 
 def left(how: str) -> None:

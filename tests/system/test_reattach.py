@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mongo_servers
 import pytest
-import teller as teller_module
 from conftest import pilot_description, processes_with, wait_until
 from leaver import COUNT
-from reattaching import UIDS, application, collect, go, kill_process, left, teller
+from reattaching import (  # noqa: F401
+    UIDS,
+    application,
+    backend,
+    collect,
+    go,
+    kill_process,
+    left,
+    server,
+)
 
 import radical.pilot as rp
-from rp_api import states
 from rp_api.errors import CoordinationError
 
-pytestmark = pytest.mark.fault
-
-PILOT = [rp.PMGR_LAUNCHING_PENDING, rp.PMGR_LAUNCHING, rp.PMGR_ACTIVE_PENDING, rp.PMGR_ACTIVE]
-FORWARD = [name for name in states.TASK.names if name not in (rp.NEW, *rp.FINAL)]
-
-
-@pytest.fixture(scope='module', params=['hub', 'stand-alone hub', 'nx-27017'])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The kind of coordination, or the address of a database server."""
-    if request.param == 'nx-27017':
-        with mongo_servers.running(request.param, tmp_path_factory.mktemp('server')) as running:
-            yield running.url.rpartition('/')[0]
-    else:
-        yield request.param
-
-
-@pytest.fixture(autouse=True)
-def backend(server: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What coordinates the sessions of the test, each test with a database or a stand-alone hub of its own."""
-    if server == 'stand-alone hub':
-        with stand_alone_hub() as url:
-            monkeypatch.setenv('RADICAL_PILOT_PROXY_URL', url)
-            yield
-    else:
-        if server != 'hub':
-            monkeypatch.setenv('RADICAL_PILOT_DBURL', f'{server}/{base.name[-40:]}')
-        yield
-
-
-@contextmanager
-def stand_alone_hub() -> Iterator[str]:
-    """The address of a hub that nobody else uses."""
-    hub = subprocess.Popen([sys.executable, '-m', 'rp_client.cli', 'hub', 'start', '--listen', 'tcp://127.0.0.1',
-                            '--foreground'], stdout=subprocess.PIPE, text=True)
-    try:
-        assert hub.stdout is not None
-        yield next(word for word in hub.stdout.readline().split() if word.startswith('tcp://'))
-    finally:
-        hub.send_signal(signal.SIGINT)
-        hub.communicate(timeout=30)
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures('backend')]
 
 
 # an application that goes
@@ -267,136 +229,3 @@ def test_callbacks_hear_what_nobody_has_heard_yet(base: Path) -> None:
         more.wait(timeout=30)
         wait_until(lambda: calls.get(more.uid, [''])[-1] == rp.DONE)
         assert len(calls[more.uid]) == 15
-
-
-class Heard:
-    """A callback that takes down what it is told: by uid, the states in their order."""
-
-    def __init__(self, *managers: Any) -> None:
-        self.states: dict[str, list[str]] = {}
-        for manager in managers:
-            manager.register_callback(self)
-
-    def __call__(self, entity: Any, state: str) -> None:
-        self.states.setdefault(entity.uid, []).append(state)
-
-    def until_final(self, uids: Iterable[str]) -> None:
-        """Wait until it was told the ends of these."""
-        wait_until(lambda: all(self.states.get(uid, [''])[-1] in rp.FINAL for uid in uids))
-
-
-def managers(session: rp.Session) -> tuple[rp.TaskManager, rp.PilotManager]:
-    return session.get_task_managers('tmgr.0000'), session.get_pilot_managers('pmgr.0000')
-
-
-def path_of(number: int) -> list[str]:
-    """The states that a task of `teller.py` passes through."""
-    return [*FORWARD, rp.FAILED if number % 2 else rp.DONE]
-
-
-def paths() -> dict[str, list[str]]:
-    return {uid: path_of(number) for number, uid in enumerate(UIDS)}
-
-
-def killed(base: Path, how: str) -> dict[str, list[str]]:
-    """Have an application that is told things killed; what it was told."""
-    with teller(how) as process:
-        process.kill()
-    told = Heard()
-    path = base / 'told.session'
-    for line in path.read_text().splitlines() if path.exists() else ():
-        uid, state = line.split()
-        told.states.setdefault(uid, []).append(state)
-    return told.states
-
-
-@pytest.mark.parametrize('how', ['before', 'stuck'])
-def test_states_of_which_no_callback_was_told_are_told_by_the_next_application(base: Path, how: str) -> None:
-    """Although the one that was killed had them all: it had no callback, or one that did not return."""
-    assert killed(base, how) == {}
-    with rp.Session(uid='session') as session:
-        heard = Heard(*managers(session))
-        heard.until_final(UIDS)
-    assert {uid: heard.states[uid] for uid in UIDS} == paths()
-    assert heard.states['pilot.0000'][:4] == PILOT
-
-
-def test_states_that_come_in_between_are_told_by_the_next_application(base: Path) -> None:
-    """What the one that was killed was told last may be told again, but nothing is left out."""
-    first = killed(base, 'telling')
-    go(base)
-    wait_until(lambda: not [line for line in processes_with(str(base)).values() if 'until' in line], 30)
-    with rp.Session(uid='session') as session:
-        heard = Heard(*managers(session))
-        heard.until_final(UIDS)
-    for uid, path in paths().items():
-        second = heard.states[uid]
-        assert second == path[-len(second):]
-        assert first[uid] == path[:len(first[uid])]
-        assert len(first[uid]) + len(second) >= len(path)
-
-
-def test_each_state_is_told_to_one_of_the_applications_that_leave(session: rp.Session, base: Path) -> None:
-    """One of them has no callback. All of it together is what one application would have been told."""
-    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
-    first = Heard(tmgr, pmgr)
-    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, cores=COUNT)))
-    tmgr.submit_tasks([teller_module.describe(number) for number in range(COUNT)])
-    tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=60)
-    session.close(terminate=False)
-    with rp.Session(uid=session.uid) as second:
-        second.close(terminate=False)
-    go(base)
-    third = rp.Session(uid=session.uid)
-    heard = Heard(*managers(third))
-    heard.until_final(UIDS)
-    third.close(terminate=False)
-    with rp.Session(uid=session.uid) as last:
-        again = Heard(*managers(last))
-        more = last.get_task_managers('tmgr.0000').submit_tasks(rp.TaskDescription({'executable': 'true'}))
-        again.until_final([more.uid])
-        assert set(again.states) == {more.uid}
-    told = {uid: first.states.get(uid, []) + heard.states.get(uid, []) for uid in [*UIDS, 'pilot.0000']}
-    assert told.pop('pilot.0000') == PILOT
-    assert told == paths()
-
-
-def test_callbacks_of_single_tasks_are_told_as_well(base: Path) -> None:
-    """Each of its own task, and the one for all tasks afterwards of the others."""
-    killed(base, 'before')
-    with rp.Session(uid='session') as session:
-        tmgr, _ = managers(session)
-        by_task, by_uid, rest, pilot = Heard(), Heard(), Heard(), Heard()
-        tmgr.register_callback(lambda manager, size: None, metric=rp.WAIT_QUEUE_SIZE)
-        tmgr.get_tasks(UIDS[0]).register_callback(by_task)
-        tmgr.register_callback(by_uid, uid=UIDS[1])
-        session.get_pilot_managers('pmgr.0000').get_pilots('pilot.0000').register_callback(pilot)
-        tmgr.register_callback(rest)
-        rest.until_final(UIDS[2:])
-        wait_until(lambda: pilot.states)
-    found = by_task.states, by_uid.states, rest.states
-    assert found == tuple({uid: paths()[uid] for uid in uids} for uids in (UIDS[:1], UIDS[1:2], UIDS[2:]))
-    assert set(pilot.states) == {'pilot.0000'}
-
-
-def test_raptor_calls_that_end_in_between_are_told(session: rp.Session, base: Path) -> None:
-    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
-    first = Heard(tmgr)
-    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, cores=COUNT)))
-    tmgr.submit_raptors(rp.TaskDescription({'uid': 'master', 'mode': rp.RAPTOR_MASTER}))
-    tmgr.submit_workers(rp.TaskDescription({
-        'uid': 'worker', 'mode': rp.RAPTOR_WORKER, 'ranks': 2, 'raptor_id': 'master'}))
-    code = f"[__import__('time').sleep(0.02) for _ in iter(lambda: __import__('os').path.exists('{base}/go'), True)]"
-    tmgr.submit_tasks([rp.TaskDescription({
-        'mode': rp.TASK_EVAL, 'raptor_id': 'master', 'code': f'({code}, 1 // {number % 2})[1]'})
-        for number in range(COUNT)])
-    tmgr.wait_tasks(UIDS[:1], rp.AGENT_EXECUTING, timeout=60)
-    session.close(terminate=False)
-    go(base)
-    with rp.Session(uid=session.uid) as second:
-        heard = Heard(*managers(second))
-        heard.until_final(UIDS)
-    for number, uid in enumerate(UIDS):
-        told = first.states[uid] + heard.states[uid]
-        assert told[-1] == (rp.DONE if number % 2 else rp.FAILED)
-        assert told == [*FORWARD, told[-1]]

@@ -111,7 +111,9 @@ class Site:
         self._parties: list[Party] = []
 
     def start(self) -> Site:
+        """Start the hub, of a session that can be attached."""
         self.hub.start()
+        hub_file.save(self.directory, self.hub._config)
         return self
 
     def client(self, address: HubAddress | None = None) -> Client:
@@ -149,6 +151,7 @@ class HubHere:
     """A hub in a thread of this process, where it can be tampered with; ends by itself, which is waited for."""
 
     def __init__(self, directory: Path, **settings: float) -> None:
+        self._directory = directory
         self._config = hub_file.new_config('session', directory, Settings(**settings))
         self.address = hub_file.address(self._config, 'client')
         self.agent_address = hub_file.address(self._config, 'agent')
@@ -165,6 +168,7 @@ class HubHere:
     def __enter__(self) -> HubHere:
         self._thread.start()
         assert self._ready.wait(PATIENCE)
+        hub_file.save(self._directory, self._config)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -68,7 +68,9 @@ class Hub:
         self.clock = clock
         self.store = Store(path)
         self.peers = Peers(clock, lambda peer: None)   # type: ignore[arg-type]
-        self.watch = Watch(clock, self.store, self.peers, LEASE, orphan_timeout)   # type: ignore[arg-type]
+        self.attachable = True
+        self.watch = Watch(clock, self.store, self.peers, LEASE, orphan_timeout,   # type: ignore[arg-type]
+                           lambda: self.attachable)
         self.lost: dict[str, str] = {}
         self.silent: list[str] = []
         self.cancelled: list[str] = []
@@ -238,3 +240,26 @@ def test_a_hub_without_a_client_from_the_beginning_ends(hub: Hub, clock: Clock) 
     assert not hub.ended
     clock.run(32)
     assert hub.ended
+
+
+@pytest.mark.parametrize('came', [True, False])
+def test_a_hub_that_only_its_client_can_find_ends_with_that(hub: Hub, came: bool) -> None:
+    hub.attachable = False
+    hub.start()
+    if came:
+        client = hub.attach('client', 's')
+        hub.watch.expect_client()   # it is there
+        assert not hub.ended
+        hub.peers.forget(client)
+        hub.watch.client_gone()
+    else:
+        hub.watch.expect_client()
+    assert hub.ended
+
+
+def test_a_hub_that_can_be_found_waits_for_the_next_client_when_its_own_did_not_come(hub: Hub, clock: Clock) -> None:
+    hub.start().watch.expect_client()
+    clock.run(29)
+    assert not hub.cancelled
+    clock.run(2)
+    assert hub.cancelled == ['p0']

@@ -60,7 +60,7 @@ class Exchange:
 
     def __init__(self, loop: Loop, socket: zmq.Socket[bytes], store: Store, roles: Mapping[str, str], *,
                  lease: float, orphan_timeout: float, tracer: Tracer,
-                 listen: Callable[[str], list[str]]) -> None:
+                 listen: Callable[[str], list[str]], attachable: Callable[[], bool]) -> None:
         self._loop = loop
         self._socket = socket
         self._store = store
@@ -69,7 +69,7 @@ class Exchange:
         self._tracer = tracer
         self._listen = listen
         self._peers = Peers(loop, lambda peer: self._lost(peer, died=True))
-        self._watch = Watch(loop, store, self._peers, lease, orphan_timeout)
+        self._watch = Watch(loop, store, self._peers, lease, orphan_timeout, attachable)
         self._acks: set[Peer] = set()
         self._news = feeds.News(store.rev)
         self._moved: set[Peer] = set()   # whose place in the file is to be brought up to date
@@ -87,6 +87,10 @@ class Exchange:
     def close(self) -> None:
         """Free what belongs to the peers."""
         self._peers.close()
+
+    def starter_died(self) -> None:
+        """The process that has started the hub, and whose client is to come, has ended."""
+        self._watch.expect_client()
 
     # messages
 

@@ -1,8 +1,9 @@
 """The hub: the process through which a client and its agents reach each other (`python -m rp_api.coordination.hub`).
 
 It reads its configuration (JSON, with its keys) from standard input, answers one line on standard output when it serves
-(or says there why it cannot), and ends when its client says goodbye, or by the rule of `orphan.py`. What it does with
-the messages of its peers is in `exchange.py`.
+(or says there why it cannot), and ends when its client says goodbye, or by the rule of `orphan.py`; at once if the
+application that has started it dies before the session can be attached. What it does with the messages of its peers is
+in `exchange.py`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,28 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from rp_api import limits, signals
+from rp_api import limits, private, signals
 from rp_api.coordination import hub_file, presence
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.database import is_passing
 from rp_api.coordination.exchange import Exchange
-from rp_api.coordination.store import Store, claim, set_aside
-from rp_api.errors import PilotError
+from rp_api.coordination.store import Store, claim, release, set_aside
+from rp_api.errors import CoordinationError, PilotError
 from rp_api.mesh import keys
 from rp_api.mesh.connection import Strangers
 from rp_api.mesh.loop import Loop
+from rp_api.processes import open_process
 from rp_profiling.detail import chosen
 from rp_profiling.tracer import Tracer
+
+CLAIM = 5.0
+"""Seconds that another hub may take to end which is at work in the directory, as it does when its application died."""
 
 RETRY = 1.0
 """Seconds between attempts to open the file of a session that was served, while the disk is full."""
@@ -59,10 +65,11 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     A hub in place of one that died (`patient`) lets them come, and wait, while its file cannot be written.
     """
     directory = os.path.dirname(config['database'])
-    claimed = claim(directory)
+    claimed = claim(directory, CLAIM)
     if config['fresh']:
-        set_aside(config['database'])
-        hub_file.remove(Path(directory))   # it is about the former session
+        _begin(Path(directory), config['database'])
+    if config['runtime_dir']:
+        private.make_directory(config['runtime_dir'])
     context = zmq.Context()
     loop = Loop()
     store = None if config.get('patient') else _open_store(config)
@@ -91,7 +98,10 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
 
         exchange = Exchange(loop, socket, store, {public: role for role, public in config['peers'].items()},
                             lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer,
-                            listen=listen)
+                            listen=listen, attachable=lambda: hub_file.exists(Path(directory)))
+        starter = config.get('starter')
+        if starter is not None:
+            loop.add_fd(starter, partial(_starter_died, loop, starter, exchange))
         if not config.get('patient'):
             ready(endpoints)
         loop.run()
@@ -109,7 +119,20 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
             tracer.close()
         loop.close()
         shutil.rmtree(config['runtime_dir'], ignore_errors=True)
-        os.close(claimed)
+        release(claimed)
+
+
+def _begin(directory: Path, database: str) -> None:
+    """Make room for a new session; what is there belongs to a former one, or was opened a moment ago."""
+    if hub_file.read_open(directory) is not None:
+        raise CoordinationError(f'another application has just opened a session in {directory}')
+    set_aside(database)
+    hub_file.remove(directory)
+
+
+def _starter_died(loop: Loop, descriptor: int, exchange: Exchange) -> None:
+    loop.remove_fd(descriptor)
+    exchange.starter_died()
 
 
 def _open_store(config: dict[str, Any]) -> Store:
@@ -150,6 +173,11 @@ def _answer(answer: dict[str, Any]) -> None:
         os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b'\n')
 
 
+def _abandoned() -> int:
+    _log.warning('the application died that has started this hub, which ends')
+    return 1
+
+
 def _log_level() -> int:
     """The level that RADICAL_PILOT_LOG_LVL asks for; INFO if it is not a level that exists here."""
     name = os.environ.get('RADICAL_PILOT_LOG_LVL', '').partition('_')[0].upper()
@@ -163,7 +191,14 @@ def main() -> int:
     os.umask(0o077)   # all that it writes is for the owner of the session, also if that opens the directory to others
     gc.set_threshold(100_000, 20, 20)   # rows come and go by the thousand, and none of them is in a cycle
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=_log_level())
-    config = json.loads(sys.stdin.readline())
+    line = sys.stdin.readline()
+    if not line.endswith('\n'):
+        return _abandoned()
+    config = json.loads(line)
+    if 'starter' in config:
+        config['starter'] = open_process(*config['starter'])
+        if config['starter'] is None:
+            return _abandoned()
     try:
         limits.raise_descriptors()
         limits.require_descriptors('the hub', DESCRIPTORS)

@@ -19,15 +19,15 @@ from rp_api.coordination.hub_connection import HubAddress
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.mesh import keys
-from rp_api.mesh.connection import make_private_directory
+from rp_api.mesh.connection import new_directory_path
 
 _NAME = 'hub.json'
 
 
 def new_config(session: str, directory: Path, settings: Settings) -> dict[str, Any]:
-    """The configuration of a hub that has never run, with fresh keys and a fresh directory for its socket."""
+    """The configuration of a hub that has never run, with fresh keys, and a directory for its socket that it makes."""
     server, client, agent = keys.generate(), keys.generate(), keys.generate()
-    runtime_dir = make_private_directory()
+    runtime_dir = new_directory_path()
     return {
         'session': session, 'protocol': PROTOCOL, 'database': str(directory / 'hub.db'), 'runtime_dir': runtime_dir,
         'endpoints': [f'ipc://{runtime_dir}/s', *([settings.listen] if settings.listen else [])],
@@ -63,6 +63,11 @@ def save(directory: Path, config: dict[str, Any]) -> None:
     """Write the configuration of a hub that serves now; whoever reads the file finds all of it, or the former one."""
     there = config | {'host': host_id(), 'node': os.uname().nodename}
     private.write_file(directory / _NAME, json.dumps(there).encode())
+
+
+def exists(directory: Path) -> bool:
+    """Whether the file is there: if not, no client can come, but the one that has started the hub."""
+    return (directory / _NAME).exists()
 
 
 def remove(directory: Path) -> None:

@@ -20,7 +20,7 @@ from rp_api.coordination import hub_file
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.coordinator import Coordinator
 from rp_api.coordination.embedded import HubClientConnection
-from rp_api.coordination.store import claim
+from rp_api.coordination.store import claim, release
 from rp_api.errors import CoordinationError
 from rp_api.host import python_program
 from rp_api.mesh.loop import Loop, Timer
@@ -165,16 +165,13 @@ class HubProcess(Coordinator):
     def _is_served(self) -> bool:
         """Whether a hub is at work for this session."""
         try:
-            os.close(claim(str(self._directory)))
+            release(claim(str(self._directory)))
         except CoordinationError:
             return True
         return False
 
     def _start_process(self, *, fresh: bool, patient: bool = False) -> None:
         """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._config['runtime_dir'], 0o700)
-        private.check_directory(self._config['runtime_dir'])
         with open(self._log_file, 'a', encoding='utf-8') as log:
             try:
                 self._process = subprocess.Popen(
@@ -189,7 +186,8 @@ class HubProcess(Coordinator):
             self._process.kill()
             self._process.wait()
             raise CoordinationError(f'the hub of the session cannot be watched: {error.strerror}') from error
-        answer = self._tell(self._process, self._config | {'fresh': fresh, 'patient': patient})
+        answer = self._tell(self._process, self._config | {
+            'fresh': fresh, 'patient': patient, 'starter': (os.getpid(), start_time(os.getpid()))})
         if not answer.get('ok'):
             if not self._await_end(KILLED):
                 self._process.kill()

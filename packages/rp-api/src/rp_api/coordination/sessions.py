@@ -6,7 +6,6 @@ after it has ended, and after everything that belonged to it has died.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 from rp_api import states
 from rp_api.coordination import wire
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
-from rp_api.coordination.store import claim
+from rp_api.coordination.store import claim, release
 from rp_api.errors import CoordinationError
 from rp_api.mesh import codec
 from rp_api.partitions import WHOLE
@@ -175,7 +174,7 @@ def purge(directory: str | Path) -> list[str]:
             with suppress(OSError):   # what is left in it is not ours
                 own.rmdir()
     finally:
-        os.close(claimed)
+        release(claimed)
     return sorted(str(left) for left in paths_below(path))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import threading
 from collections.abc import Iterable
 
 from rp_api import private, states
@@ -45,21 +46,41 @@ WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NU
 """
 
 
-def claim(directory: str) -> int:
-    """Make sure that no other hub uses the directory of a session; the claim holds until the descriptor is closed.
+def claim(directory: str, patience: float = 0.0) -> int:
+    """Make sure that no other hub uses the directory of a session; the claim holds until it is released.
 
-    The directory has to be this user's own, or `OwnershipError` is raised.
-
-    Raises `CoordinationError` if one does: the session is still open, or its application died and its pilots work on.
+    The directory has to be this user's own, or `OwnershipError` is raised. The kernel releases the claim of a process
+    which ends. Raises `CoordinationError` if another one has the directory for longer than `patience` seconds: the
+    session is still open, or its application died and its pilots work on. A process that has waited in vain must end
+    then.
     """
     descriptor = private.open_directory(directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor, patience)
     except BlockingIOError:
         os.close(descriptor)
         raise CoordinationError(f'another session is at work in {directory}: give this one another uid, or wait for '
                                 'the end of the other one') from None
     return descriptor
+
+
+def release(claimed: int) -> None:
+    """Let others use the directory, also if a fork of this process has a copy of the descriptor."""
+    fcntl.flock(claimed, fcntl.LOCK_UN)
+    os.close(claimed)
+
+
+def _lock(descriptor: int, patience: float) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if not patience:
+            raise
+        waiter = threading.Thread(target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True)
+        waiter.start()
+        waiter.join(patience)
+        if waiter.is_alive():
+            raise
 
 
 def set_aside(path: str) -> None:

@@ -34,15 +34,17 @@ class Watch:
     """Watches over one session.
 
     What it can have done: `declare(pilot, reason)` a pilot lost, `cancel(pilots)`, `end()` the hub, take note that a
-    peer is `silent(peer)`.
+    peer is `silent(peer)`. `attachable` tells whether another client could come when there is none.
     """
 
-    def __init__(self, loop: Loop, store: Store, peers: Peers, lease: float, orphan_timeout: float) -> None:
+    def __init__(self, loop: Loop, store: Store, peers: Peers, lease: float, orphan_timeout: float,
+                 attachable: Callable[[], bool]) -> None:
         self._loop = loop
         self._store = store
         self._peers = peers
         self._lease = lease
         self._orphanage = Orphanage(orphan_timeout)
+        self._attachable = attachable
         self._orphan_timer: Timer | None = None
         self._missing: dict[tuple[str, str], tuple[float, str]] = {}
         self._client_came = False
@@ -56,7 +58,7 @@ class Watch:
         self._declare, self._cancel, self._end, self._silent = declare, cancel, end, silent
         for pilot, agent in self._store.agents():
             self._miss(pilot, agent, self._lease, self._silence(pilot))
-        self._loop.call_later(ARRIVAL, self._expect_client)
+        self._loop.call_later(ARRIVAL, self.expect_client)
         self._check_leases(time.monotonic())
 
     # what happens
@@ -68,6 +70,9 @@ class Watch:
 
     def client_gone(self, *, detached: bool = False) -> None:
         """The client is there no more, and has not closed the session."""
+        if not self._attachable():   # it died while it opened the session, of which nobody else knows
+            self._end()
+            return
         self._orphanage.client_lost(detached=detached)
         self._loop.call_later(ARRIVAL, self._fail_absent, detached)
         self._orphan_check_at(time.monotonic())
@@ -117,7 +122,8 @@ class Watch:
 
     # the application
 
-    def _expect_client(self) -> None:
+    def expect_client(self) -> None:
+        """A client must have come by now."""
         if not self._client_came:   # it died before it could say hello
             self.client_gone()
 

@@ -244,8 +244,8 @@ def _checked_address(address: str) -> str:
     return f'tcp://{host}:{port if int(port or 0) else "*"}'
 
 
-def make_private_directory(base: str | None = None) -> str:
-    """A fresh directory that only its owner can enter, with a path that is short enough for a socket in it.
+def new_directory_path(base: str | None = None) -> str:
+    """A path for a fresh directory that is short enough for a socket in it.
 
     It is in `base`, by default the one for temporary files.
     """
@@ -253,7 +253,12 @@ def make_private_directory(base: str | None = None) -> str:
     name = f'rp.{os.urandom(6).hex()}'
     if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
         base = '/tmp'
-    path = os.path.abspath(f'{base}/{name}')
+    return os.path.abspath(f'{base}/{name}')
+
+
+def make_private_directory(base: str | None = None) -> str:
+    """A fresh directory that only its owner can enter, at such a path."""
+    path = new_directory_path(base)
     try:
         os.mkdir(path, 0o700)
         private.check_directory(path)
