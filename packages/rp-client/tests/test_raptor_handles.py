@@ -73,7 +73,7 @@ def test_question() -> None:
         master.rpc('stop')
     master.bind(a_pilot())
     assert master.rpc('do', 1, fast=True) == [1, 2]
-    assert manager.calls == [('ask_master', 'raptor.0000', 'do', (1,), {'fast': True})]
+    assert manager.calls[-1] == ('ask_master', 'raptor.0000', 'do', (1,), {'fast': True})
     master._state = states.FAILED
     with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED: nobody is left to ask'):
         master.rpc('stop')

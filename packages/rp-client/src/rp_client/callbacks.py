@@ -2,6 +2,7 @@
 
 Callbacks run one after the other, in the order of the events, in a thread of their own: they may call back into the
 API, and may wait there, without holding up the event loop. An exception in one is logged and does not stop the others.
+A fork of the process that a callback makes ends with that callback, if not before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from rp_api.owner_process import OwnerProcess
 
 _log = logging.getLogger('radical.pilot.callbacks')
 
@@ -37,6 +40,7 @@ class Dispatcher:
         self._queue: queue.SimpleQueue[Calls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = self._dropped = False
+        self._process = OwnerProcess('this queue of callbacks')
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
         """Have `callback(*args)` called after all that was asked for before; only from one thread."""
@@ -88,12 +92,15 @@ class Dispatcher:
                 if self._dropped:
                     return
                 self._call(callback, args)
+                if not self._process.here:   # a fork that the callback has made, and come back from
+                    return
 
-    @staticmethod
-    def _call(callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _call(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             callback(*args)
         except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
+            if not self._process.here:
+                raise
             function = callback.function if isinstance(callback, Registered) else callback
             _log.exception('callback %s failed', getattr(function, '__qualname__', function))
 

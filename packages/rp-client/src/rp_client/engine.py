@@ -18,6 +18,7 @@ from rp_api.coordination.coordinator import Coordinator
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
+from rp_api.owner_process import OwnerProcess
 from rp_client.acknowledger import Acknowledger
 from rp_client.callbacks import Dispatcher
 
@@ -35,10 +36,12 @@ OPEN = 10.0
 class Engine:
     """Runs a session's event loop in a thread of its own, and sees to its coordinator.
 
-    A `fresh` session is not one that somebody has opened before: `CoordinationError` if it is.
+    A `fresh` session is not one that somebody has opened before: `CoordinationError` if it is. Other processes than the
+    one that has made it, which are forks of that, cannot use it (`process`).
     """
 
     def __init__(self, session: str, coordinator: Coordinator, *, fresh: bool = False) -> None:
+        self.process = OwnerProcess(f'the session {session}')
         self.coordinator = coordinator
         self.loop = Loop()
         self.dispatcher = Dispatcher(f'{session}.callbacks')
@@ -68,6 +71,7 @@ class Engine:
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function(*args)` called in the loop's thread."""
+        self.process.check()
         self._check()
         self.loop.call_soon(function, *args)
 
@@ -213,4 +217,5 @@ def engine_of(session: object) -> Engine:
     engine = getattr(session, 'engine', None)
     if not isinstance(engine, Engine):
         raise TypeError(f'a manager is made with a Session, not with {session!r}')
+    engine.process.check()
     return engine

@@ -81,6 +81,7 @@ class Partitions:
         return self._board.wait([partition], state, timeout)
 
     def _check(self, pilot: Pilot) -> None:
+        self._engine.process.check()
         if not pilot.divided:
             raise RuntimeError(f'{pilot.uid} is not divided, so no partition can be added: describe it with partitions')
         if pilot.state in states.FINAL:

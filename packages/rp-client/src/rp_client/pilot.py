@@ -234,10 +234,12 @@ class Pilot:
         It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
         cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
+        self._pmgr.check_process()
         self._pmgr.release_own(self.callbacks.add(cb, metric, cb_data), self)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none of this pilot); `ValueError` if it was not registered here."""
+        self._pmgr.check_process()
         self.callbacks.remove(cb, [metric])
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:

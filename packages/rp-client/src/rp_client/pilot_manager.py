@@ -136,6 +136,7 @@ class PilotManager:
 
         Raises `ValueError` for what cannot be called like that, and for a metric other than `PILOT_STATE`.
         """
+        self.check_process()
         self._release(self._tracker.release, self._callbacks.add(cb, metric, cb_data))
 
     def release_own(self, entry: Entry, pilot: Pilot) -> None:
@@ -150,6 +151,7 @@ class PilotManager:
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None, metric: str = PILOT_STATE) -> None:
         """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        self.check_process()
         self._callbacks.remove(cb, [metric])
 
     def as_dict(self) -> dict[str, Any]:
@@ -166,6 +168,8 @@ class PilotManager:
 
         With `terminate` False, only no more pilots can be submitted; those that are there end with the session.
         """
+        if not self._engine.process.here:
+            return
         self._closed = True
         if self._ended or not terminate:
             return
@@ -190,6 +194,7 @@ class PilotManager:
         """Carry out staging directives between the client and a pilot's sandbox; gives the targets."""
         from rp_client.stager.pilot import stage
 
+        self.check_process()
         return stage(pilot, sds, self._session.own_tracer, inwards=inwards)
 
     def apply(self, updates: Sequence[Update]) -> None:
@@ -216,7 +221,12 @@ class PilotManager:
 
     # what submission does in the application's thread: everything that can be refused is refused here
 
+    def check_process(self) -> None:
+        """Raise `CoordinationError` in a fork of the application."""
+        self._engine.process.check()
+
     def _check_open(self) -> None:
+        self.check_process()
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 

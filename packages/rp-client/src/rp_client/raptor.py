@@ -40,6 +40,7 @@ class RaptorMaster(Task):
 
         Arguments and answer are plain data. Raises `RuntimeError` if the master has no pilot yet, refuses, or ends.
         """
+        self.check_process()
         if self._pilot is None:
             raise RuntimeError(f'{self._uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
         if self._state in states.FINAL:
@@ -48,6 +49,10 @@ class RaptorMaster(Task):
         if answer.state != states.DONE:
             raise RuntimeError(f'{cmd} of {self._uid} failed: {answer.exception}')
         return answer.return_value
+
+    def check_process(self) -> None:
+        """Raise `CoordinationError` in a fork of the application."""
+        self._tmgr.check_process()
 
     @property
     def access(self) -> Mapping[str, Any] | None:

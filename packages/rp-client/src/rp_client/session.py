@@ -66,9 +66,11 @@ class Session:
     lost}; `hub`: {'listen': 'tcp://<interface>[:<port>]', for agents on other hosts, 'address': where they are told to
     connect to instead, if there is a tunnel or a gateway in between}.
 
-    Usable as a context manager, which closes it. Raises `ValueError` for a uid or `cfg` that cannot be,
-    `CoordinationError` (a `RuntimeError`) if another application has the session, or there is nobody to coordinate it,
-    and `LimitError` (another) if this process may not open as many files, or start as many threads, as it needs.
+    Usable as a context manager, which closes it. A fork of the application can look at the session and its objects, but
+    whatever acts on them raises `CoordinationError` there; it can open a session of its own. Raises `ValueError` for a
+    uid or `cfg` that cannot be, `CoordinationError` (a `RuntimeError`) if another application has the session, or there
+    is nobody to coordinate it, and `LimitError` (another) if this process may not open as many files, or start as many
+    threads, as it needs.
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
@@ -93,7 +95,6 @@ class Session:
         self._closed = False
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
-        self._process = os.getpid()
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings), fresh=not uid)
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
@@ -162,14 +163,15 @@ class Session:
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
-        If another thread is closing it, such as that of the callbacks, this waits until all has ended.
+        Does nothing in a fork of the process that has opened the session. If another thread is closing it, such as that
+        of the callbacks, this waits until all has ended.
 
         `download` (False): do what `dump`, `fetch_profiles` and `fetch_logfiles` do, at one go. `terminate` (True):
         False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
         `cleanup`: accepted, without effect.
         """
         options = self._close_options | _checked(options)
-        if os.getpid() != self._process:   # a fork of the application ends: the session is its parent's
+        if not self.engine.process.here:   # a fork of the application ends: the session is its parent's
             return
         if self._begins_to_close():
             try:
@@ -275,6 +277,7 @@ class Session:
 
     def write_json(self, name: str, data: Any) -> None:
         """Write plain data to a file in the session directory."""
+        self.engine.process.check()
         with open(Path(self.path) / name, 'w', encoding='utf-8') as file:
             json.dump(data, file, indent=1, default=str, skipkeys=True)   # a task may have returned anything
 
@@ -358,6 +361,7 @@ class Session:
             pmgr.leave()
 
     def _fetch(self, endings: Sequence[str], tgt: str | None) -> list[str]:
+        self.engine.process.check()
         self._tracer.record('session_fetch_start', uid=self.uid)
         pilots = [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
         fetched = fetch(pilots, endings, Path(tgt or self.path))

@@ -108,6 +108,7 @@ class TaskManager:
         """
         if drain:
             raise RuntimeError('drain=True is not supported: wait for the tasks of the pilot, then remove it')
+        self.check_process()
         uids = [pilot_ids] if isinstance(pilot_ids, str) else list(pilot_ids)
         for uid in uids:
             if uid not in self._pilots:
@@ -256,6 +257,7 @@ class TaskManager:
         number of tasks that wait for a pilot changes. Raises `ValueError` for an unknown uid or metric, and for what
         cannot be called like that.
         """
+        self.check_process()
         task = None if uid is None else self._get(uid)
         for name in _metrics(metric):
             entry = self._callbacks.add(cb, name, cb_data, uid)
@@ -265,6 +267,7 @@ class TaskManager:
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
                             metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
         """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        self.check_process()
         self._callbacks.remove(cb, _metrics(metrics), uid)
 
     def as_dict(self) -> dict[str, Any]:
@@ -278,7 +281,7 @@ class TaskManager:
 
     def close(self) -> None:
         """Cancel what is not final, let go of the pilots, and end the manager; harmless when it is closed already."""
-        if self._closed:
+        if self._closed or not self._engine.process.here:
             return
         self._closed = True
         if not self._engine.broken:
@@ -348,7 +351,12 @@ class TaskManager:
 
     # what submission does in the application's thread: everything that can be refused is refused here
 
+    def check_process(self) -> None:
+        """Raise `CoordinationError` in a fork of the application."""
+        self._engine.process.check()
+
     def _check_open(self) -> None:
+        self.check_process()
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 

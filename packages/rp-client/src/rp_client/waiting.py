@@ -13,6 +13,7 @@ from numbers import Real
 from typing import Protocol
 
 from rp_api import states
+from rp_api.owner_process import OwnerProcess
 
 
 class Stateful(Protocol):
@@ -41,6 +42,7 @@ class Board:
         self._model = model
         self._waiters: list[_Waiter] = []
         self._broken: BaseException | None = None
+        self._process = OwnerProcess('the session')
         self.lock = threading.RLock()
 
     def value(self, wanted: str | Iterable[str] | None) -> int:
@@ -52,6 +54,7 @@ class Board:
 
     def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None) -> bool:
         """Block until all entities have reached a wanted state; False if `timeout` seconds did not suffice."""
+        self._process.check()   # before anything is locked: another thread may have had the lock when it was forked
         value = self.value(wanted)
         if not isinstance(timeout, Real | None):
             raise TypeError(f'timeout must be a number of seconds, or None for no limit, not {timeout!r}')

@@ -53,6 +53,8 @@ class Caller(Intake):
 
     def close(self) -> None:
         """Leave the masters; calls without a result are dropped, and nobody will hear of them again."""
+        if not self.process.here:
+            return
         self._loop.call_soon(self._close)
         if self._thread is not threading.current_thread():
             self._thread.join()

@@ -18,6 +18,7 @@ from rp_api.errors import CoordinationError, PilotError
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.loop import Loop
 from rp_api.network import address_towards
+from rp_api.owner_process import OwnerProcess
 from rp_api.raptor_link import Access, beside, link_file, master_file
 from rp_raptor.agent_link import AgentLink
 from rp_raptor.hooks import Hooks
@@ -47,7 +48,7 @@ _log = logging.getLogger('radical.pilot.raptor')
 
 
 class Core:
-    """What a master does outside of the user's code; its methods can be called from any thread.
+    """What a master does outside of the user's code; its methods can be called from any thread, but not in a fork.
 
     The hooks are None where the master has none. `over` is called, in some thread, when the master has to end.
     """
@@ -59,6 +60,7 @@ class Core:
         # long for it each time as long as the user's code is busy
         sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
         self.uid = uid
+        self.process = OwnerProcess(uid)
         self.error: BaseException | None = None   # what has ended it, if that should not have happened
         self.workers = Workers(self._worker_changed)
         self._over = over
@@ -89,6 +91,7 @@ class Core:
 
     def start(self) -> None:
         """Take tasks from now on, and call hooks."""
+        self.process.check()
         self._hooks.open()
         self._loop.call_soon(self._start_taking)
 
@@ -98,6 +101,7 @@ class Core:
 
     def stop(self, reason: str) -> None:
         """Begin to end."""
+        self.process.check()
         self._loop.call_soon(self._end, reason)
 
     def join(self, timeout: float | None = None) -> bool:
@@ -108,6 +112,7 @@ class Core:
     def open_caller(self, on_results: Results, on_failed: Failed, attributes: Mapping[str, Any] | None,
                     apart: bool) -> LocalCaller:
         """A source of calls; it is told of results in the loop's thread, or in one for that."""
+        self.process.check()
         if apart:
             with self._lock:
                 self._futures = self._futures or Hooks(f'{self.uid}.futures')
@@ -124,22 +129,27 @@ class Core:
 
     def submit(self, tasks: list[Task]) -> None:
         """Have tasks run."""
+        self.process.check()
         self._loop.call_soon(self._tasks.submit, tasks)
 
     def submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
         """Have the agent start workers: plain descriptions with uid and ranks."""
+        self.process.check()
         for description in descriptions:
             self.workers.expect(description['uid'])
         self._loop.call_soon(self._submit_workers, descriptions)
 
     def cancel_workers(self, uids: list[str]) -> None:
         """Let workers end."""
+        self.process.check()
         self._loop.call_soon(self._cancel_workers, uids)
 
     # the thread
 
     def _leave(self) -> None:
         """End with the process."""
+        if not self.process.here:   # a fork ends
+            return
         self.hurry()
         self.stop('its process ends')
         self.join(PATIENCE)

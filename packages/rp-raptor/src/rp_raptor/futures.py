@@ -55,8 +55,10 @@ class Executor(futures.Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Have `fn(*args, **kwargs)` called; gives its future.
 
-        SerializationError if the function or an argument cannot travel, RuntimeError after `shutdown`.
+        SerializationError if the function or an argument cannot travel, RuntimeError after `shutdown`, and in a fork of
+        the process that has made the executor.
         """
+        self._caller.process.check()   # before anything is locked: another thread may have had it locked at the fork
         with self._lock:
             payload = self._definitions.encode(fn, args, kwargs)
         return self._start(payload, decode_result)
@@ -73,6 +75,7 @@ class Executor(futures.Executor):
         for name, value in {'chunksize': chunksize, 'buffersize': window}.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f'{name} is a number from 1 on, not {value!r}')
+        self._caller.process.check()
         with self._lock:
             fid = self._definitions.define(fn)
         started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize)
@@ -82,8 +85,11 @@ class Executor(futures.Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls, and leave the masters when all results are there: wait for that if `wait` is true.
 
-        With `cancel_futures`, calls without a result are cancelled, also those that run.
+        With `cancel_futures`, calls without a result are cancelled, also those that run. Does nothing in a fork of the
+        process that has made the executor.
         """
+        if not self._caller.process.here:
+            return
         with self._lock:
             self._shut = True
         left = list(self._futures.values())

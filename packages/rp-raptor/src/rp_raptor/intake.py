@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_api.mesh.loop import Loop
+from rp_api.owner_process import OwnerProcess
 
 Definitions = list[tuple[bytes, bytes]]
 Results = Callable[['array[int]', list[bytes]], object]
@@ -19,11 +20,12 @@ class Intake(ABC):
     """Takes functions, calls and cancellations from any thread, and gives them to `_take` and `_drop` in the loop's.
 
     `on_results(numbers, payloads)` is told results, `on_failed(numbers, reason)` which calls will have none;
-    `attributes` go with each call, see `rp_raptor.protocol`.
+    `attributes` go with each call, see `rp_raptor.protocol`. A fork of its process can make no calls.
     """
 
     def __init__(self, loop: Loop, on_results: Results, on_failed: Failed,
                  attributes: Mapping[str, Any] | None) -> None:
+        self.process = OwnerProcess('this connection to RAPTOR masters')
         self._loop = loop
         self._on_results = on_results
         self._on_failed = on_failed
@@ -37,11 +39,13 @@ class Intake(ABC):
 
     def define(self, fid: bytes, blob: bytes) -> None:
         """Make a function known, to which the calls that follow can refer."""
+        self.process.check()
         with self._lock:
             self._definitions.append((fid, blob))
 
     def call(self, numbers: array[int], payloads: list[bytes]) -> None:
         """Make calls, each with a number that was never used before."""
+        self.process.check()
         with self._lock:
             over, idle = self._over, not self._numbers
             if not over:
@@ -54,6 +58,7 @@ class Intake(ABC):
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Have calls dropped or interrupted; nobody will hear of them again."""
+        self.process.check()
         with self._lock:
             idle = not self._unwanted
             self._unwanted.extend(numbers)
@@ -62,7 +67,7 @@ class Intake(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Drop what has no result yet; nobody will hear of it again."""
+        """Drop what has no result yet; nobody will hear of it again. Does nothing in a fork of its process."""
 
     @abstractmethod
     def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:

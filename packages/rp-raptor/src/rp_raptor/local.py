@@ -31,6 +31,8 @@ class LocalCaller(Intake):
 
     def close(self) -> None:
         """Drop what has no result yet."""
+        if not self.process.here:
+            return
         self._loop.call_soon(self._close)
 
     def end(self, reason: str) -> None:

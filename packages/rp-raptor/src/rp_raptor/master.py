@@ -113,8 +113,9 @@ class Master:
     def join(self) -> None:
         """Wait until the master was stopped and has ended, for which the application or the agent may ask, too.
 
-        RuntimeError if that was not the reason for its end.
+        RuntimeError if that was not the reason for its end, and in a fork of the master's process.
         """
+        self.__core.process.check()
         self._term.wait()
         self.__core.join()
         self._prof.close()
@@ -136,8 +137,9 @@ class Master:
     def wait_workers(self, count: int | None = None, uids: Collection[str] | None = None) -> None:
         """Wait until `count` workers are up, or those in `uids`, or all that were submitted.
 
-        RuntimeError as soon as that will not happen any more.
+        RuntimeError as soon as that will not happen any more, and in a fork of the master's process.
         """
+        self.__core.process.check()
         self.__core.workers.wait(count, uids)
 
     def cancel_workers(self, uids: str | Collection[str]) -> None:

@@ -55,6 +55,8 @@ def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
                 raise ValueError(f'{master.uid} runs in this process: its calls cannot be shared with other masters')
         elif not all(hasattr(master, name) for name in ('uid', 'state', 'access')):
             raise TypeError(f'a master is what submit_raptors() gives, not {master!r:.80}')
+        elif hasattr(master, 'check_process'):   # in a fork of the application, nobody would tell that it is up
+            master.check_process()
     return found
 
 
