@@ -20,7 +20,7 @@ PACKAGES = sorted(OURS - {'radical'})
 # the rooms of rp_api, lowest first; a room may use those before it and none after it
 ROOMS = (
     {'errors', 'constants', 'record', 'processes', 'signals', 'agent_process', 'host', 'disk', 'network', 'logger',
-     'readable', 'private', 'limits'},
+     'readable', 'private', 'limits', 'owner_process'},
     {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation', 'uid_set'},
     {'values'},
     {'staging'},

@@ -144,8 +144,9 @@ def speaking(address: str, kind: int, own: KeyPair | None, server: bytes, identi
 
 
 KINDS = ['hello', 'items', 'grant', 'sync', 'bye', 'refuse', 'ping', 'seen', 'pilots', 'tasks', 'bind', 'command',
-         'note', 'recover', 'detach', 'listen', 'hold', 'update_pilots', 'update_tasks', 'purge', '__init__', 'worker',
-         'open', 'credit', 'calls', 'results', 'states', 'submit', 'cancel', 'define', 'died', 'run', 'close']
+         'note', 'recover', 'acknowledge', 'detach', 'listen', 'hold', 'update_pilots', 'update_tasks', 'purge',
+         '__init__', 'worker', 'open', 'credit', 'calls', 'results', 'states', 'submit', 'cancel', 'define', 'died',
+         'run', 'close']
 
 
 HELLO: dict[str, Any] = {

@@ -270,6 +270,12 @@ def test_nobody_speaks_for_somebody_else(hub: HubListener) -> None:
         peers.close()
 
 
+def acknowledged(speaker: Any, number: int) -> None:
+    """Wait until the hub acknowledges the message of that number."""
+    while [codec.unpack(message)[:2] for message in speaker.hear()] != [['ack', number]]:
+        pass
+
+
 def test_an_agent_changes_nothing_of_other_pilots(hub: HubListener) -> None:
     hub._owner.loop.call_soon(hub.client.insert_pilots, {'p.other': {}})
     hub._owner.loop.call_soon(hub.client.insert_tasks, 'p.other', [Submission('t.other', {})])
@@ -277,14 +283,12 @@ def test_an_agent_changes_nothing_of_other_pilots(hub: HubListener) -> None:
     updates = [['t.other', states.TMGR_STAGING_OUTPUT_PENDING, pack({'target_state': 'DONE', 'exit_code': 0})],
                ['t.other', states.FAILED, None], ['t.p.1.1', states.FAILED, None], ['t.none', states.DONE, None]]
     pilots = [['p.other', states.FAILED, None], ['p.1', states.DONE, None]]
-    answered = pack(['ack', 2])
     for address, kind in hub.sockets.items():
         with speaking(address, kind, hub.admitted, hub.server) as speaker:
             speaker.insist(pack([0, 'hello', HELLO]))
             speaker.insist(pack([1, 'update_tasks', updates]))
             speaker.insist(pack([2, 'update_pilots', pilots]))
-            while speaker.hear() != [answered]:
-                pass
+            acknowledged(speaker, 2)
     assert [row['state'] for row in rows(hub) if row['uid'] == 't.other'] == [states.AGENT_STAGING_INPUT_PENDING]
     assert 'updates refused so far' in (hub._directory / 'hub.log').read_text()
     hub.works()
@@ -306,8 +310,7 @@ def test_replayed_messages_have_no_effect(hub: HubListener) -> None:
                 speaker.insist(pack([0, 'hello', HELLO | {'instance': instance}]))
                 for message in [*said, *said]:
                     speaker.insist(message)
-                while speaker.hear() != [pack(['ack', 2])]:
-                    pass
+                acknowledged(speaker, 2)
         assert [row['state'] for row in rows(hub) if row['uid'] == 't.p.flood.1'] == [states.DONE]
     hub.works()
 

@@ -175,10 +175,11 @@ def starting(directory: Path) -> Iterator[list[BaseException]]:
     """Have a hub of a new session started that has to wait for the directory; gives what came of that at the end."""
     errors: list[BaseException] = []
     claimed = claim(str(directory))
+    hub_process = HubProcess('session', directory, Settings())   # there is no session yet
 
     def start() -> None:
         try:
-            HubProcess('session', directory, Settings()).start()
+            hub_process.start()
         except CoordinationError as error:
             errors.append(error)
 

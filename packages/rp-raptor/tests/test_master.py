@@ -697,3 +697,32 @@ def test_wrong_uses_of_the_program(tmp_path: Path, arguments: list[str], message
                              capture_output=True, text=True, timeout=PATIENCE)
     assert process.returncode
     assert message in process.stderr
+
+
+# forks
+
+
+@pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
+def test_a_fork_of_a_master_is_refused_what_its_threads_would_do(start: Start,
+                                                                 hire: Callable[..., ScriptedWorker]) -> None:
+    """And its end is not that of the master."""
+    master, _ = start()
+    hire()
+    calls: list[Callable[[], object]] = [
+        master.start, master.stop, master.join, master.wait_workers, lambda: master.cancel_workers('worker'),
+        lambda: master.submit(square, 4), lambda: list(master.map(square, [4])),
+        lambda: list(master.stream(square, [4])), lambda: master.submit_tasks([PROGRAM]),
+        lambda: master.submit_workers({'mode': 'raptor.worker'})]
+    child = os.fork()
+    if not child:
+        signal.alarm(int(PATIENCE))
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except CoordinationError:
+                refused += 1
+        master._Master__core._leave()
+        os._exit(len(calls) - refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert master.submit(square, 4).result(PATIENCE) == 16
