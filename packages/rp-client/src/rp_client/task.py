@@ -245,6 +245,7 @@ class Task:
 
     def cancel(self) -> None:
         """Ask for the task to be cancelled; returns at once. Nothing happens to one that is final."""
+        self._tmgr.check_process()
         if self._state not in states.FINAL:
             self._tmgr.cancel_tasks(self._uid)
 

@@ -206,6 +206,7 @@ class TaskManager:
         for it. Returns at once. Raises `ValueError` for an unknown uid, or a task that is not final; none is forgotten
         then.
         """
+        self.check_process()
         wanted = list(dict.fromkeys([uids] if isinstance(uids, str) else uids))
         for uid, task in zip(wanted, self._look(wanted), strict=True):
             if task.state not in states.FINAL:
