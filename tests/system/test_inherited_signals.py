@@ -41,7 +41,9 @@ def outcome(how: str, what: str = 'tasks', **pilot: Any) -> dict[str, Any]:
 def check(tasks: dict[str, Any], ignored: int = 0, ranks: int = 1) -> None:
     """Fail unless the tasks have ended as they do in any other application."""
     assert tasks['masks'] == [rp.DONE, 0, MASKS.format(0, ignored) * ranks, None], tasks
-    assert tasks['fails'][:3] == [rp.FAILED, 3, 'said\n' * ranks], tasks
+    state, code, said = tasks['fails'][:3]
+    assert (state, code) == (rp.FAILED, 3), tasks
+    assert said in ['said\n' * count for count in range(1, ranks + 1)]   # MPI ranks are ended with the first that fails
     state, code, stdout, _ = tasks['is_told_to_end']
     assert (state, code in (-15, 143), stdout) == (rp.FAILED, True, ''), tasks
     assert tasks['writes_to_a_closed_pipe'][:3] == [rp.DONE, 0, 'y\n' * ranks], tasks

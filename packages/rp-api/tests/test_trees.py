@@ -67,7 +67,7 @@ def directive(action: str = COPY) -> Directive:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory that any user can get to, and that is removed afterwards: pytest cannot remove deep trees."""
-    path = Path(tempfile.mkdtemp(prefix='rp.trees.'))
+    path = Path(tempfile.mkdtemp(prefix='rp.trees.', dir='/tmp'))
     yield path
     remove(str(path))
 
