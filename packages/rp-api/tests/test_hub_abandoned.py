@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from hub_support import PATIENCE, Party
 
-from rp_api.coordination import hub, hub_file
+from rp_api.coordination import hub_file
 from rp_api.coordination.connect import Settings
 from rp_api.coordination.process import HubProcess
 from rp_api.coordination.store import claim, release
@@ -197,7 +198,7 @@ def test_session_that_was_opened_meanwhile_is_not_replaced(directory: Path, tmp_
     owner = Owner(elsewhere)
     with starting(directory) as errors:
         for name in ('hub.db', 'hub.db-wal', 'hub.json'):
-            (directory / name).write_bytes((elsewhere / name).read_bytes())
+            shutil.copy(elsewhere / name, directory)
     owner.end()
     assert f'another application has just opened a session in {directory}' in str(errors[0])
     assert hub_file.exists(directory)
@@ -218,4 +219,10 @@ def test_claim_is_not_kept_by_a_fork(directory: Path) -> None:
 
 def test_hub_of_a_process_with_a_number_that_was_used_again_ends(directory: Path) -> None:
     """The number of a starter that is gone may be another process's."""
-    assert hub._watched(os.getpid(), 1) is None
+    config = hub_file.new_config('session', directory, Settings())
+    ended = subprocess.run([sys.executable, '-m', 'rp_api.coordination.hub'], capture_output=True, text=True,
+                           input=json.dumps(config | {'fresh': True, 'starter': (os.getpid(), 1)}) + '\n',
+                           timeout=PATIENCE, check=False)
+    assert ended.returncode == 1
+    assert 'the application died that has started this hub' in ended.stderr
+    assert not hub_file.exists(directory)

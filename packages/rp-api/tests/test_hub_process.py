@@ -314,7 +314,9 @@ def test_files_of_a_hub_are_private_whatever_the_umask(tmp_path: Path, owner: Ow
 def test_directory_of_the_socket_is_taken_by_somebody_else(tmp_path: Path, owner: Owner) -> None:
     owner.insert('pilot.0000')
     owner.vanish()
-    os.mkdir(json.loads(config(tmp_path).read_text())['runtime_dir'], 0o755)
+    runtime_dir = Path(json.loads(config(tmp_path).read_text())['runtime_dir'])
+    runtime_dir.mkdir()
+    runtime_dir.chmod(0o777)
     hub = HubProcess('session', tmp_path, Settings())
     with pytest.raises(CoordinationError, match='not ours alone'):
         hub.start()

@@ -81,8 +81,8 @@ def test_arguments_have_the_types_that_the_hub_relies_on(arguments: list[Any], o
         return
     expected = {'hello': [dict], 'pilots': [str, list], 'acknowledge': [list, int, int],
                 'tasks': [str, str, bytes, list], 'command': [str, bytes],
-                'bind': [str, list], 'note': [str, bytes], 'recover': [int], 'hold': [bool], 'seen': [int, int],
-                'ping': [int, int, int, bool],
+                'bind': [str, list], 'forget': [list], 'note': [str, bytes], 'recover': [int], 'hold': [bool],
+                'seen': [int, int], 'ping': [int, int, int, bool],
                 'update_pilots': [list], 'update_tasks': [list]}
     assert [type(value) for value in arguments] == expected.get(operation, [])
 
