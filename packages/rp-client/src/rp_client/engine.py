@@ -19,6 +19,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop
 from rp_api.mesh.offload import Helpers
 from rp_api.owner_process import OwnerProcess
+from rp_client import interrupts
 from rp_client.acknowledger import Acknowledger
 from rp_client.callbacks import Dispatcher
 
@@ -36,11 +37,11 @@ OPEN = 10.0
 class Engine:
     """Runs a session's event loop in a thread of its own, and sees to its coordinator.
 
-    A `fresh` session is not one that somebody has opened before: `CoordinationError` if it is. Other processes than the
-    one that has made it, which are forks of that, cannot use it (`process`).
+    Other processes than the one that has made it, which are forks of that, cannot use it (`process`). `close` leaves
+    nothing of it, however far `open` has come.
     """
 
-    def __init__(self, session: str, coordinator: Coordinator, *, fresh: bool = False) -> None:
+    def __init__(self, session: str, coordinator: Coordinator) -> None:
         self.process = OwnerProcess(f'the session {session}')
         self.coordinator = coordinator
         self.loop = Loop()
@@ -50,24 +51,34 @@ class Engine:
         self._broken: BaseException | None = None
         self._asked: set[Future[Any]] = set()
         self.helpers = Helpers(self.loop)
-        try:
-            coordinator.start()
-            if fresh and coordinator.attached:
-                coordinator.stop(0, leave=True)
-                raise CoordinationError(f'{session} is open already: for a new session name another uid, and to attach '
-                                        f'to this one, name it: Session(uid={session!r})')
-        except BaseException:
-            self.loop.close()
-            raise
-        self.connection = coordinator.connect(self.loop)
+        self._session = session
+        self._connected = False
+        self._thread: threading.Thread | None = None
+
+    def open(self, *, fresh: bool = False) -> None:
+        """Start the coordinator and the loop's thread; returns when another application could take the session over.
+
+        Raises `CoordinationError` if that cannot be, or the session is open already and has to be a `fresh` one.
+        """
+        self.coordinator.start()
+        if fresh and self.coordinator.attached:
+            raise CoordinationError(f'{self._session} is open already: for a new session name another uid, and to '
+                                    f'attach to this one, name it: Session(uid={self._session!r})')
+        with interrupts.postponed():
+            self._connect()
+        with suppress(TimeoutError, CoordinationError):   # what uses the session next tells why it cannot go on
+            self.ask(self._open, OPEN)
+
+    def _connect(self) -> None:
+        self.connection = self.coordinator.connect(self.loop)
+        self._connected = True
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
         self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher)
-        coordinator.watch(self.loop)
-        self._thread = threading.Thread(target=self._run, name=f'{session}.engine', daemon=True)
-        self._thread.start()
-        with suppress(TimeoutError, CoordinationError):   # what uses the session next tells why it cannot go on
-            self.ask(self._open, OPEN)
+        self.coordinator.watch(self.loop)
+        thread = threading.Thread(target=self._run, name=f'{self._session}.engine', daemon=True)
+        thread.start()
+        self._thread = thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function(*args)` called in the loop's thread."""
@@ -135,6 +146,15 @@ class Engine:
     def close(self, *, leave: bool = False) -> None:
         """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
         self.helpers.close(PATIENCE)
+        if self._thread is not None:
+            self._end_thread(self._thread, leave=leave)
+        if self._connected:
+            self._end_connection(leave)   # in case that the loop could not do it any more
+        self.coordinator.stop(2.0, leave=leave)
+        self.dispatcher.close(2.0)
+        self.loop.close()
+
+    def _end_thread(self, thread: threading.Thread, *, leave: bool) -> None:
         if leave:
             self._tell_the_rest(2.0)
             self.settle(2.0)
@@ -142,11 +162,7 @@ class Engine:
             self._finish(3.0)
         if self._broken is None:
             self.loop.call_soon(self._leave, leave)
-        self._thread.join(5.0)
-        self._end_connection(leave)   # in case that the loop could not do it any more
-        self.coordinator.stop(2.0, leave=leave)
-        self.dispatcher.close(2.0)
-        self.loop.close()
+        thread.join(5.0)
 
     def _tell_the_rest(self, timeout: float) -> None:
         """Let callbacks be told what has come until now, and have that acknowledged; the rest is for the next one."""

@@ -22,6 +22,7 @@ from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
+from rp_client import interrupts
 from rp_client.engine import Engine
 from rp_client.ids import session_directory
 from rp_client.settings import session_settings
@@ -95,16 +96,26 @@ class Session:
         self._closed = False
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
-        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings), fresh=not uid)
+        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
+        self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
+        atexit.register(self._at_exit)
+        try:
+            self._open(fresh=not uid)
+        except BaseException:   # also an interruption, when everything may be there
+            self._traces.discard()   # the profiles are those of whoever has the session
+            self.close(terminate=not self.attached, download=False)
+            raise
+
+    def _open(self, *, fresh: bool) -> None:
+        self.engine.open(fresh=fresh)
         self._tracer.record('session_start', uid=self.uid)
+        self.engine.connection.on_clock = self._traces.read_clock
         self.engine.connection.on_tasks = self._on_tasks
         self.engine.connection.on_pilots = self._on_pilots
         if self.attached:
             self._take_over()
-        self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
-        atexit.register(self._at_exit)
         self._tracer.record('session_ok', uid=self.uid)
         self._traces.start()
 
@@ -113,14 +124,8 @@ class Session:
 
         try:
             restore(self)
-        except BaseException as error:
-            self._closed = True
-            self._traces.discard()   # the profiles are those of whoever has the session
-            self._leave_managers()
-            self.engine.close(leave=True)
-            reason = self.engine.failure
-            if isinstance(error, TimeoutError):
-                reason = error
+        except Exception as error:
+            reason = error if isinstance(error, TimeoutError) else self.engine.failure
             if reason is not None:
                 raise CoordinationError(f'{self.uid} cannot be attached: {reason} ({self.reg_addr})') from reason
             raise
@@ -164,7 +169,8 @@ class Session:
         """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
 
         Does nothing in a fork of the process that has opened the session. If another thread is closing it, such as that
-        of the callbacks, this waits until all has ended.
+        of the callbacks, this waits until all has ended. In the main thread, Ctrl-C, SIGTERM and SIGHUP have their
+        effect when all has ended.
 
         `download` (False): do what `dump`, `fetch_profiles` and `fetch_logfiles` do, at one go. `terminate` (True):
         False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
@@ -173,10 +179,17 @@ class Session:
         options = self._close_options | _checked(options)
         if not self.engine.process.here:   # a fork of the application ends: the session is its parent's
             return
-        if self._begins_to_close():
-            try:
-                self._close(options)
-            finally:
+        try:
+            with interrupts.postponed():
+                begins = self._begins_to_close()
+                if begins:
+                    self._close(leave=not options.get('terminate', True))
+            if begins and options.get('download'):
+                self.dump()
+                self._fetch((*PROFILES, *LOGS), None)
+        finally:
+            if self._closer is threading.current_thread():
+                self._traces.close()
                 self._ended.set()
                 atexit.unregister(self._at_exit)
 
@@ -192,8 +205,7 @@ class Session:
             self._ended.wait()
         return False
 
-    def _close(self, options: Mapping[str, bool]) -> None:
-        leave = not options.get('terminate', True)
+    def _close(self, *, leave: bool) -> None:
         self._tracer.record('session_close', uid=self.uid)
         try:
             if leave:
@@ -203,10 +215,6 @@ class Session:
         finally:
             self.engine.close(leave=leave)
         self._tracer.record('session_stop', uid=self.uid)
-        if options.get('download'):
-            self.dump()
-            self._fetch((*PROFILES, *LOGS), None)
-        self._traces.close()
 
     def as_dict(self) -> dict[str, Any]:
         """The session as plain data."""

@@ -23,7 +23,6 @@ class Traces:
         self._made: list[Tracer] = []
         self.own = self.make(session)
         """The tracer of the session itself."""
-        engine.connection.on_clock = self._read_clock
 
     def make(self, name: str) -> Tracer:
         """A tracer of that name."""
@@ -52,7 +51,8 @@ class Traces:
             tracer.flush()
         self._engine.loop.call_later(FLUSH, self._flush)
 
-    def _read_clock(self, reading: Reading) -> None:
+    def read_clock(self, reading: Reading) -> None:
+        """Take in how the clock of the coordinator's host runs."""
         moment = self._clock.read(reading)
         if moment:
             self.own.relate(moment.message, moment.here, self.own.comp)

@@ -7,13 +7,18 @@ so that no change falls between the two.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Protocol
 
 from rp_api import states
 from rp_api.owner_process import OwnerProcess
+
+LONGEST = 1.0
+"""Seconds of a wait at one go: Python notices a signal that comes just when a wait begins only at its end."""
 
 
 class Stateful(Protocol):
@@ -66,7 +71,7 @@ class Board:
             self._waiters.append(waiter)
         try:
             if self._broken is None:
-                waiter.done.wait(timeout)
+                _wait(waiter.done, math.inf if timeout is None else timeout)
             if waiter.pending and self._broken is not None:
                 raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
             return not waiter.pending
@@ -89,3 +94,9 @@ class Board:
             self._broken = error
             for waiter in self._waiters:
                 waiter.done.set()
+
+
+def _wait(event: threading.Event, timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while (left := end - time.monotonic()) > 0 and not event.wait(min(left, LONGEST)):
+        pass

@@ -21,7 +21,7 @@ class Coordinator(ABC):
 
     endpoint: str
     agent_access: dict[str, Any]
-    attached: bool
+    attached: bool = False
 
     @abstractmethod
     def start(self) -> None:
