@@ -7,20 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from listeners import HubListener, MeshListener, ServiceListener
+from listeners import BridgeListener, HubListener, ServiceListener
 from raptor_listeners import RAPTOR_LISTENERS
-
-
-def mesh(kind: str, transport: str, directory: Path) -> MeshListener:
-    """A bridge or the root of a tree that listens on that transport."""
-    return MeshListener(kind, 'tcp://127.0.0.1' if transport == 'tcp' else f'ipc://{directory}/s')
-
 
 LISTENERS: dict[str, Callable[[Path], Any]] = {
     'hub-ipc': HubListener, 'hub-tcp': lambda directory: HubListener(directory, 'tcp://127.0.0.1:*'),
     'service': ServiceListener,
-    **{f'{kind}-{transport}': lambda directory, kind=kind, transport=transport: mesh(kind, transport, directory)
-       for kind in ('queue', 'pubsub', 'tree') for transport in ('ipc', 'tcp')},
+    'tree-ipc': lambda directory: BridgeListener(f'ipc://{directory}/s'),
+    'tree-tcp': lambda directory: BridgeListener('tcp://127.0.0.1'),
     **RAPTOR_LISTENERS}
 """Makers of everything that listens, by name."""
 

@@ -23,7 +23,6 @@ from rp_api.coordination.contract import Submission, Update
 from rp_api.coordination.hub_request import ask
 from rp_api.coordination.results import read_results
 from rp_api.host import python_program
-from rp_api.mesh.channel import Publisher, QueueGetter, QueuePutter, Subscriber
 from rp_api.mesh.keys import KeyPair, generate
 from rp_api.mesh.leaf import Leaf
 from rp_api.mesh.loop import Loop
@@ -138,8 +137,8 @@ class Listener(ABC):
 class ServedListener(Listener):
     """A listener in a process that answers each line with one: what it is asked for, or its figures."""
 
-    def _serve(self, program: Path, kind: str) -> None:
-        self._process = subprocess.Popen([sys.executable, program, kind], stdin=subprocess.PIPE, text=True,
+    def _serve(self, program: Path, *arguments: str) -> None:
+        self._process = subprocess.Popen([sys.executable, program, *arguments], stdin=subprocess.PIPE, text=True,
                                          stdout=subprocess.PIPE, bufsize=1)
         self.pid = self._process.pid
 
@@ -163,72 +162,32 @@ class ServedListener(Listener):
         return json.loads(self._process.stdout.readline())
 
 
-class MeshListener(ServedListener):
-    """A bridge or the root of a tree, served by `serving.py`."""
+class BridgeListener(ServedListener):
+    """A bridge, the root of a tree, served by `serving.py`."""
 
-    def __init__(self, kind: str, address: str | None) -> None:
+    def __init__(self, address: str) -> None:
         keys, self.admitted = generate(), generate()
         self.server = keys.public
-        self._serve(SERVING, kind)
-        self.addresses: list[str] = self._ask(json.dumps({
+        self._serve(SERVING)
+        self._address: str = self._ask(json.dumps({
             'public': keys.public.decode(), 'secret': keys.secret.decode(), 'address': address,
             'admitted': self.admitted.public.decode()}))
-        self._kind = kind
-        self.is_tree = kind == 'tree'
         self._leaves = 0
-        self._waiting: dict[str, Callable[[int], object]] = {}
-        kinds = [zmq.PUSH, zmq.XSUB] if kind == 'pubsub' else [zmq.DEALER]
-        self.sockets = dict(zip(self.addresses, kinds, strict=True))
+        self.sockets = {self._address: zmq.DEALER}
 
     def peers(self) -> Peers:
-        return Peers({'queue': self._queue, 'pubsub': self._pubsub, 'tree': self._tree}[self._kind])
+        return Peers(self._leaf)
 
-    def _link(self, address: str) -> tuple[str, KeyPair, bytes]:
-        return address, self.admitted, self.server
-
-    def _queue(self, peers: Peers) -> Callable[[int], object]:
-        link = self._link(self.addresses[0])
-
-        name = os.urandom(8).hex()
-        self._waiting[name] = peers.arrived
-
-        def receive(items: list[dict[str, Any]]) -> None:   # also those of other putters: it is one queue
-            getter.done(len(items))
-            for item in items:
-                self._waiting[item['name']](item['number'])
-
-        getter = QueueGetter(peers.loop, *link, receive, 8)
-        putter = QueuePutter(peers.loop, *link)
-        peers.ends += [putter, getter]
-        return lambda number: putter.put([{'name': name, 'number': number}])
-
-    def _tree(self, peers: Peers) -> Callable[[int], object]:
+    def _leaf(self, peers: Peers) -> Callable[[int], object]:
         def receive(items: list[dict[str, Any]]) -> None:
             for item in items:
                 peers.arrived(item['number'])
 
         self._leaves += 1   # the first one is for attacks
-        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', *self._link(self.addresses[0]), receive, lambda why: None,
-                    context=zmq.Context.instance(), let_in=PATIENCE)
+        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', self._address, self.admitted, self.server, receive,
+                    lambda why: None, context=zmq.Context.instance(), let_in=PATIENCE)
         peers.ends.append(leaf)
         return lambda number: leaf.put([{'number': number}])
-
-    def _pubsub(self, peers: Peers) -> Callable[[int], object]:
-        inlet, outlet = self.addresses
-        topic = os.urandom(8).hex()
-        live = threading.Event()
-        publisher = Publisher(peers.loop, *self._link(inlet))
-        subscriber = Subscriber(peers.loop, *self._link(outlet), [topic], lambda _, number: peers.arrived(number),
-                                live=live.set)
-        peers.ends += [publisher, subscriber]
-
-        def publish(number: int) -> None:
-            if live.is_set():
-                publisher.publish(topic, number)
-            else:   # it would miss this one
-                peers.loop.call_later(0.005, publish, number)
-
-        return publish
 
 
 class HubListener(Listener):

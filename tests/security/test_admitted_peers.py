@@ -14,12 +14,12 @@ from every_listener import LISTENERS, serving
 from flood import flood
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from listeners import GROWTH, HubListener, Listener, MeshListener
+from listeners import GROWTH, BridgeListener, HubListener, Listener
 
 from rp_api import states
 from rp_api.coordination.contract import Submission
 from rp_api.coordination.results import read_results
-from rp_api.mesh import codec, flow, stream
+from rp_api.mesh import codec, stream
 from rp_api.mesh.codec import pack_bulk
 from rp_api.mesh.message import encode
 
@@ -80,13 +80,12 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
     assert listener.rss() < memory + 2 * GROWTH
 
 
-@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith(('pubsub', 'agent', 'master'))],
+@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith(('agent', 'master'))],
                          indirect=True)
 def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
-    """Answers wait for a peer, but not without end; publish/subscribe has none, RAPTOR sends what was asked for."""
-    hello = (pack([0, 'hello', HELLO]) if isinstance(listener, HubListener)
-             else encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0))
-    if isinstance(listener, MeshListener) and listener.is_tree:
+    """Answers wait for a peer, but not without end; RAPTOR sends what was asked for."""
+    hello = pack([0, 'hello', HELLO]) if isinstance(listener, HubListener) else encode('hello', 1, 'x')
+    if isinstance(listener, BridgeListener):
         (hello,) = letter(encode('hello', stream.VERSION, 0))
     ask = pack([0, 'ping', 0, 0, 0, False]) if isinstance(listener, HubListener) else hello
     assert set(listener.sockets.values()) == {zmq.DEALER}
@@ -100,54 +99,13 @@ def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
     assert listener.rss() < memory + GROWTH
 
 
-class TestBridges:
-    """Messages of the right form with numbers and contents that no proper peer sends."""
-
-    @pytest.fixture
-    def bridge(self, tmp_path: Path) -> Iterator[Any]:
-        with serving('queue-ipc', tmp_path) as made:
-            yield made
-
-    def test_numbers_out_of_range(self, bridge: Listener) -> None:
-        shapes: list[list[Any]] = [
-            ['hello', 1, 'put', 'x', 'N', 'N', 'N'], ['hello', 1, 'get', 'x', 'N', 'N', 'N'], ['grant', 'N', 'N'],
-            ['hello', 1, 'get', 'x', 0, 'N', 0], ['sync', 'N', 'N', 'N'], ['bye', 'N'], ['items', 'N', b'\x80', [b'x']]]
-        speak(bridge, [[pack([number if part == 'N' else part for part in shape])]
-                       for shape in shapes for number in HUGE])
-        bridge.works()
-        bridge.until(lambda now: now['malformed'] >= len(shapes) * len(HUGE), 'all of them are counted')
-        bridge.untouched()
-
-    def test_a_getter_cannot_have_done_what_it_was_not_given(self, bridge: Listener) -> None:
-        speak(bridge, [[encode('hello', flow.VERSION, 'get', 'x', 5, 6, 10)]])
-        bridge.until(lambda now: now['malformed'] >= 1, 'it is counted')
-        bridge.untouched()
-
-    def test_deep_nesting(self, bridge: Listener) -> None:
-        """What can be unpacked but not packed, in the part that all items of a bulk share."""
-        for depth in (400, 600, 900, 1100, 5000):
-            shared = b'\x81\xa1a' + b'\x91' * depth + b'\x00'
-            speak(bridge, [[encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)],
-                           [encode('items', 0, shared, [b'\x81\xa6number\x00'])], [encode('bye', 0)]])
-            assert bridge.ended() is None   # a queue passes on what it does not look into
-
-    def test_replayed_items_are_not_taken_twice(self, bridge: Listener) -> None:
-        """Sent again on the same connection, or by the same peer on another one."""
-        items = encode('items', 0, *pack_bulk([{'secret': 1}]))
-        hello = encode('hello', flow.VERSION, 'put', 'x', 0, 0, 0)
-        for _ in range(3):
-            speak(bridge, [[hello], [items], [items], [items]], identity=b'replayer')
-        taken = bridge.until(lambda now: now['accepted'] != bridge.initial, 'it is taken once')['accepted']
-        assert taken == [1, 1, 0]
-
-
 def letter(*messages: bytes) -> list[bytes]:
     """A packet with messages of a leaf."""
     return list(stream.pack_letters(('leaf.0', message) for message in messages))
 
 
-class TestTrees:
-    """The same for the root of a tree."""
+class TestBridges:
+    """Messages of the right form to the root of a tree, with numbers and contents that no proper peer sends."""
 
     @pytest.fixture
     def root(self, tmp_path: Path) -> Iterator[Any]:
@@ -189,39 +147,6 @@ class TestTrees:
             speak(root, [list(stream.pack_letters((f'{number}.{each}', hello) for each in range(2000)))])
         root.works()
         assert root.rss() < memory + GROWTH
-
-
-
-class TestPublications:
-    @pytest.fixture
-    def pubsub(self, tmp_path: Path) -> Iterator[Any]:
-        with serving('pubsub-tcp', tmp_path) as made:
-            yield made
-
-    def test_replayed_ones_are_heard_once(self, pubsub: Any) -> None:
-        message = [b'topic\0', codec.pack([b'someone', 1]), codec.pack('hello')]
-        with speaking(pubsub.addresses[0], zmq.PUSH, pubsub.admitted, pubsub.server) as speaker:
-            for number in (1, 1, 2, 1, 2, 2, 3):
-                speaker.insist(message[0], codec.pack([b'someone', number]), message[2])
-            pubsub.until(lambda now: now['accepted'] == 3, 'each is heard once')
-            speaker.insist(message[0], codec.pack([b'another', 7]), message[2])
-            pubsub.until(lambda now: now['accepted'] == 4, 'others are heard')
-
-    @pytest.mark.parametrize('head', [
-        b'', b'\xc1', b'\x00', b'\x92\x01\x01', b'\x92\xc4\x01x\x00', b'\x92\xc4\x01x\xff', b'\x92\xc4\x01x\xa1x',
-        b'\x92\x90\x01', b'\x92\xc4\x01x\xc0', b'\x93\x01\x01\x01'])
-    def test_broken_ones_are_not_heard(self, pubsub: Any, head: bytes) -> None:
-        with speaking(pubsub.addresses[0], zmq.PUSH, pubsub.admitted, pubsub.server) as speaker:
-            speaker.insist(b'topic\0', head, b'\x01')
-            speaker.insist(b'topic\0', b'\x92\xc4\x01x\x01', b'\xc1')
-            speaker.insist(b'topic\0', b'\x92\xc4\x01x\x01', b'\x01')
-            assert pubsub.until(lambda now: now['accepted'], 'the last one is heard')['accepted'] == 1
-
-    def test_a_subscriber_that_publishes_is_counted(self, pubsub: Any) -> None:
-        with speaking(pubsub.addresses[1], zmq.XSUB, pubsub.admitted, pubsub.server) as speaker:
-            speaker.insist(b'topic\0', b'\x92\xc4\x01x\x01', b'\x01')
-            pubsub.until(lambda now: now['malformed'] == 1, 'it is counted')
-        pubsub.untouched()
 
 
 # a hub's peers in each other's name

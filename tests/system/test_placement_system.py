@@ -89,6 +89,37 @@ def test_same_results_in_any_layout(start: Start, base: Path, settings: dict[str
     assert set(ends) == {'END'}
 
 
+def test_instances_in_other_processes_share_the_tasks_over_the_bridge(start: Start, base: Path) -> None:
+    """Count, place and heartbeat as they are configured: each instance has tasks, and one that hangs is found out."""
+    staged = {'target': 'process', 'count': 2}
+    run = start({'components': {'agent_staging_input': staged, 'agent_executing': staged,
+                                'agent_staging_output': staged}, 'heartbeat': {'interval': 0.5, 'timeout': 5}})
+    assert run.pilot.state == rp.PMGR_ACTIVE, run.pilot.exception_detail
+    instances = [f'{component}.{number:04d}' for component in
+                 ('agent_staging_input', 'agent_executing', 'agent_staging_output') for number in range(2)]
+    assert sorted(sub_agents(run)) == sorted(instances)
+    (base / 'in').write_text('data')
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/cp', 'arguments': ['in', 'out'], 'input_staging': ['in'],
+        'output_staging': [{'source': 'out', 'target': f'pilot:///out.{number}', 'action': rp.COPY}]})
+        for number in range(12)])
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+    assert [task.state for task in tasks] == [rp.DONE] * 12
+    long = sleepers(run, 2)
+    os.kill(sub_agents(run)['agent_executing.0001'], signal.SIGSTOP)
+    wait_until(lambda: any(task.state == rp.FAILED for task in long))
+    (lost,) = [task for task in long if task.state == rp.FAILED]
+    assert 'sub-agent agent_executing.0001' in lost.exception
+    sandbox = Path(run.pilot.pilot_sandbox)
+    assert ('sub-agent agent_executing.0001 is killed: it has given no sign of life for 5 s'
+            in (sandbox / 'agent_0.log').read_text())
+    assert run.one(executable='/bin/echo', arguments=['still here']).stdout == 'still here\n'
+    run.session.close()
+    traced = {name: {row.uid for row in read_profile(sandbox / f'{name}.prof') if row.event == 'advance'}
+              for name in instances}
+    assert [name for name in instances if not traced[name] & {task.uid for task in tasks}] == []
+
+
 def test_dead_sub_agent_is_not_the_end_of_the_pilot(start: Start) -> None:
     run = start(TWO)
     tasks = sleepers(run, 4)

@@ -12,6 +12,8 @@
     heartbeat           {'interval': 10, 'timeout': 60}
         seconds between two signs of life of sub-agents and Agent_0, and after how many without one they are lost
 
+Agent_0 and instances in other processes are joined by one bridge (`rp_api.mesh.tree`), which is there when they are.
+
 Each node that is another host than Agent_0's has a sub-agent with an executor, without being mentioned. All other
 executors start tasks on Agent_0's host, and those that are spread over several nodes. A component that is not mentioned
 under `components` has one inline instance, unless a sub-agent has some. There is one scheduler, in Agent_0. Here is no

@@ -1,4 +1,4 @@
-"""The sub-agents of an agent: processes that host components, and the streams to them.
+"""The sub-agents of an agent: processes that host components, and the bridge that joins them to Agent_0.
 
 Rules of this file:
 

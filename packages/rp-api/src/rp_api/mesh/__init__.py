@@ -1,1 +1,1 @@
-"""The messaging mesh: event loop, message codec, keys, channels and the bridges that join them across processes."""
+"""The messaging mesh: event loop, message codec, keys, connections, and the bridge (`tree`) that joins processes."""

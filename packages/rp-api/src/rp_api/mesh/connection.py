@@ -123,7 +123,7 @@ class Connection:
     """
 
     def __init__(self, loop: Loop, kind: int, address: str, keys: KeyPair, server_public: bytes,
-                 context: zmq.Context[Any] | None, receive: Callable[[], object] | None,
+                 context: zmq.Context[Any] | None, receive: Callable[[], object],
                  connected: Callable[[], object], refused: Refused, lost: Callable[[], object] | None = None) -> None:
         self._loop = loop
         self._address = address
@@ -137,8 +137,7 @@ class Connection:
         self.socket.reconnect_ivl_max = 2000
         watched = _WATCHED | zmq.Event.DISCONNECTED if lost else _WATCHED
         self._monitor = Monitor(loop, self.socket, watched, self._on_event)
-        if receive:
-            loop.add_socket(self.socket, receive)
+        loop.add_socket(self.socket, receive)
 
     def open(self) -> None:
         """Start to connect, after the last option was set."""

@@ -19,8 +19,9 @@ from rp_api.mesh.stream import ALIVE, INTERVAL, PATIENCE, VERSION, Letter, Strea
 from rp_profiling.host_clock import Moment, Reading
 
 if TYPE_CHECKING:   # few leaves are relays
-    from rp_api.mesh.inproc import Receiver
     from rp_api.mesh.relay import Relay
+
+Receiver = Callable[[list[Any]], object]
 
 FORSAKEN = 20.0
 """Seconds without a connection to the root after which it is gone, for a leaf that was let in before."""

@@ -104,7 +104,7 @@ class Stream:
 
     def take(self, there: int, first: int, shared: bytes, bodies: list[bytes]) -> list[dict[str, Any]] | None:
         """The new ones of the items that have come; None if some before them are missing."""
-        self._settle(there)
+        self._out.acknowledge(there)
         if first > self.received:
             return None
         fresh = bodies[self.received - first:]
@@ -113,9 +113,6 @@ class Stream:
 
     def missing(self, there: int) -> list[bytes]:
         """The messages that bring what the other side, which has received so many items, does not have."""
-        self._settle(there)
+        self._out.acknowledge(there)
         return [encode('items', self.received, first, shared, bodies)
-                for first, shared, bodies in self._out.missing(there)]
-
-    def _settle(self, there: int) -> None:
-        self._out.grant(max(there, self._out.done), 0)
+                for first, shared, bodies in self._out.missing()]

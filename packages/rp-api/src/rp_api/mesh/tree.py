@@ -1,4 +1,4 @@
-"""The root of a tree: one process that exchanges items with any number of others, its leaves, over few connections.
+"""A bridge: a process, the root of a tree, exchanges items with any number of others, its leaves, over few connections.
 
 Leaves connect to the root first. If there are many of them, some let others connect, and the root sends others there:
 these *relays* pass letters on and know nothing of what is in them. So whoever loses its relay comes back to the root,
