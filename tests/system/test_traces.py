@@ -11,7 +11,8 @@ from conftest import Run, pilot_description, wait_until
 import radical.pilot as rp
 from rp_api import states
 from rp_profiling.catalogue import EVENTS
-from rp_profiling.profile import read_profile, read_profiles
+from rp_profiling.files import profiles_below
+from rp_profiling.profile import read_profile
 
 CLIENT = ('pmgr.0000', 'pmgr_launching.0000', 'tmgr.0000', 'tmgr_scheduling.0000', 'tmgr_staging_input.0000',
           'tmgr_staging_output.0000')
@@ -36,7 +37,8 @@ def test_a_session_is_traced(run: Run, base: Path) -> None:
         for name in names:
             events = [row.event for row in read_profile(directory / f'{name}.prof')]
             assert (events[0], events[-1]) == ('sync_abs', 'END'), name
-    rows = sorted([*read_profiles(client), *read_profiles(agent)], key=lambda row: row.time)
+    rows = sorted((row for directory in (client, agent) for path in profiles_below(directory)
+                   for row in read_profile(path)), key=lambda row: row.time)
     known = {event.name for event in EVENTS}
     assert {row.event for row in rows} <= known | {'app_start', 'app_stop'}
     by_uid = defaultdict(list)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_profiling.profile import Row, read_profile, read_profiles
+from rp_profiling.files import profiles_below
+from rp_profiling.profile import Row, read_profile
 from rp_profiling.tracer import HEADER, LOGGER
 
 ROW = '1700000000.2500000,advance,agent_0,MainThread,task.000000,AGENT_EXECUTING,a message'
@@ -72,22 +73,6 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         read_profile(tmp_path / 'none.prof')
 
 
-def test_the_profiles_of_a_directory_are_merged_by_time(tmp_path: Path) -> None:
-    write(tmp_path / 'pilot' / 'agent_0.prof', '3.0,third,a,t,,,', '1.0,first,a,t,,,', '')
-    write(tmp_path / 'pilot' / 'task.0' / 'task.0.prof', '2.0,second,,t,,,', '2.0,second again,,t,,,', '')
-    write(tmp_path / 'tmgr.0000.prof', '4.0,fourth,,t,,,', '')
-    write(tmp_path / 'notes.txt', ROW)
-
-    names = [row.event for row in read_profiles(tmp_path)]
-    assert names == ['first', 'second', 'second again', 'third', 'fourth']
-
-
-def test_a_directory_without_profiles_has_no_rows_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
-    assert read_profiles(tmp_path) == []
-    with pytest.raises(NotADirectoryError, match='no_such_session'):
-        read_profiles(tmp_path / 'no_such_session')
-
-
 def test_profiles_beside_what_tasks_leave(tmp_path: Path) -> None:
     """A thousand directories one in the other, links in circles, and what only looks like a profile."""
     write(tmp_path / 'pilot/task.prof', HEADER, ROW)
@@ -101,6 +86,6 @@ def test_profiles_beside_what_tasks_leave(tmp_path: Path) -> None:
         fd = below
     os.close(fd)
     try:
-        assert [row.event for row in read_profiles(tmp_path)] == ['advance']
+        assert [row.event for path in profiles_below(tmp_path) for row in read_profile(path)] == ['advance']
     finally:
         subprocess.run(['rm', '-r', tmp_path / 'pilot/deep'], check=True, timeout=60)

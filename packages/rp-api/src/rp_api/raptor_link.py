@@ -73,9 +73,6 @@ RPC = 'raptor.rpc'
 RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'target_state')
 """What a result may say; a target state that is not said is DONE if the exit code is 0 or absent, else FAILED."""
 
-SHOWN = 1024
-"""Characters of each output that an application gets to see."""
-
 _LARGEST_FILE = 4096
 
 

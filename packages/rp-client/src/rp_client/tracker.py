@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.errors import StateError, sentence
@@ -16,20 +16,6 @@ from rp_client.callbacks import Dispatcher, Entry, Registered, Registry, argumen
 from rp_client.waiting import Board
 
 _log = logging.getLogger('radical.pilot.states')
-
-
-class Entity(Protocol):
-    """A pilot or a task."""
-
-    _state: str
-
-    @property
-    def uid(self) -> str: ...
-
-    @property
-    def state(self) -> str: ...
-
-    def _learn(self, info: Mapping[str, Any]) -> None: ...
 
 
 class Change(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reads profiles back: rows of one file, or of all files below a directory, merged by time."""
+"""Reads profiles back, row by row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rp_profiling.files import profiles_below, text_of
+from rp_profiling.files import text_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
 _log = logging.getLogger('radical.pilot.profiling')
 
@@ -40,24 +39,6 @@ def read_profile(path: str | os.PathLike[str]) -> list[Row]:
     if torn:
         _log.warning('profile %s: %d torn rows left out', path, torn)
     return [row for row in rows if row is not None]
-
-
-def read_profiles(directory: str | os.PathLike[str]) -> list[Row]:
-    """The rows of all profiles in `directory` and below it, sorted by time.
-
-    Rows of one file that carry the same time keep their order. NotADirectoryError is raised if there is no
-    such directory.
-    """
-    root = Path(directory)
-    if not root.is_dir():
-        raise NotADirectoryError(f'no profiles can be read from {root}: it is not a directory')
-    return _merge(read_profile(path) for path in profiles_below(root))
-
-
-def _merge(profiles: Iterable[list[Row]]) -> list[Row]:
-    rows = [row for profile in profiles for row in profile]
-    rows.sort(key=lambda row: row.time)
-    return rows
 
 
 def _is_comment(line: str) -> bool:

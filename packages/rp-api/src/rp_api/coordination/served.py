@@ -77,11 +77,6 @@ class ServedSession:
         """Where the hub listens."""
         return str(self.config['endpoints'][0])
 
-    @property
-    def restarts(self) -> int:
-        """How often the hub was started again since it worked last."""
-        return self._restarts
-
     def summary(self) -> dict[str, Any]:
         """What is to be said about it, as plain data without secrets."""
         return {'uid': self.uid, 'state': self.state, 'reason': self.reason, 'pid': self.pid,

@@ -70,11 +70,6 @@ class SpillFile:
         """How much of it was taken."""
 
     @property
-    def exists(self) -> bool:
-        """Whether this process has written something that is still there."""
-        return self._fd >= 0
-
-    @property
     def waiting(self) -> bool:
         """Whether there is something that has not been read."""
         return self.end > self.read

@@ -33,7 +33,7 @@ class Fan:
     """
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
-                 gone: Callable[[list[str]], None], domain: str = DOMAIN) -> None:
+                 gone: Callable[[list[str]], None]) -> None:
         self._loop = loop
         self._receive = receive
         self._gone = gone
@@ -44,7 +44,7 @@ class Fan:
         self._flush_soon = Soon(loop, self._flush)
         self._probing = False
         self._closed = False
-        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, domain, UNREAD, self._arrived,
+        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, DOMAIN, UNREAD, self._arrived,
                                   gone=self._somebody_gone)
         self._malformed = Tally(f'malformed message at {self.address}')
 

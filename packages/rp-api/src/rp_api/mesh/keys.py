@@ -66,29 +66,10 @@ class KeyPair:
     def __repr__(self) -> str:
         return f'KeyPair(public={self.public!r})'
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the keys to a new file that nobody else can read at any moment; OSError if one is there."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(path, flags, 0o600)
-        with os.fdopen(fd, 'wb') as file:
-            file.write(self.public + b'\n' + self.secret + b'\n')
-
 
 def generate() -> KeyPair:
     """A fresh key pair."""
     return KeyPair(*zmq.curve_keypair())
-
-
-def load(path: str | os.PathLike[str]) -> KeyPair:
-    """The keys from a file; CoordinationError if it is not ours alone, not a key file, or cannot be read."""
-    lines = read_private(path, 1024).splitlines()
-    fault = 'it has not two lines'
-    if len(lines) == 2:
-        try:
-            return KeyPair(*lines)
-        except CoordinationError:
-            fault = 'it holds no CURVE keys'
-    raise CoordinationError(f'refusing the key file {os.fspath(path)}: {fault}')
 
 
 def read_private(path: str | os.PathLike[str], limit: int) -> bytes:
@@ -152,10 +133,6 @@ class Gate:
     def allow(self, public: bytes, domain: str = DOMAIN) -> None:
         """Admit peers with this public key to the servers of a domain."""
         self._allowed.add((domain.encode(), _checked(public)))
-
-    def revoke(self, public: bytes, domain: str = DOMAIN) -> None:
-        """Admit no new connection with this public key; existing ones stay."""
-        self._allowed.discard((domain.encode(), public))
 
     def close(self) -> None:
         """Stop admitting anybody."""

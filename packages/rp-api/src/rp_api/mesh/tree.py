@@ -17,7 +17,7 @@ from rp_api.errors import CoordinationError
 from rp_api.mesh.fan import Fan
 from rp_api.mesh.flow import Soon
 from rp_api.mesh.homes import Homes
-from rp_api.mesh.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
+from rp_api.mesh.keys import LINGER, Gate, KeyPair, Tally
 from rp_api.mesh.loop import Loop, Timer
 from rp_api.mesh.message import encode
 from rp_api.mesh.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode
@@ -67,7 +67,7 @@ class Root:
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
                  lost: Lost = lambda name, why: None, *, leaves: int = 0, relays: int = 0, interval: float = INTERVAL,
-                 patience: float = PATIENCE, domain: str = DOMAIN) -> None:
+                 patience: float = PATIENCE) -> None:
         self._loop = loop
         self._receive = receive
         self._lost = lost
@@ -76,7 +76,7 @@ class Root:
         self._unsent: dict[str, _Leaf] = {}
         self._flush_soon = Soon(loop, self._flush)
         self._homes = Homes(leaves, relays)
-        self._fan = Fan(loop, keys, gate, address, self._arrived, self._gone, domain)
+        self._fan = Fan(loop, keys, gate, address, self._arrived, self._gone)
         self._malformed = Tally(f'malformed message at {self.address}')
         self._timer = loop.call_later(interval, self._tick)
         self.greeted: Callable[[str], object] = lambda name: None

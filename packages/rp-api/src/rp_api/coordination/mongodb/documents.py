@@ -42,7 +42,6 @@ INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
 """All queries that do not name an `_id` use one of them; not every server uses the beginning of an index alone."""
 
 BOUND = states.AGENT_STAGING_INPUT_PENDING
-BOUND_VALUE = states.TASK.value(BOUND)
 FINAL_VALUE = states.TASK.value(states.DONE)
 KEPT = states.TMGR_SCHEDULING_PENDING
 LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
