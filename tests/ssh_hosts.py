@@ -80,9 +80,14 @@ class SshHosts(Cluster):
         text += 'SetEnv ' + ' '.join(f'"{key}={value}"' for key, value in marked.items()) + '\n'
         configuration = self.directory / f'sshd_config.{name}'
         configuration.write_text(text)
+        self.alias(name, address, port)
+        self.daemon(*prefix, shutil.which('sshd', path=SYSTEM_PATH) or 'sshd', '-D', '-e', '-f', str(configuration))
+
+    def alias(self, name: str, address: str, port: int = 22, *options: str) -> None:
+        """Give a server another name in the configuration of `ssh`, with options such as `ProxyJump other`."""
         with open(self.directory / 'ssh_config', 'a') as file:
             file.write(CLIENT.format(name=name, address=address, port=port, directory=self.directory))
-        self.daemon(*prefix, shutil.which('sshd', path=SYSTEM_PATH) or 'sshd', '-D', '-e', '-f', str(configuration))
+            file.writelines(f'  {option}\n' for option in options)
 
     def ssh(self, name: str, *command: str, check: bool = True) -> str:
         """What a command on a host writes."""

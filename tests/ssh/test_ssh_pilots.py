@@ -44,6 +44,7 @@ def test_a_node_without_a_way_to_the_application(remote: Remote, base: Path) -> 
     told = run(environ | {'RADICAL_PILOT_PROXY_HOST': '127.0.0.1'}, base, remote.prefix)
     assert told['state'] == 'FAILED'
     assert 'h2 does not reach the hub of the session at tcp://127.0.0.1:' in told['exception']
+    assert 'RADICAL_PILOT_PROXY_HOST' in told['exception']
 
 
 @pytest.mark.disorder('the agent ends in the middle of its work')

@@ -16,9 +16,9 @@ from ssh_hosts import SshHosts
 from rp_agent.resource_manager import health
 
 
-def checked(remote: Remote, base: Path, endpoint: str) -> Sequence[str]:
+def checked(remote: Remote, base: Path, endpoint: str, **fields: str) -> Sequence[str]:
     """What is said of a platform, seen from the host of the application."""
-    environ = os.environ | remote.hosts.environ | platform(base, endpoint, 'SLURM')
+    environ = os.environ | remote.hosts.environ | platform(base, endpoint, 'SLURM', **fields)
     done = subprocess.run([*remote.prefix, sys.executable, '-m', 'rp_client.cli', 'platforms', 'check', 'test.machine'],
                           cwd=base, env=environ, capture_output=True, text=True, timeout=55)
     assert done.stderr == ''

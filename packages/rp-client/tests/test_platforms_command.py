@@ -228,10 +228,12 @@ def test_other_hosts_are_reached_by_ssh(tmp_path: Path) -> None:
     assert found['reach'] == ('ok', 'me@far.away')
     assert found['queue'] == ('ok', 'work is there')
     assert found['agent'][0] == 'ok'
-    looked, files = (tmp_path / 'ssh').read_text().splitlines()
+    asked, looked, files = (tmp_path / 'ssh').read_text().splitlines()
+    assert asked == '-G -p 2222 me@far.away'
     assert looked == '-oBatchMode=yes -oConnectTimeout=15 -p 2222 me@far.away /bin/sh -s'
     assert files.endswith("-p 2222 me@far.away exec /bin/sh -c 'command -v tar'")
     assert found['files'] == ('ok', 'far.away')
+    assert found['back'][0] == 'ok'
 
 
 def test_a_host_that_cannot_be_reached(bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,10 @@ def hub_answers(access: Mapping[str, Any]) -> None:
         reason = error.strerror or str(error)
     through = 'through the tunnel ' if 'RP_TUNNEL' in os.environ else ''
     raise BootstrapError(NETWORK_ERROR, f'{os.uname().nodename} does not reach the hub of the session {through}at '
-                         f'{endpoint}: {reason}. It has to listen at an address that the nodes reach, else a tunnel is '
-                         'needed (forward_tunnel_endpoint of the platform)')
+                         f'{endpoint}: {reason}. It has to listen at an address that the nodes reach: set '
+                         'RADICAL_PILOT_PROXY_HOST, in the environment of the application, to such an address, name or '
+                         'network interface of its host. If it has none, a tunnel is needed (forward_tunnel_endpoint '
+                         'of the platform)')
 
 
 def _connected(scheme: str, host: str | None, port: int | None, path: str) -> socket.socket:

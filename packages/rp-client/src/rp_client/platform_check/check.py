@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from rp_client.bootstrap.prepare import Client
 from rp_client.launcher.batch.shell import Shell, is_remote
 from rp_client.launcher.batch.transfer import receive
 from rp_client.launcher.sandbox import files_endpoint
+from rp_client.platform_check.back import expects_connections, listening
 from rp_client.platform_check.probe import MARK, script
 from rp_client.platform_check.reach import run, way
 
@@ -38,7 +40,14 @@ def check(config: ResourceConfig) -> Iterator[Finding]:
         yield Finding(OK, 'definition', 'no questions')
     try:
         path = way(config)
-        output = run(path, script(config, path.batch_system, Client.here()))
+        with ExitStack() as stack:
+            back = ''
+            if expects_connections(config):
+                try:
+                    back = stack.enter_context(listening(config))
+                except PlatformError as error:   # which is about this host, and says nothing of the other one
+                    yield Finding(BAD, 'back', str(error))
+            output = run(path, script(config, path.batch_system, Client.here(), back))
     except PlatformError as error:
         yield Finding(BAD, 'reach', str(error))
         return

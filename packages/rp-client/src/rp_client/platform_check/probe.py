@@ -26,6 +26,10 @@ _FIRST_LINE = '$(sed -n "s/^/: /; 1p" "$rp_log")'
 
 PYTHONS = ('python3', 'python3.13', 'python3.12', 'python3.11', 'python3.10', 'python')
 
+# a hub greets whoever connects
+_CONNECT = ('import sys, socket; sys.exit(not socket.create_connection((sys.argv[1], int(sys.argv[2])), 10).recv(1) '
+            'and "the connection was closed at once")')
+
 _LEAST = '3.10'
 
 _IS_NEW = 'import sys; print(sys.version.split()[0]); sys.exit(sys.version_info < (3, 10))'
@@ -55,10 +59,13 @@ done'''
 _NO_COMPLAINT = '''! grep -q -E 'ERROR|Unable to locate|following module\\(s\\) are unknown' "$rp_log"'''
 
 
-def script(config: ResourceConfig, scheme: str, client: Client) -> str:
-    """The script for a platform, whose jobs go to the batch system of that scheme (empty: none)."""
+def script(config: ResourceConfig, scheme: str, client: Client, back: str = '') -> str:
+    """The script for a platform, whose jobs go to the batch system of that scheme (empty: none).
+
+    `back` is where the client listens, as `tcp://HOST:PORT`, for a connection from there; empty if it does not.
+    """
     return '\n'.join([_BEGIN, *_batch(config, scheme), *_workdir(config), *_commands(config),
-                      *_python(config, client), *_launchers(config), f'echo {MARK} end', ''])
+                      *_python(config, client), *_way_back(back), *_launchers(config), f'echo {MARK} end', ''])
 
 
 def _batch(config: ResourceConfig, scheme: str) -> Iterator[str]:
@@ -172,6 +179,20 @@ def _made(mode: str, virtenv: str) -> str:
     found = _either(f'{where}/bin/python {_HAS_AGENT}', 'virtenv', f'{words} has rp-agent $(cat "$rp_log")',
                     f'{words} is there, without rp-agent: $(tail -n 1 "$rp_log")')
     return f'if test -e {where}; then {found}; else {note}; fi'
+
+
+def _way_back(endpoint: str) -> Iterator[str]:
+    """Whether an agent there would reach a hub here; a Python that is not there was reported before."""
+    if not endpoint:
+        return
+    host, _, port = endpoint.removeprefix('tcp://').rpartition(':')
+    yield ('if "$rp_python" -c "" > /dev/null 2>&1; then '
+           + _either(f'"$rp_python" -c {quote(_CONNECT)} {quote(host)} {quote(port)} > "$rp_log" 2>&1', 'back',
+                     f'$(uname -n) reaches this host at {_inside(endpoint)}',
+                     f'$(uname -n) does not reach a hub on this host at {_inside(endpoint)}: $(tail -n 1 "$rp_log"). '
+                     'Set RADICAL_PILOT_PROXY_HOST to an address of this host that it reaches'
+                     '${SSH_CONNECTION:+ (this connection comes from ${SSH_CONNECTION%% *})}, '
+                     'or forward_tunnel_endpoint of the platform') + '; fi')
 
 
 def _launchers(config: ResourceConfig) -> Iterator[str]:

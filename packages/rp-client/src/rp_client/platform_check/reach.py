@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
+from rp_client.launcher.batch.shell import target
 from rp_client.launcher.batch.systems.registry import SYSTEMS
 
 PATIENCE = 120.0
@@ -41,9 +42,8 @@ def way(config: ResourceConfig) -> Way:
         return Way(['/bin/sh', '-s'], 'this host', system)
     if hop not in _REMOTE or not parts.hostname:
         raise PlatformError(f'job_manager_endpoint is {url!r}, which names no host that can be reached')
-    port = ['-p', str(parts.port)] if parts.port else []
-    host = f'{parts.username}@{parts.hostname}' if parts.username else parts.hostname
-    return Way([*_REMOTE[hop], *port, host, '/bin/sh', '-s'], host, system)
+    host = target(url)
+    return Way([*_REMOTE[hop], *host.words, '/bin/sh', '-s'], host.name, system)
 
 
 def run(path: Way, script: str) -> str:

@@ -43,6 +43,25 @@ class Result(NamedTuple):
     output: str
 
 
+class Target(NamedTuple):
+    """The host of a URL, and the program that brings scripts there; no program if that is this host."""
+
+    program: str
+    user: str
+    host: str
+    port: str
+
+    @property
+    def name(self) -> str:
+        """User and host, as ssh takes them."""
+        return f'{self.user}@{self.host}' if self.user else self.host
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of the program that name the host."""
+        return [*(['-p', self.port] if self.port else []), self.name]
+
+
 class _Lost(Exception):
     """The shell has ended, or never was one; what it said, and whether it had begun with the script."""
 
@@ -57,17 +76,14 @@ class Shell:
     """Runs scripts on the host of a URL such as `slurm+ssh://user@host:port/`, one at a time; close it when done."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._transport = _transport(parts.scheme)
-        self.host = parts.hostname or 'localhost'
-        self._target = f'{parts.username}@{self.host}' if parts.username else self.host
-        self._port = ['-p', str(parts.port)] if parts.port else []
+        self._target = target(url)
+        self.host = self._target.host
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def remote(self) -> bool:
         """Whether the scripts run on another host, or on this one as if it were another."""
-        return bool(self._transport)
+        return bool(self._target.program)
 
     def run(self, script: str, timeout: float = TIMEOUT) -> Result:
         """Run a script of the POSIX shell; `PlatformError` if it cannot be run, or takes longer than `timeout`."""
@@ -110,7 +126,7 @@ class Shell:
 
     @property
     def _where(self) -> str:
-        return f'{self._transport} {self._target}' if self.remote else 'the shell of this host'
+        return f'{self._target.program} {self._target.name}' if self.remote else 'the shell of this host'
 
     def _run(self, script: str, deadline: float) -> Result:
         mark = os.urandom(8).hex()
@@ -135,9 +151,10 @@ class Shell:
 
     def _connection(self) -> list[str]:
         """The command that brings another one to the host."""
-        if not shutil.which(self._transport):
-            raise PlatformError(f'{self._transport} is needed to reach {self.host}, and it is not installed here')
-        return [self._transport, *_OPTIONS, *self._port, self._target]
+        program = self._target.program
+        if not shutil.which(program):
+            raise PlatformError(f'{program} is needed to reach {self.host}, and it is not installed here')
+        return [program, *_OPTIONS, *self._target.words]
 
     def _kill(self) -> None:
         process, self._process = self._process, None
@@ -249,6 +266,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with suppress(BrokenPipeError):
                 stream.close()
     process.wait()
+
+
+def target(url: str) -> Target:
+    """The host of a URL. Its name is left as it is: aliases in the configuration of ssh may have capital letters."""
+    parts = urlsplit(url)
+    host = parts.hostname or 'localhost'
+    place = parts.netloc.rpartition('@')[2]
+    start = max(0, place.lower().find(host))
+    return Target(_transport(parts.scheme), parts.username or '', place[start:start + len(host)] or host,
+                  str(parts.port or ''))
 
 
 def _transport(scheme: str) -> str:
