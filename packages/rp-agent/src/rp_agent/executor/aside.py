@@ -63,6 +63,9 @@ class Aside:
         if launchers is None or not needs_launcher(task, launchers):
             return False
         if launchers.known:
+            if launchers.look_at(task, lambda: self._seen(task.uid)):
+                self._looking[task.uid] = task
+                return True
             return self._dvms is not None and self._dvms.take(task)
         self._looking[task.uid] = task
         if len(self._looking) == 1:
@@ -125,6 +128,12 @@ class Aside:
         task = self._failed.pop(uid, None)
         if task is not None:
             self._again(task)
+
+    def _seen(self, uid: str) -> None:
+        """The program of a task was looked at."""
+        task = self._looking.pop(uid, None)
+        if task is not None:
+            self._go_on([task])
 
     def _known(self) -> None:
         assert self._launchers is not None

@@ -44,6 +44,7 @@ def places(task: AgentTask) -> list[Place]:
 def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:
     """The job of a task whose ranks belong there."""
     description = task.description
+    launchers = environment.context.launchers
     return Job(
         uid=task.uid, sandbox=task.sandbox,
         ranks=tuple(Rank(place.node, place.index, cpus_of(place, environment) or place.cores, place.gpus)
@@ -51,6 +52,7 @@ def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment
         cores_per_rank=description['cores_per_rank'], gpus_per_rank=description['gpus_per_rank'],
         mem_per_rank=description['mem_per_rank'], gpu_type=description['gpu_type'],
         threading=description['threading_type'], mpi=is_mpi(task), variables=variables,
+        linked=launchers.linked(task) if launchers is not None else None,
         skip_gpus=bool(description['metadata'].get('lm_skip_gpus')),
         details={**task.extra.get(BLOCK, {}), **task.extra.get(DVM, {})})
 

@@ -22,8 +22,10 @@ from rp_api.logger import logger
 from rp_api.mesh.offload import Offload
 
 if TYPE_CHECKING:
+    from rp_agent.executor.mpi_programs import MpiPrograms
     from rp_agent.launch_method.base import Job, LaunchMethod
     from rp_agent.launch_method.find import Methods
+    from rp_agent.launch_method.mpi_library import Linked
 
 VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES', 'Intel': 'ZE_AFFINITY_MASK'}
 """Variables that tell a rank which GPUs are its own, by `gpu_type`."""
@@ -75,6 +77,7 @@ class Launchers:
         self._sandbox = sandbox
         self._offload = offload
         self._methods: Methods | None = None
+        self._programs: MpiPrograms | None = None   # of no use if no method is known to be for some MPI
         self._waiting: list[Callable[[], object]] = []
         self._variables: dict[str, Variables] = {}
         self._files: dict[str, RankEnvironment] = {}
@@ -106,6 +109,20 @@ class Launchers:
 
         assert self._methods is not None, 'nobody has looked for launch methods'
         return choose(job, self._methods)
+
+    def look_at(self, task: AgentTask, seen: Callable[[], object]) -> bool:
+        """Look at the program of a task, and call `seen()` in the loop then; False if that is not needed."""
+        programs = self._programs_of(task)
+        return programs is not None and programs.look(programs.program(task.description, task.sandbox), seen)
+
+    def linked(self, task: AgentTask) -> Linked | None:
+        """The MPI library of a task's program, as far as it was looked at."""
+        programs = self._programs_of(task)
+        return None if programs is None else programs.linked(programs.program(task.description, task.sandbox))
+
+    def _programs_of(self, task: AgentTask) -> MpiPrograms | None:
+        """What knows the MPI of programs, for tasks where it matters."""
+        return self._programs if task.description['ranks'] > 1 and is_mpi(task) else None
 
     def preferred(self, names: Collection[str]) -> LaunchMethod | None:
         """The first of the methods that can be used, if it has one of these names; None if it has not, or not yet."""
@@ -181,6 +198,11 @@ class Launchers:
     def _detected(self, found: tuple[Methods, str]) -> None:
         methods, self.rank_program = found
         self._methods = methods
+        kind = next((method for method in methods.found if method.mpi), None)
+        if kind is not None:
+            from rp_agent.executor.mpi_programs import MpiPrograms
+
+            self._programs = MpiPrograms(self.environment(kind), self._offload)
         for method in methods.found:
             logger(LOG).info('launch method %s', method)
         for name, reason in methods.missing.items():

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from rp_agent.launch_method.mpi_library import Linked
     from rp_agent.launch_method.system import System
     from rp_agent.resource_manager.base import Allocation
 
@@ -48,6 +49,8 @@ class Job:
     mpi: bool = False
     variables: tuple[str, ...] = ()
     """Names of variables in the launcher's environment that ranks on other nodes must find in theirs."""
+    linked: Linked | None = None
+    """The MPI library of the program, if it is known."""
     skip_gpus: bool = False
     """Whether the launcher is not to be told about GPUs (`lm_skip_gpus` of the task's metadata)."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -140,6 +143,8 @@ class LaunchMethod(ABC):
     """
     size_variables: tuple[str, ...] = ()
     """The same for the number of ranks; empty if the launcher does not tell."""
+    mpi: str = ''
+    """The kind of MPI libraries that find each other when this method starts them; empty if that is not known."""
     chooses_devices: bool = False
     """Whether the launcher itself chooses the cores and GPUs of a rank: then what the slots say does not hold."""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
+from rp_agent.launch_method.mpi_library import OPEN_MPI
 from rp_agent.launch_method.nodes import host_options
 from rp_agent.launch_method.system import System
 
@@ -34,6 +35,7 @@ class Orte(LaunchMethod):
 
     rank_variables: tuple[str, ...] = ('OMPI_COMM_WORLD_RANK', 'PMIX_RANK')
     size_variables: tuple[str, ...] = ('OMPI_COMM_WORLD_SIZE',)
+    mpi = OPEN_MPI
 
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:

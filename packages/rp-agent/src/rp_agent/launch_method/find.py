@@ -100,7 +100,7 @@ def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
     reasons = []
     for method in methods.found:
         if method.SPAWNER in ('', spawner):
-            reason = method.refuses(job)
+            reason = method.refuses(job) or _other_mpi(job, method)
         else:
             reason = f'it is for platforms with agent_spawner {method.SPAWNER}'
         if not reason:
@@ -108,6 +108,16 @@ def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
         reasons.append(f'{method.NAME}: {reason}')
     reasons += [f'{name}: {reason}' for name, reason in methods.missing.items()]
     raise LaunchRefused(f'no launch method of the platform can start {_described(job)}: {"; ".join(reasons)}')
+
+
+def _other_mpi(job: Job, method: LaunchMethod) -> str:
+    """What is to be said of a program that does not find the MPI of the launcher; empty if it may."""
+    linked = job.linked
+    if not job.mpi or len(job.ranks) == 1 or linked is None or method.mpi in ('', linked.kind):
+        return ''
+    return (f'{method.program} is a launcher of {method.mpi}, and {linked.program} uses {linked.kind} '
+            f'({linked.library}): each rank would run as a program of its own. Build the program with {method.mpi}, or '
+            f'have the launcher of {linked.kind} found first (PATH, or pre_exec of launch_methods.{method.NAME})')
 
 
 def _described(job: Job) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rp_agent.launch_method.base import Job, Program, Rank
+from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
 from rp_agent.launch_method.nodes import MANY, Block, blocks, cores_of_each, host_options, parts, ranges
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
@@ -34,6 +35,8 @@ class Flavour:
     place: Callable[[Job, Program], Placement]
     rank_variables: tuple[str, ...]
     size_variables: tuple[str, ...]
+    mpi: str
+    """As `LaunchMethod.mpi`."""
     reserved: tuple[str, ...]
     """Patterns of the names of variables that belong to it."""
     as_root: tuple[str, ...] = ()
@@ -122,13 +125,13 @@ _OMPI = ('OMPI_COMM_WORLD_RANK', 'PMIX_RANK')
 _PMI = ('PMI_RANK', 'PMI_ID')
 
 FLAVOURS = {flavour.name: flavour for flavour in (
-    Flavour('Open MPI', open_mpi, _OMPI, ('OMPI_COMM_WORLD_SIZE',), ('OMPI_*', 'PMIX_*', 'PRTE_*'),
+    Flavour('Open MPI', open_mpi, _OMPI, ('OMPI_COMM_WORLD_SIZE',), OPEN_MPI, ('OMPI_*', 'PMIX_*', 'PRTE_*'),
             as_root=('--allow-run-as-root',)),
-    Flavour('Spectrum MPI', spectrum, _OMPI, ('OMPI_COMM_WORLD_SIZE',), ('OMPI_*', 'PMIX_*'),
+    Flavour('Spectrum MPI', spectrum, _OMPI, ('OMPI_COMM_WORLD_SIZE',), OPEN_MPI, ('OMPI_*', 'PMIX_*'),
             as_root=('--allow-run-as-root',)),
-    Flavour('Hydra', hydra, _PMI, ('PMI_SIZE',), ('PMI_*', 'MPIR_CVAR_*', 'HYDRA_*', 'MV2_*')),
-    Flavour('Intel MPI', intel, _PMI, ('PMI_SIZE',), ('PMI_*', 'I_MPI_*', 'HYDRA_*')),
-    Flavour('PALS', pals, ('PALS_RANKID', 'PMI_RANK'), ('PMI_SIZE',), ('PALS_*', 'PMI_*')),
+    Flavour('Hydra', hydra, _PMI, ('PMI_SIZE',), MPICH, ('PMI_*', 'MPIR_CVAR_*', 'HYDRA_*', 'MV2_*')),
+    Flavour('Intel MPI', intel, _PMI, ('PMI_SIZE',), MPICH, ('PMI_*', 'I_MPI_*', 'HYDRA_*')),
+    Flavour('PALS', pals, ('PALS_RANKID', 'PMI_RANK'), ('PMI_SIZE',), '', ('PALS_*', 'PMI_*')),
 )}
 
 # what they print for one of these options, each with its version

@@ -27,6 +27,7 @@ class Mpirun(LaunchMethod):
         flavour = FLAVOURS[program.flavour]
         self.rank_variables = flavour.rank_variables
         self.size_variables = flavour.size_variables
+        self.mpi = flavour.mpi
         self._place = flavour.place
         # the srun that they use in a job of Slurm would ask for all GPUs of the job, if that has a number of them
         self._without_gpus = {'SLURM_GPUS': '0'} if counts_gpus else {}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod
+from rp_agent.launch_method.mpi_library import MPICH
 from rp_agent.launch_method.nodes import MANY, hosts
 
 
@@ -21,6 +22,7 @@ class MpirunRsh(LaunchMethod):
 
     rank_variables = ('MV2_COMM_WORLD_RANK', 'MPIRUN_RANK', 'PMI_ID')
     size_variables = ('MV2_COMM_WORLD_SIZE', 'MPIRUN_NPROCS')
+    mpi = MPICH
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         argv = [self.program.path, '-export-all', '-np', str(len(job.ranks)), *self._arguments]

