@@ -12,6 +12,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_client.launcher.batch.job import Size, check_request, job_request, size
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
+from rp_client.launcher.batch.systems.sge import GridEngine
 from rp_client.launcher.batch.systems.slurm import Slurm
 
 
@@ -121,6 +122,14 @@ def test_jobs_of_nodes_only(url: str, values: dict[str, Any], found: bool) -> No
 def test_what_a_batch_system_cannot_be_asked_for(system: str, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PlatformError, match=sentence):
         job(pilot(**{'nodes': 1} | values), platform(f'{system}://localhost/'))
+
+
+@pytest.mark.parametrize(('query', 'found'), [
+    ('', ('MPI', '')), ('?pe=mpi-16', ('mpi-16', '')), ('?memreqs=h_vmem&pe=smp', ('smp', 'h_vmem'))])
+def test_names_that_a_grid_engine_gives(query: str, found: tuple[str, str]) -> None:
+    request = job(pilot(nodes=1), platform(f'sge://localhost/{query}'))
+    assert (request.parallel_environment, request.memory_resource) == found
+    assert f'#$ -pe {found[0]} {request.cores}\n' in GridEngine().render(request)
 
 
 def test_gpus_that_come_with_whole_nodes_are_not_refused() -> None:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PlatformError
@@ -61,6 +61,7 @@ def job_request(description: PilotDescription, platform: ResourceConfig, sandbox
     partition, qos = partition_and_qos(description.queue or fill(platform.default_queue, description), platform)
     account, _, reservation = (description.project or platform.default_project).partition(':')
     endpoint = urlsplit(platform.job_manager_endpoint)
+    said = dict(parse_qsl(endpoint.query))
     return JobRequest(
         name=re.sub(r'[^\w.+-]', '_', description.job_name or description.uid),   # fit for all batch systems
         command=list(command), environment=dict(environment), directory=sandbox,
@@ -69,7 +70,7 @@ def job_request(description: PilotDescription, platform: ResourceConfig, sandbox
         nodes=wanted.nodes, cores=wanted.cores, cores_per_node=wanted.cores_per_node,
         nodes_only=bool(wanted.nodes) and _nodes_only(platform, endpoint.scheme),
         gpus=wanted.gpus, gpu_request=platform.gpu_request, gpu_model=architecture.get('gpu', ''),
-        memory=description.memory, memory_resource=parse_qs(endpoint.query).get('memreqs', [''])[0],
+        memory=description.memory, memory_resource=said.get('memreqs', ''), parallel_environment=said.get('pe', 'MPI'),
         queue=partition, qos=qos, account=account, reservation=reservation,
         options=[str(option) for option in architecture.get('options', ())],
         exclusive=bool(architecture.get('exclusive')), threads_per_core=smt,

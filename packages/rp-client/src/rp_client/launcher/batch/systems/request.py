@@ -36,6 +36,8 @@ class JobRequest(NamedTuple):
     """MB, in all."""
     memory_resource: str = ''
     """The name that a Grid Engine gives to memory."""
+    parallel_environment: str = 'MPI'
+    """The one of a Grid Engine that pilots run in, whose slots are cores."""
     queue: str = ''
     """The queue, or partition."""
     qos: str = ''

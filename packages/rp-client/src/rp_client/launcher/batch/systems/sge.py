@@ -29,9 +29,6 @@ _NOTE = re.compile(r'^(\d+): (error reason|verification|instance)\b(?:\s+\d+)?:?
 _STOPPED = re.compile(r'[dDEsSC]')
 """States of an instance of a queue that starts no jobs until somebody changes that."""
 
-_PARALLEL = 'MPI'
-"""The parallel environment that pilots run in, whose slots are cores."""
-
 _ASK = r'''rows=$(qstat -u "$(id -un)" 2>&1); echo "$rows"
 for job in {jobs}; do
 echo "$rows" | awk -v job="$job" '$1 == job && $5 ~ /q/ {{ found = 1 }} END {{ exit !found }}' || continue
@@ -80,7 +77,7 @@ class GridEngine(Scripted):
         yield from (f'-l {value(option)}' for option in request.options)
         if request.exclusive:
             yield '-l exclusive=true'
-        yield f'-pe {_PARALLEL} {request.cores}'
+        yield f'-pe {value(request.parallel_environment)} {request.cores}'
         yield f'-r {"y" if request.requeue else "n"}'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
