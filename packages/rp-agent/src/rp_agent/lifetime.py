@@ -34,14 +34,17 @@ def limit(minutes: int, platform: Mapping[str, Any]) -> float:
 
 
 class Lifetime:
-    """The runtime of a pilot, in seconds since its job began; the first process of a session began it."""
+    """The runtime of a pilot, in seconds since its job began.
+
+    Its first process leads the process group. The session may be older: that of a job of Flux is its broker's.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._minutes: int = config['runtime']
         self._batch = in_batch(config['platform'])
         seconds = limit(self._minutes, config['platform'])
         if self._batch:
-            seconds -= _age(os.getsid(0))
+            seconds -= _age(os.getpgrp())
         self._end: float = time.monotonic() + seconds
 
     @property

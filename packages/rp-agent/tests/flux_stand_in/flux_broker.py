@@ -75,7 +75,7 @@ class Broker:
         self.free = CORES
         self.unread: dict[socket.socket, bytes] = {}
         self.timers: list[tuple[float, Callable[[], object]]] = []
-        self.draining: list[tuple[socket.socket, dict[str, Any]]] = []
+        self.journals: dict[socket.socket, dict[str, Any]] = {}
         self.ending = False
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -124,10 +124,14 @@ class Broker:
         self.selector.register(peer, selectors.EVENT_READ, lambda: self.read(peer))
 
     def read(self, peer: socket.socket) -> None:
-        data = peer.recv(1 << 20)
+        try:
+            data = peer.recv(1 << 20)
+        except ConnectionResetError:   # it was killed, or has closed before it had read all
+            data = b''
         if not data:
             self.selector.unregister(peer)
             del self.unread[peer]
+            self.journals.pop(peer, None)
             peer.close()
             return
         *lines, self.unread[peer] = (self.unread[peer] + data).split(b'\n')
@@ -163,15 +167,13 @@ class Broker:
         answer(peer, request)
         self.end_job(job, signal.SIGTERM, 'cancel')
 
-    def raiseall(self, peer: socket.socket, request: dict[str, Any]) -> None:
-        assert (request['userid'], request['dry_run'], request['states']) == (os.getuid(), False, 30)
-        active = [job for job in self.jobs.values() if not job.finished]
-        for job in active:
-            self.end_job(job, signal.SIGTERM, request['type'])
-        answer(peer, request, count=len(active), errors=0)
-
-    def drain(self, peer: socket.socket, request: dict[str, Any]) -> None:
-        self.draining.append((peer, request))
+    def events_journal(self, peer: socket.socket, request: dict[str, Any]) -> None:
+        """All active jobs, then what happens to any."""
+        for job in self.jobs.values():
+            if not job.finished:
+                answer(peer, request, id=job.number, events=job.events, jobspec=job.spec)
+        answer(peer, request, id=-1, events=[])
+        self.journals[peer] = request
 
     def end_job(self, job: Job, number: int, kind: str, note: str = '') -> None:
         """An exception of severity 0."""
@@ -245,10 +247,6 @@ class Broker:
                 self.tell(job, 'finish', status=max(job.statuses))
                 self.tell(job, 'clean')
         self.start_some()
-        if all(job.finished for job in self.jobs.values()):
-            for peer, request in self.draining:
-                answer(peer, request)
-            self.draining.clear()
 
     @staticmethod
     def kill(job: Job, number: int) -> None:
@@ -256,12 +254,13 @@ class Broker:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
 
-    @staticmethod
-    def tell(job: Job, name: str, **context: Any) -> None:
+    def tell(self, job: Job, name: str, **context: Any) -> None:
         event = {'timestamp': 0.0, 'name': name, 'context': context}
         job.events.append(event)
         for peer, key in job.watchers:
             answer(peer, {'key': key}, event=event)
+        for peer, request in self.journals.items():
+            answer(peer, request, id=job.number, events=[event])
 
 
 def answer(peer: socket.socket, request: dict[str, Any], **values: Any) -> None:

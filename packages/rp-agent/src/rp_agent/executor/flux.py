@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rp_agent.executor.environment import PilotContext
 from rp_agent.executor.jobs import Job, JobExecutor
+from rp_agent.executor.launchers import Launchers
 from rp_agent.instances.division import divide
-from rp_agent.instances.flux import Flux
+from rp_agent.instances.flux import RUNNER, EnclosingFlux, Flux, NestedFlux
 from rp_agent.instances.jobspec import jobspec
 from rp_agent.instances.launcher import InstanceLauncher, Startup, nodes_of
 from rp_agent.instances.process import Processes
 from rp_agent.instances.runner import Broken, News, PipeRunner, Runner
-from rp_agent.instances.runners import flux_runner
+from rp_agent.resource_manager.flux import SIZE, URI
 from rp_api.mesh.loop import Loop
 from rp_profiling.tracer import Tracer
 
@@ -30,8 +30,8 @@ class FluxKind:
     RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
     BINDS: bool = True
 
-    def __init__(self, launcher: Flux, threads: int = 1) -> None:
-        self.launcher: InstanceLauncher = launcher
+    def __init__(self, launcher: InstanceLauncher, threads: int = 1) -> None:
+        self.launcher = launcher
         self._threads = threads
 
     def request(self, job: Job) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class FluxKind:
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """`flux python` with the bindings of that Flux, whatever Python we run in."""
-        startup = Startup(('flux', 'python', str(Path(flux_runner.__file__))), environment={'FLUX_URI': address})
+        startup = Startup(('flux', 'python', RUNNER), environment={'FLUX_URI': address})
         return PipeRunner(started, startup, news, broken)
 
     def begin(self, heard: Callable[[int, str], object]) -> None:
@@ -52,14 +52,22 @@ class FluxKind:
         """Nothing is held."""
 
 
-
 def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
     """The executor FLUX of a pilot; PlatformError if the platform says something about it that makes no sense."""
     assert context.launchers is not None
     platform, setting = context.launchers.platform, context.launchers.setting
-    names = tuple(setting['nodes'])
-    here = frozenset(name for position, name in enumerate(names) if context.launchers.is_here(position))
-    kind = FluxKind(Flux(platform['resource_manager'], here), setting['threads_per_core'])
     options = platform['launch_methods'].get('FLUX') or {}
-    parts = divide('FLUX', len(names), options, platform['n_partitions'])
+    parts = divide('FLUX', len(setting['nodes']), options, platform['n_partitions'])
+    threads = setting['threads_per_core']
+    kind = FluxKind(_launcher(context, context.launchers, len(parts), threads), threads)
     return JobExecutor(uid, tracer, loop, context, kind, parts, nodes_of(setting))
+
+
+def _launcher(context: PilotContext, launchers: Launchers, instances: int, threads: int) -> InstanceLauncher:
+    """What has so many instances of Flux for a pilot: the one that it runs in, if it has just the nodes of that."""
+    names, facts = tuple(launchers.setting['nodes']), launchers.setting.get('facts') or {}
+    if URI not in facts:
+        here = frozenset(name for position, name in enumerate(names) if launchers.is_here(position))
+        return Flux(launchers.platform['resource_manager'], here)
+    whole = instances == 1 and context.partition is None and facts[SIZE] == str(len(names))
+    return EnclosingFlux(facts[URI]) if whole else NestedFlux(facts[URI], threads)

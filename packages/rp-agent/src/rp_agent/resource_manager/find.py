@@ -22,14 +22,18 @@ HERE = (FORK, 'DEBUG', 'YARN')
 """Those that give the agent's own machine, without a job of a batch system."""
 
 JOBS = {'SLURM': 'SLURM_JOB_ID', 'PBSPRO': 'PBS_JOBID', 'TORQUE': 'PBS_JOBID', 'LSF': 'LSB_JOBID',
-        'COBALT': 'COBALT_JOBID', 'LOADLEVELER': 'LOADL_STEP_ID', 'SGE': 'JOB_ID'}
-"""The resource managers of batch systems, and the environment variable that holds the id of a job."""
+        'COBALT': 'COBALT_JOBID', 'LOADLEVELER': 'LOADL_STEP_ID', 'SGE': 'JOB_ID', 'FLUX': 'FLUX_URI'}
+"""The resource managers of batch systems, and the environment variable that holds the id of a job.
+
+Flux is last: one that was started in a job of another batch system has perhaps only some of its nodes.
+"""
 
 _OWN = {   # without a look at all that is installed, which takes longer than most of an agent's start
     'ALLOCATION': 'enclosing:Enclosing',
     'CCM': 'ccm:Ccm',
     'COBALT': 'cobalt:Cobalt',
     'DEBUG': 'debug:Debug',
+    'FLUX': 'flux:Flux',
     'FORK': 'fork:Fork',
     'LOADL': 'loadleveler:LoadLeveler',
     'LOADLEVELER': 'loadleveler:LoadLeveler',

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 RESOURCE_MANAGERS = frozenset((
-    'ALLOCATION', 'CCM', 'COBALT', 'DEBUG', 'FORK', 'LOADL', 'LOADLEVELER', 'LSF', 'PBSPRO', 'SGE', 'SLURM', 'TORQUE',
-    'YARN'))
+    'ALLOCATION', 'CCM', 'COBALT', 'DEBUG', 'FLUX', 'FORK', 'LOADL', 'LOADLEVELER', 'LSF', 'PBSPRO', 'SGE', 'SLURM',
+    'TORQUE', 'YARN'))
 
 LAUNCH_METHODS = frozenset((
     'APRUN', 'CCMRUN', 'DPLACE', 'DRAGON', 'FLUX', 'FORK', 'IBRUN', 'JSRUN', 'JSRUN_ERF', 'MPIEXEC', 'MPIEXEC_MPT',

@@ -1,6 +1,7 @@
 """A program for the Python of Flux: runs jobs in the instance that FLUX_URI names, as it is told on standard input.
 
     flux python flux_runner.py
+    flux python flux_runner.py --guard MARK
 
 It uses the standard library and Flux, nothing of ours. Requests and news are lines of JSON:
 
@@ -11,8 +12,12 @@ It uses the standard library and Flux, nothing of ours. Requests and news are li
                                        {"refused": uid, "why": text}   Flux does not take the job
                                        {"failed": uid, "why": text}    it took it, but did not run it to its end
 
-It ends when standard input does. The jobs of one that was killed before are ended first: their tasks come again.
-Sources: the documentation of the Python bindings of flux-core; RFC 21 (events). An
+The instance may have jobs of others, and may go on when the agent has ended: ours have a mark, the attribute
+`user.rp`, which begins with the directory that the program runs in. The jobs of a runner that was killed before are
+ended first: their tasks come again. A runner ends when standard input does. The guard that it has started then ends
+the jobs that are left, also if runner and agent were killed.
+
+Sources: the documentation of the Python bindings of flux-core; RFC 21 (events); `journal.c` of its job manager. An
 exception of severity 0 ends a job, whatever the reason: if its ranks have been started, `finish` follows with their
 status, else `clean`.
 """
@@ -22,6 +27,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from typing import Any
@@ -43,10 +49,10 @@ class Job:
 class Runner:
     """The jobs of one instance."""
 
-    def __init__(self, flux: Any, job: Any) -> None:
+    def __init__(self, flux: Any, job: Any, mark: str) -> None:
         self._job = job
         self._handle = flux.Flux()
-        self._active = flux.constants.FLUX_JOB_STATE_ACTIVE
+        self._mark = mark
         self._unread = b''
         self._jobs: dict[str, Job] = {}
         self._early: set[str] = set()
@@ -56,16 +62,9 @@ class Runner:
 
     def run(self) -> None:
         """Do what is asked until nobody asks any more."""
-        self._end_earlier_jobs()
         self._watcher.start()
         tell(ready=True)
         self._handle.reactor_run()
-
-    def _end_earlier_jobs(self) -> None:
-        self._handle.rpc('job-manager.raiseall', {
-            'dry_run': False, 'userid': os.getuid(), 'states': self._active, 'severity': 0, 'type': 'cancel',
-            'note': 'what has submitted it is gone'}).get()
-        self._handle.rpc('job-manager.drain').get()
 
     def _read(self, *_: Any) -> None:
         try:
@@ -73,7 +72,6 @@ class Runner:
         except BlockingIOError:
             return
         if not data:
-            # what was submitted is nobody's any more; the instance is about to be ended
             self._watcher.stop()
             self._handle.reactor_stop()
             return
@@ -86,6 +84,7 @@ class Runner:
                 self._cancel(request['cancel'])
 
     def _submit(self, uid: str, jobspec: Any) -> None:
+        jobspec['attributes']['user'] = {'rp': self._mark}
         try:
             self._job.submit_async(self._handle, json.dumps(jobspec)).then(self._submitted, uid)
         except Exception as error:
@@ -164,13 +163,55 @@ def _ignore(future: Any) -> None:
         future.get()
 
 
+def end_jobs(flux: Any, job: Any, mark: str) -> None:
+    """End the jobs whose mark begins so, and wait until they have ended."""
+    handle = flux.Flux()   # which ends the stream when it is freed
+    # all jobs that are active, an answer that has the number -1, and from then on each event
+    journal = handle.rpc('job-manager.events-journal', {}, flags=flux.constants.FLUX_RPC_STREAMING)
+    ours: set[int] = set()
+    is_complete = False
+    while ours or not is_complete:
+        said = journal.get()
+        number = said['id']
+        is_complete |= number == -1
+        if not is_complete and _mark_of(said).startswith(mark):
+            ours.add(number)
+            with suppress(OSError):   # it ends
+                job.cancel(handle, number, 'its agent has gone')
+        if any(event['name'] == 'clean' for event in said['events']):
+            ours.discard(number)
+        journal.reset()
+
+
+def _mark_of(said: Any) -> str:
+    attributes = (said.get('jobspec') or {}).get('attributes') or {}
+    return str((attributes.get('user') or {}).get('rp', ''))
+
+
+def start_guard(mark: str) -> subprocess.Popen[bytes]:
+    """A process that ends the jobs with this mark when its input ends; what kills the agent's processes leaves it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('RP_')}
+    return subprocess.Popen((sys.executable, os.path.abspath(__file__), '--guard', mark), env=environment,
+                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            start_new_session=True)
+
+
 def main() -> None:
     """Run until standard input ends."""
+    if sys.argv[1:2] == ['--guard']:
+        sys.stdin.read()
     import flux  # type: ignore[import-not-found]
     import flux.constants  # type: ignore[import-not-found]
     import flux.job  # type: ignore[import-not-found]
 
-    Runner(flux, flux.job).run()
+    if sys.argv[1:2] == ['--guard']:
+        end_jobs(flux, flux.job, sys.argv[2])
+        return
+    earlier = f'{os.getcwd()} runner '
+    mark = f'{earlier}{os.getpid()}'
+    _guard = start_guard(mark)   # whose input ends with us
+    end_jobs(flux, flux.job, earlier)
+    Runner(flux, flux.job, mark).run()
 
 
 if __name__ == '__main__':

@@ -37,7 +37,7 @@ class Flux:
         self._stopped = True
 
     def rpc(self, topic, payload=None, nodeid=None, flags=0):
-        return self.request(Future(), do=topic.partition('.')[2], **(payload or {}))
+        return self.request(Future(), do=topic.partition('.')[2].replace('-', '_'), **(payload or {}))
 
     def request(self, future, **request):
         key = str(len(self._futures))
@@ -47,7 +47,10 @@ class Flux:
         return future
 
     def receive(self):
-        data = self._socket.recv(1 << 20)
+        try:
+            data = self._socket.recv(1 << 20)
+        except ConnectionResetError:   # the broker was killed before it had read all
+            data = b''
         if not data:   # its end is noticed when something is sent
             self._selector.unregister(self._socket)
             return

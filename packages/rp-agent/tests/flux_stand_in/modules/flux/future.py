@@ -1,10 +1,12 @@
 """Stands in for `flux.future`."""
 
+from collections import deque
+
 
 class Future:
     def __init__(self):
         self.handle = None
-        self.answer = None
+        self._answers = deque()
         self._callback = None
 
     def then(self, callback, *args):
@@ -12,14 +14,19 @@ class Future:
         return self
 
     def fulfil(self, answer):
-        self.answer = answer
-        if self._callback is not None:
+        if self._callback is None:
+            self._answers.append(answer)
+        else:
+            self._answers = deque([answer])
             callback, args = self._callback
             callback(self, *args)
 
     def get(self):
-        while self.answer is None:
+        while not self._answers:
             self.handle.receive()
-        if 'error' in self.answer:
-            raise OSError(22, self.answer['error'])
-        return self.answer
+        if 'error' in self._answers[0]:
+            raise OSError(22, self._answers[0]['error'])
+        return self._answers[0]
+
+    def reset(self):
+        self._answers.popleft()

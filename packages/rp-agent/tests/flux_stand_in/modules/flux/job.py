@@ -5,7 +5,7 @@ from flux.future import Future as _Future
 
 class Future(_Future):
     def get_event(self):
-        return Event(self.answer['event'])
+        return Event(self.get()['event'])
 
 
 class Event(dict):
@@ -27,3 +27,7 @@ def event_watch_async(flux_handle, jobid, eventlog='eventlog'):
 
 def cancel_async(flux_handle, jobid, reason=None):
     return flux_handle.request(Future(), do='cancel', id=jobid)
+
+
+def cancel(flux_handle, jobid, reason=None):
+    return cancel_async(flux_handle, jobid, reason).get()
