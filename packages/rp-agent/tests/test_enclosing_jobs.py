@@ -18,7 +18,8 @@ TWO = {'SLURM_JOB_ID': '17', 'SLURM_JOB_NODELIST': 'n[1-2]', 'SLURM_JOB_CPUS_PER
     ({'SLURM_JOB_ID': '1'}, 'SLURM'), ({'PBS_JOBID': '1'}, 'PBSPRO'),
     ({'PBS_JOBID': '1', 'PBS_NUM_PPN': '4'}, 'TORQUE'), ({'LSB_JOBID': '1'}, 'LSF'),
     ({'COBALT_JOBID': '1'}, 'COBALT'), ({'LOADL_STEP_ID': 'h.1.0'}, 'LOADLEVELER'),
-    ({'JOB_ID': '1', 'SGE_TASK_ID': 'undefined'}, 'SGE'), ({'JOB_ID': '1'}, None), ({}, None)])
+    ({'JOB_ID': '1', 'SGE_TASK_ID': 'undefined'}, 'SGE'), ({'JOB_ID': '1'}, None), ({}, None),
+    ({'FLUX_URI': 'local:///f'}, 'FLUX'), ({'FLUX_URI': 'local:///f', 'SLURM_JOB_ID': '1'}, 'SLURM')])
 def test_batch_systems_are_recognised(environ: dict[str, str], name: str | None) -> None:
     found = enclosing(MadeUp(environ))
     assert (found and found.NAME) == name
@@ -43,7 +44,7 @@ def test_more_than_the_job_has() -> None:
 
 
 def test_outside_of_a_job() -> None:
-    with pytest.raises(PlatformError, match='does not run inside of a job: none of the variables COBALT_JOBID, JOB_ID'):
+    with pytest.raises(PlatformError, match='does not run inside of a job: none of the variables COBALT_JOBID, FLUX_U'):
         allocate('ALLOCATION', {})
 
 

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ from spawner_support import SpawnerHarness, said, text
 from rp_agent.executor import jobs
 from rp_agent.executor.flux import FluxKind
 from rp_agent.executor.jobs import JobExecutor
-from rp_agent.instances.flux import Flux
+from rp_agent.instances.flux import EnclosingFlux, Flux, NestedFlux
 from rp_agent.instances.jobspec import jobspec
-from rp_agent.instances.launcher import Node
+from rp_agent.instances.launcher import InstanceLauncher, Node
 from rp_agent.instances.runners import flux_runner
 from rp_agent.task import Description
 from rp_api import processes, states
@@ -41,12 +43,13 @@ class Harness(SpawnerHarness):
 
     executor: JobExecutor
 
-    def __init__(self, path: Path, brokers: str, instances: int = 1, **arguments: Any) -> None:
+    def __init__(self, path: Path, brokers: str, instances: int = 1, launcher: InstanceLauncher | None = None,
+                 **arguments: Any) -> None:
         parts = tuple(range(index, index + 1) for index in range(instances))
 
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
             nodes = [Node('localhost', CORES)] * instances
-            return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), parts, nodes)
+            return JobExecutor(uid, tracer, loop, context, FluxKind(launcher or Flux()), parts, nodes)
 
         super().__init__(path, make, PATH=f'{REAL or STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers, **arguments)
 
@@ -75,6 +78,14 @@ def twice(path: Path) -> dict[str, Any]:
     return {'executable': '/bin/sh', 'arguments': [str(script)]}
 
 
+def wait_for(path: Path) -> None:
+    """Until a program has written a line there."""
+    deadline = time.monotonic() + 60
+    while not said(path):
+        assert time.monotonic() < deadline, f'nothing was written to {path}'
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def brokers() -> Iterator[str]:
     """A directory whose name is short enough for sockets, for brokers that are killed before they remove theirs."""
@@ -98,6 +109,43 @@ def make(tmp_path: Path, brokers: str) -> Iterator[Callable[..., Harness]]:
         assert all(map(is_gone, pids))
         must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
     assert open_descriptors() <= before
+
+
+@contextmanager
+def a_flux(brokers: str) -> Iterator[dict[str, str]]:
+    """An instance that is not the agent's, with a job of somebody else, and the environment of a process in it."""
+    environment = {**os.environ, 'PATH': f'{REAL or STAND_IN}:{os.environ["PATH"]}', 'TMPDIR': brokers}
+    with subprocess.Popen(['flux', 'start', 'sh', '-c', 'echo $FLUX_URI; read nothing'], env=environment, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        inside = {**environment, 'FLUX_URI': broker.stdout.readline().strip()}
+        yield inside
+        assert broker.poll() is None
+        broker.communicate('\n')
+
+
+@contextmanager
+def a_runner(environment: dict[str, str], directory: Path) -> Iterator[Callable[[str], None]]:
+    """What submits a job to a runner in this directory, which is killed in the end."""
+    directory.mkdir()
+    with subprocess.Popen(['flux', 'python', flux_runner.__file__], env=environment, cwd=directory, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        assert json.loads(runner.stdout.readline()) == {'ready': True}
+
+        def submit(script: str) -> None:
+            spec = jobspec(Description(), ('/bin/sh', '-c', script), environment, '/', ('/dev/null', '/dev/null'))
+            assert runner.stdin is not None
+            assert runner.stdout is not None
+            runner.stdin.write(json.dumps({'run': 'task', 'jobspec': spec}) + '\n')
+            runner.stdin.flush()
+            assert json.loads(runner.stdout.readline()) == {'started': 'task'}
+
+        try:
+            yield submit
+            assert runner.poll() is None
+        finally:
+            runner.kill()
 
 
 def test_a_task(make: Callable[..., Harness], tmp_path: Path, brokers: str) -> None:
@@ -289,3 +337,41 @@ def test_stopping_ends_tasks_and_instances(make: Callable[..., Harness], tmp_pat
     assert task.target_state == states.CANCELED
     assert 'the end' in str(task.exception)
     assert not harness.brokers()
+
+
+@pytest.mark.parametrize(('kind', 'level'), [(EnclosingFlux, 'same'), (NestedFlux, 'another')], ids=str)
+def test_in_an_instance(make: Callable[..., Harness], tmp_path: Path, brokers: str,
+                        kind: type[EnclosingFlux | NestedFlux], level: str) -> None:
+    """The agent is in one that goes on, and has jobs of others."""
+    with a_flux(brokers) as environment:
+        uri = environment['FLUX_URI']
+        with a_runner(environment, tmp_path / 'other') as submit:
+            other_pid = tmp_path / 'other.pid'
+            if kind is EnclosingFlux:   # a nested one has all cores
+                submit(f'echo $$ >{other_pid}; exec sleep 1000')
+                wait_for(other_pid)
+            harness = make(launcher=kind(uri))
+            tasks = [harness.task(f'task.{number}', **sh('echo $FLUX_URI')) for number in range(3)]
+            fails = harness.task('fails', **sh('exit 3'))
+            late = harness.task('late', **sh('exec sleep 1000'), timeout=0.2)
+            harness.run(*tasks, fails, late)
+            assert [task.target_state for task in tasks] == [states.DONE] * 3, tasks[0].exception_detail
+            assert {text(task, f'{task.uid}.out').strip() == uri for task in tasks} == {level == 'same'}
+            assert (fails.target_state, fails.exit_code, late.target_state) == (states.FAILED, 3, states.CANCELED)
+            harness.stop()
+            assert not harness.brokers()
+            if kind is EnclosingFlux:
+                assert processes.read_process(int(other_pid.read_text())) is not None
+
+
+def test_jobs_end_with_a_runner_that_is_killed(tmp_path: Path, brokers: str) -> None:
+    """Also if no other runner follows, as when the agent is killed, too; those of others go on."""
+    with a_flux(brokers) as environment, a_runner(environment, tmp_path / 'other') as submit:
+        submit(f'echo $$ >{tmp_path}/other.pid; exec sleep 1000')
+        with a_runner(environment, tmp_path / 'one') as submit_one:
+            submit_one(f'echo $$ >{tmp_path}/one.pid; exec sleep 1000')
+            wait_for(tmp_path / 'one.pid')
+            wait_for(tmp_path / 'other.pid')
+        one, other = (int((tmp_path / f'{name}.pid').read_text()) for name in ('one', 'other'))
+        must_end([one])
+        assert not is_gone(other)

@@ -153,8 +153,9 @@ class Broker:
             job.finished = True
             self.tell(job, 'clean')
             return
-        self.queue.append(job)
-        self.start_some()
+        if request['urgency']:   # else it is held
+            self.queue.append(job)
+            self.start_some()
 
     def watch(self, peer: socket.socket, request: dict[str, Any]) -> None:
         job = self.jobs[request['id']]
@@ -181,8 +182,9 @@ class Broker:
             return
         job.failed = True
         self.tell(job, 'exception', type=kind, severity=0, note=note)
-        if job in self.queue:
-            self.queue.remove(job)
+        if not job.started:
+            if job in self.queue:
+                self.queue.remove(job)
             job.finished = True
             self.tell(job, 'clean')
         else:
@@ -200,7 +202,8 @@ class Broker:
             for path in paths:
                 open(path, 'wb').close()
             for rank in range(job.ranks):
-                variables = {**system['environment'], 'FLUX_TASK_RANK': str(rank), 'FLUX_JOB_SIZE': str(job.ranks)}
+                variables = {**system['environment'], 'FLUX_URI': self.uri, 'FLUX_TASK_RANK': str(rank),
+                             'FLUX_JOB_SIZE': str(job.ranks)}
                 pipes = [self.output(job, path) for path in paths]
                 job.processes[rank] = subprocess.Popen(
                     job.spec['tasks'][0]['command'], cwd=system['cwd'], env=variables, stdin=subprocess.DEVNULL,
@@ -259,8 +262,9 @@ class Broker:
         job.events.append(event)
         for peer, key in job.watchers:
             answer(peer, {'key': key}, event=event)
+        spec = {'jobspec': job.spec} if name == 'submit' else {}
         for peer, request in self.journals.items():
-            answer(peer, request, id=job.number, events=[event])
+            answer(peer, request, id=job.number, events=[event], **spec)
 
 
 def answer(peer: socket.socket, request: dict[str, Any], **values: Any) -> None:

@@ -50,8 +50,8 @@ flux getattr size >/dev/null || exit 1
 echo "{_SAID}$FLUX_URI"
 while :; do sleep 86400; done'''
 
-# Run with the runner, and the arguments of `flux run`. That leaves its job when it is killed: so a second process, which
-# is no part of what the agent kills, ends the job when the pipe between them has no writer any more.
+# Run with the runner, and the arguments of `flux run`. That leaves its job when it is killed: so a second one,
+# which the agent does not kill, ends the job when the pipe between them has no writer any more.
 _NESTED = '''\
 trap : HUP INT TERM
 mark="$PWD nested $$"

@@ -164,23 +164,37 @@ def _ignore(future: Any) -> None:
 
 
 def end_jobs(flux: Any, job: Any, mark: str) -> None:
-    """End the jobs whose mark begins so, and wait until they have ended."""
+    """End the jobs whose mark begins so, and wait until they have ended.
+
+    Some may still be on their way to the job manager. So one more is submitted, which is held: those before it are
+    known when it is.
+    """
     handle = flux.Flux()   # which ends the stream when it is freed
     # all jobs that are active, an answer that has the number -1, and from then on each event
     journal = handle.rpc('job-manager.events-journal', {}, flags=flux.constants.FLUX_RPC_STREAMING)
     ours: set[int] = set()
-    is_complete = False
-    while ours or not is_complete:
+    is_last = False
+    while ours or not is_last:
         said = journal.get()
         number = said['id']
-        is_complete |= number == -1
-        if not is_complete and _mark_of(said).startswith(mark):
+        if number == -1:
+            is_last = True
+            ours.add(int(job.submit_get_id(job.submit_async(handle, json.dumps(_held(mark)), urgency=0))))
+        elif _mark_of(said).startswith(mark):
             ours.add(number)
             with suppress(OSError):   # it ends
                 job.cancel(handle, number, 'its agent has gone')
         if any(event['name'] == 'clean' for event in said['events']):
             ours.discard(number)
         journal.reset()
+
+
+def _held(mark: str) -> dict[str, Any]:
+    """A job that does nothing."""
+    return {'version': 1,
+            'resources': [{'type': 'slot', 'count': 1, 'label': 'task', 'with': [{'type': 'core', 'count': 1}]}],
+            'tasks': [{'command': ['true'], 'slot': 'task', 'count': {'per_slot': 1}}],
+            'attributes': {'system': {'duration': 0}, 'user': {'rp': f'{mark} end'}}}
 
 
 def _mark_of(said: Any) -> str:

@@ -14,7 +14,7 @@ class Event(dict):
 
 
 def submit_async(flux_handle, jobspec, urgency=16, waitable=False):
-    return flux_handle.request(Future(), do='submit', jobspec=jobspec)
+    return flux_handle.request(Future(), do='submit', jobspec=jobspec, urgency=urgency)
 
 
 def submit_get_id(future):
