@@ -386,7 +386,10 @@ def experiments(session: nox.Session) -> None:
 @nox.session
 def quickstart(session: nox.Session) -> None:
     """Install the system as its users do, and run an example that checks its own results."""
-    session.install('--quiet', *(f'./{package}' for package in PACKAGES))
+    for number, package in enumerate(PACKAGES, 1):
+        session.log(f'building and installing {package}, {number} of {len(PACKAGES)}: a minute for all of them')
+        extra = '[analysis]' if package == 'packages/rp-profiling' else ''
+        session.install('--quiet', f'./{package}{extra}')
     session.run('python', 'examples/quickstart.py', *session.posargs)
 
 

@@ -1,11 +1,12 @@
 """Compress every source file of Python's standard library, one task per file, and check the results byte by byte.
 
 Each task gets its input staged to its sandbox, runs `gzip` there, and has its result staged back. At the end, every
-result is unpacked and compared with its source, and a table tells what ran where and how long.
+result is unpacked and compared with its source, a table shows how many tasks ran on each core, and for how long, and a
+picture shows how busy the cores were over time.
 
-    python examples/quickstart.py [--resource LABEL] [--limit N] [--cores N] [--quiet]
+    python examples/quickstart.py [--resource LABEL] [--limit N] [--cores N] [--timeline FILE] [--quiet]
 
-On another machine than this one, that has to see the same files.
+Another platform than this machine has to see the same files. The picture needs `rp-profiling[analysis]`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -30,18 +32,24 @@ def main() -> int:
     options = parse_arguments()
     stdlib = Path(sysconfig.get_path('stdlib'))
     sources = find_sources(stdlib)[:options.limit]
+    if not options.quiet:
+        print(f'Compressing the {len(sources)} source files in {stdlib}, one task for each, on a pilot with '
+              f'{options.cores} cores on {options.resource} ...', flush=True)
     with tempfile.TemporaryDirectory(prefix='quickstart.') as work, rp.Session(cfg={'base': work}) as session:
         started = time.monotonic()
         pilot, tasks = run(session, sources, Path(work) / 'results', options)
         elapsed = time.monotonic() - started
         wrong = [problem for task, source in zip(tasks, sources, strict=True) if (problem := check(task, source))]
-        session.close()
         if not options.quiet and not wrong:
+            session.close(download=True)
             show_table(tasks, sources, measure(pilot), elapsed)
+            picture = draw_timeline(Path(session.path), options.timeline)
     for problem in wrong[:10]:
         print(problem, file=sys.stderr)
     print(f'{len(sources) - len(wrong)} of {len(sources)} files compressed and verified, '
           f'{len(sources) / elapsed:.0f} tasks/s')
+    if not options.quiet and not wrong:
+        show_next_steps(picture)
     return 1 if wrong else 0
 
 
@@ -51,6 +59,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument('--resource', default='local.localhost', help='the platform that the pilot runs on')
     parser.add_argument('--limit', type=int, help='use only the first N files')
     parser.add_argument('--cores', type=int, default=len(os.sched_getaffinity(0)), help='cores of the pilot')
+    parser.add_argument('--timeline', type=Path, default=Path('quickstart.png'), metavar='FILE',
+                        help='the picture of what the cores did (default: quickstart.png)')
     parser.add_argument('--quiet', action='store_true', help='print only the last line')
     return parser.parse_args()
 
@@ -127,6 +137,35 @@ def show_table(tasks: list[rp.Task], sources: list[Path], durations: dict[str, f
         table.add_row(node, str(core), str(count), f'{size_in / 1e6:.1f}', f'{size_out / 1e6:.1f}', f'{busy:.1f}',
                       f'{100 * busy / elapsed:.0f}')
     Console().print(table)
+
+
+def draw_timeline(session: Path, target: Path) -> Path | None:
+    """Draw what each core did over time into a file; None if what draws is not installed."""
+    try:
+        from rp_profiling.pictures import utilisation
+        from rp_profiling.plot import save
+    except ImportError:
+        return None
+    from rp_profiling.description import read_description
+    from rp_profiling.slots import CORE
+    from rp_profiling.trace import read_trace
+    from rp_profiling.utilisation import Analysis
+
+    analysis = Analysis(read_trace(session), read_description(session))
+    drawn, = save([utilisation(analysis, CORE)], session, target.suffix.removeprefix('.') or 'png')
+    return Path(shutil.move(drawn, target.absolute()))
+
+
+def show_next_steps(picture: Path | None) -> None:
+    """Print where the picture is, and what to try next."""
+    if picture is None:
+        print('No timeline was drawn: that needs pip install "rp-profiling[analysis]"')
+    else:
+        print(f'Timeline of the cores: {picture}')
+    print("""Three things to try next:
+  - run your own programs: change examples/first_tasks.py
+  - call Python functions, thousands per second: examples/raptor.py
+  - use a cluster: `rp platforms list` shows the machines that are known, docs/platforms how to add yours""")
 
 
 if __name__ == '__main__':

@@ -56,6 +56,8 @@ def test_quickstart(base: Path) -> None:
     printed = run_program([str(ROOT / 'examples/quickstart.py'), '--limit', '40'], base)
     assert '40 of 40 files compressed and verified' in printed
     assert 'busy' in printed
+    assert (base / 'quickstart.png').read_bytes().startswith(b'\x89PNG')
+    assert f'Timeline of the cores: {base}/quickstart.png' in printed
 
 
 def test_quickstart_is_quiet_when_asked(base: Path) -> None:
