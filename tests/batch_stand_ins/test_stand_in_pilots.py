@@ -16,7 +16,7 @@ from conftest import wait_until
 import radical.pilot as rp
 
 MANAGERS = {'pbspro': 'PBSPRO', 'torque': 'TORQUE', 'lsf': 'LSF', 'cobalt': 'COBALT', 'loadl': 'LOADLEVELER',
-            'condor': 'FORK', 'flux': 'FORK'}
+            'condor': 'FORK', 'flux': 'FLUX'}
 TOLD = {'pbspro': 'PBS_JOBID', 'torque': 'PBS_JOBID', 'lsf': 'LSB_JOBID', 'cobalt': 'COBALT_JOBID',
         'loadl': 'LOADL_JOB_NAME', 'condor': '_CONDOR_JOB', 'flux': 'FLUX_URI'}
 CANCEL = {'pbspro': ['qdel'], 'torque': ['qdel'], 'lsf': ['bkill'], 'cobalt': ['qdel'], 'loadl': ['llcancel'],

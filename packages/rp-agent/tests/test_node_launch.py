@@ -148,3 +148,10 @@ def test_devices_are_those_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert smaller['gpu_ids'] == ('2', '3')
     there = own(monkeypatch, ['b', 'c'], '1', shared={'host': 'another'})
     assert (there['cpus'], there['gpu_ids']) == ((), ())   # it has fewer cores than the pilot counts: nothing is bound
+
+
+def test_flux_starts_none(sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be jobs that have the nodes to themselves."""
+    monkeypatch.setenv('PATH', str(Path(__file__).with_name('flux_stand_in')), prepend=':')
+    with pytest.raises(PlatformError, match='FLUX: no task could be launched on their nodes, set agent_spawner to FL'):
+        launches(sandbox, 'FLUX')

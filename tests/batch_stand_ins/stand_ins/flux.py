@@ -1,10 +1,12 @@
-"""flux batch, jobs, queue, cancel, job id, getattr of Flux, as far as a client of the scheduler uses them.
+"""flux batch, jobs, queue, cancel, job id, getattr, resource R of Flux, as far as clients and agents in jobs use them.
 
 Formats: flux-core manual pages flux-batch(1), flux-jobs(1), flux-queue(1), flux-job(1), and flux-core 0.88 itself.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import sys
@@ -28,7 +30,7 @@ def flux(arguments: list[str], system: str) -> int:
               file=sys.stderr)
         return 1
     return {'batch': _batch, 'jobs': _jobs, 'queue': _queue, 'cancel': _cancel, 'job': _job,
-            'getattr': _getattr}[command](rest)
+            'getattr': _getattr, 'resource': _resource}[command](rest)
 
 
 def _batch(arguments: list[str]) -> int:
@@ -108,8 +110,25 @@ def _cancel(arguments: list[str]) -> int:
 
 def _getattr(arguments: list[str]) -> int:
     """The number of brokers."""
-    print(len(NODES))
+    print(len(_own_nodes()))
     return 0
+
+
+def _resource(arguments: list[str]) -> int:
+    """`flux resource R --states=up`."""
+    assert arguments == ['R', '--states=up']
+    nodes = _own_nodes()
+    print(json.dumps({'version': 1, 'execution': {
+        'R_lite': [{'rank': f'0-{len(nodes) - 1}', 'children': {'core': f'0-{CORES - 1}'}}], 'starttime': 0.0,
+        'expiration': 0.0, 'nodelist': [','.join(nodes)]}}))
+    return 0
+
+
+def _own_nodes() -> list[str]:
+    """The nodes of the job that this runs in, all outside of one."""
+    inside = re.search(r'/flux-(\d+)/', os.environ.get('FLUX_URI', ''))
+    job = jobs.load(int(inside[1])) if inside else None
+    return list(NODES)[:job.nodes if job else None]
 
 
 PROGRAMS = {'flux': flux}

@@ -103,6 +103,9 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
         except PlatformError as error:
             reasons.append(f'{name}: {error}')
             continue
+        if not method.SHARES_NODES:
+            reasons.append(f'{name}: no task could be launched on their nodes, set agent_spawner to {name}')
+            continue
         refusal = method.refuses(every)
         if not refusal:
             return method, len(single) > 1

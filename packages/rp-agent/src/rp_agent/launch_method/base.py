@@ -133,6 +133,8 @@ class LaunchMethod(ABC):
     """What the launcher is sent, with a pause after each, when its task is cancelled."""
     FORWARDS: ClassVar[bool] = True
     """Whether ranks find the launcher's environment in theirs, on other nodes at least what `Job.variables` names."""
+    SHARES_NODES: ClassVar[bool] = True
+    """Whether it starts tasks on nodes while sub-agents run there that it has started."""
     SPAWNER: ClassVar[str] = ''
     """The only `agent_spawner` that can use the method; empty if any can."""
 

@@ -8,18 +8,15 @@ https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-run
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from rp_agent.instances.flux import HERE
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.nodes import blocks
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
-
-_HERE = os.uname().nodename
-"""What Flux calls this host, which is `localhost` where no batch system has given it a name."""
 
 FLUX_URI = 'flux_uri'
 """Where in the details of a job the URI of its instance stands."""
@@ -31,6 +28,8 @@ class Flux(LaunchMethod):
     NAME: ClassVar[str] = 'FLUX'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('flux',)
     RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'FLUX_*', 'MPICH_*', 'PMI_*', 'PMIX_*', 'SLURM_*')
+
+    SHARES_NODES: ClassVar[bool] = False
 
     rank_variables = ('FLUX_TASK_RANK',)
     size_variables = ('FLUX_JOB_SIZE',)
@@ -47,7 +46,7 @@ class Flux(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         nodes = dict.fromkeys(run.node for run in blocks(job.ranks))
-        names = (_HERE if node == 'localhost' else node for node in nodes)
+        names = (HERE if node == 'localhost' else node for node in nodes)
         argv = [self.program.path, 'run', f'--nodes={len(nodes)}', f'--ntasks={len(job.ranks)}',
                 f'--cores-per-task={math.ceil(job.cores_per_rank / self.setting.threads_per_core)}']
         if job.gpus_per_rank:
