@@ -1,4 +1,4 @@
-"""The parent of a sub-agent on another host: what is left when that dies."""
+"""The guard of an agent or sub-agent: what is left when that dies."""
 
 from __future__ import annotations
 
@@ -11,33 +11,55 @@ from pathlib import Path
 import pytest
 from pipeline_support import nothing_left, processes_of
 
+# a process with a guard, which runs something for a task that leaves a child, and is killed or ends
 PROGRAM = '''
-import os, signal, subprocess, sys
-from rp_agent.guard import guarded
+import os, subprocess, sys
+from rp_agent import guard
 
-def run():
-    subprocess.Popen(['sleep', '100'], start_new_session=True, env={'RP_PILOT_ID': sys.argv[1]}).returncode = 0
-    os.kill(os.getpid(), int(sys.argv[2])) if int(sys.argv[2]) else None
-    return int(sys.argv[3])
-
-sys.exit(guarded(run, {'RP_PILOT_ID': sys.argv[1]}))
+guard.start({'RP_PILOT_ID': sys.argv[1]})
+subprocess.run(['sh', '-c', 'sleep 1000 & setsid sleep 1000 & :'], env={**os.environ, 'RP_PILOT_ID': sys.argv[1]})
+print('started', flush=True)
+sys.stdin.read()
+sys.exit(int(sys.argv[2]))
 '''
 
 
-def guarded(tmp_path: Path, number: int, code: int) -> int:
-    """The exit code of a guard whose child gets this signal, or ends with this code, and leaves a process."""
-    return subprocess.run([sys.executable, '-W', 'ignore', '-c', PROGRAM, str(tmp_path), str(int(number)), str(code)],
-                          check=False, timeout=30).returncode
+class Guarded:
+    """A process that leads a session and has a guard."""
+
+    def __init__(self, path: Path, code: int) -> None:
+        self.process = subprocess.Popen([sys.executable, '-c', PROGRAM, str(path), str(code)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, start_new_session=True, text=True, cwd=path)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == 'started\n'
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        return self.process
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
-@pytest.mark.parametrize(('number', 'code', 'expected'), [(signal.SIGKILL, 0, 137), (0, 1, 1)])
-def test_what_a_dead_sub_agent_leaves_is_killed(tmp_path: Path, number: int, code: int, expected: int) -> None:
-    assert guarded(tmp_path, number, code) == expected
-    nothing_left(str(tmp_path))
+def test_what_is_left_when_the_whole_session_is_killed(tmp_path: Path) -> None:
+    with Guarded(tmp_path, 0) as process:
+        assert len([line for line in processes_of(f'RP_PILOT_ID={tmp_path}').values() if line.startswith('sleep')]) == 2
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+        nothing_left(str(tmp_path))
 
 
-def test_one_that_ends_in_order_has_left_nothing_to_look_for(tmp_path: Path) -> None:
-    assert guarded(tmp_path, 0, 0) == 0
-    for pid in processes_of(f'RP_PILOT_ID={tmp_path}'):
-        os.kill(pid, signal.SIGKILL)
-    nothing_left(str(tmp_path))
+@pytest.mark.parametrize('code', [0, 3])
+def test_what_is_left_when_it_ends(tmp_path: Path, code: int) -> None:
+    with Guarded(tmp_path, code) as process:
+        process.communicate(timeout=30)
+        assert process.returncode == code
+        nothing_left(str(tmp_path))
+
+
+def test_a_guard_is_not_taken_for_what_it_guards(tmp_path: Path) -> None:
+    """It has neither its command line, nor its environment, nor its directory."""
+    with Guarded(tmp_path, 0) as process:
+        assert {pid for pid, line in processes_of(str(tmp_path)).items() if not line.startswith('sleep')} == {process.pid}
+        process.communicate(timeout=30)
+        nothing_left(str(tmp_path))

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import limits, logs, sandbox
+from rp_agent import guard, limits, logs, sandbox
+from rp_agent.build import belongs
 from rp_agent.lineage import become_subreaper
 from rp_api import parts, private, signals, states
 from rp_api.agent_process import AgentProcess, noted
@@ -106,6 +107,7 @@ def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | Keeper]:
         with closing(Keeper(config, loop)) as keeper:
             yield keeper
         return
+    guard.start(belongs(config))   # before anything is loaded that it does not need
     from rp_agent.agent import Agent
 
     become_subreaper()

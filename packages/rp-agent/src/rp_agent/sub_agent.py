@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import zmq
 
-from rp_agent import limits, logs, sandbox
+from rp_agent import guard, limits, logs, sandbox
 from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
 from rp_agent.executor.outcome import was_killed
 from rp_agent.executor.spawners import AnyExecutor
-from rp_agent.guard import guarded
 from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
@@ -219,10 +218,9 @@ def main() -> int:
     except PlatformError as error:
         print(f'sub-agent: {error}', file=sys.stderr)
         return 1
-    own = config['sub_agent']
-    if own['host'] == host_id():
-        return _run(config, bool(arguments))
-    return guarded(partial(_run, config, True), belongs(config))
+    if config['sub_agent']['host'] != host_id():   # else the agent's own guard sees to it
+        guard.start(belongs(config))
+    return _run(config, bool(arguments))
 
 
 def _run(config: dict[str, Any], on_node: bool) -> int:
