@@ -13,19 +13,21 @@ from rp_agent import sandbox
 from rp_agent.alone import Alone
 from rp_agent.backlog import Backlog
 from rp_agent.build import HOST_CLOCK, make_tracer
+from rp_agent.executor.outcome import was_killed
 from rp_agent.farewell import Farewell
 from rp_agent.intake import Intake
 from rp_agent.launch_method.base import Setting
-from rp_agent.lifetime import Lifetime
+from rp_agent.lifetime import Lifetime, in_batch
 from rp_agent.partitions import from_plain
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.find import allocate
+from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import BULK, Update
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id
 from rp_api.mesh.loop import Loop, Timer
@@ -42,6 +44,10 @@ PATIENCE = 8.0
 """Seconds that tasks have to end when the pilot does."""
 
 
+OUTLIVE = 2.0
+"""Seconds that the agent has to outlive a task that was killed, before which it may be the end of the pilot's job."""
+
+
 class Agent:
     """One agent: connection to its coordinator, components, and the rules by which the pilot ends."""
 
@@ -53,6 +59,9 @@ class Agent:
         self._tasks: dict[str, AgentTask] = {}
         self._lost_nodes: set[int] = set()
         self._by_signal = False
+        self._interrupted = False
+        self._is_job = in_batch(config['platform'])
+        self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
         self._alone = Alone(loop, config['orphan_timeout'], self._unfinished, self._give_up)
         self._drain_timer: Timer | None = None
@@ -69,6 +78,8 @@ class Agent:
                             allocate(request, config['platform']))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
         self._notices = [self._allocation.hint] if self._allocation.hint else []
+        if self._runs is not None and self._runs.earlier is not None:
+            self._notices.append(self._runs.told)
         config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
@@ -84,6 +95,8 @@ class Agent:
         self._reporter.on_pushed = lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}')
         self._pipeline.knows = self._tasks.__contains__
         self._connect()
+        if self._runs is not None and self._runs.earlier is not None:
+            self._go_on(self._runs)
 
     def _connect(self) -> None:
         connection = self._connection
@@ -115,8 +128,12 @@ class Agent:
 
     def told_to_end(self) -> None:
         """End the pilot, as a signal wants it."""
-        self._by_signal = self._ending is None
-        self.finish(*self._lifetime.told_to_end())
+        if self._ending:   # batch systems signal all processes of a job, of which some pass it on
+            return
+        state, reason = self._lifetime.told_to_end()
+        self._by_signal = True
+        self._interrupted = state == states.FAILED and self._runs is not None
+        self.finish(state, reason)
 
     def close(self) -> None:
         """Free what the agent holds."""
@@ -125,6 +142,8 @@ class Agent:
         self._connection.close()
         self._pipeline.close()
         self._tracer.close()
+        if self._runs is not None:
+            self._runs.close()
         if self._forsaken:
             self._connection.remove_endpoint()
 
@@ -132,6 +151,13 @@ class Agent:
         """Tell what the pilot has, with all that is noteworthy about it."""
         self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
             **self._resources(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
+
+    def _go_on(self, runs: Runs) -> None:
+        """Say that this is not the first agent of the pilot, and deliver what that could not."""
+        _log.warning('%s', runs.told)
+        self._intake.new([{'uid': uid} for uid, _, _ in runs.results])
+        for first in range(0, len(runs.results), BULK):
+            self._connection.update_tasks(runs.results[first:first + BULK])
 
     def _resources(self) -> dict[str, Any]:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices}
@@ -172,7 +198,10 @@ class Agent:
     def _task(self, description: dict[str, Any]) -> AgentTask:
         uid = description.pop('uid')   # which is all that many tasks have of their own
         try:
-            return AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
+            task = AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
+            if self._runs is not None:
+                self._runs.refuse(task)
+            return task
         except Exception as error:
             task = AgentTask(uid, {}, self.pilot, '')
             task.broke(error, 'taking its description')
@@ -211,6 +240,8 @@ class Agent:
     # what the components report
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        if self._runs is not None and state == states.AGENT_EXECUTING_PENDING:
+            self._runs.note(tasks)
         self._reporter.changed(tasks, state)
         if self._intake.holding:   # what waits for other tasks now is no reason to have no more sent
             self._count()
@@ -220,9 +251,21 @@ class Agent:
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the last component that deals with them."""
+        if self._is_job and self._ending is None:
+            killed = [task for task in tasks if _was_killed(task)]
+            if killed:   # perhaps with us, by the batch system
+                self._reporter.drop(killed)
+                self._loop.call_later(OUTLIVE, self._finished, killed)
+                tasks = [task for task in tasks if task not in killed]
+        self._finished(tasks)
+
+    def _finished(self, tasks: Sequence[AgentTask]) -> None:
         failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
+        if self._by_signal:
+            tasks = self._after_signal(tasks)
+        for task in tasks:
             if failed and task.target_state == states.CANCELED:   # nobody has asked for it
                 task.target_state = states.FAILED
         self._count()
@@ -230,6 +273,23 @@ class Agent:
         self._alone.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
+
+    def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
+        """Those of the tasks that have ended for good, of a pilot that was told to end and perhaps goes on.
+
+        A batch system also signals the tasks, which may end before the agent has ended them.
+        """
+        assert self._ending is not None
+        left = []
+        for task in tasks:
+            killed = _was_killed(task)
+            if killed:
+                task.exception = repr(RuntimeError(f'{self.pilot} {self._ending[1]}'))
+            ended = killed or task.target_state == states.CANCELED
+            if not (self._interrupted and ended and self._runs is not None and self._runs.goes_on(task)):
+                left.append(task)
+        self._reporter.drop([task for task in tasks if task not in left])
+        return left
 
     def _unfinished(self) -> bool:
         """Whether there are tasks that will end by themselves."""
@@ -276,6 +336,10 @@ class Agent:
         if self._refusal:
             self._loop.call_soon(self._fail)
             return
+        if self._interrupted:
+            self._notices.append(f'{self.pilot} {reason}; it goes on if the batch system starts its job again')
+            self._say_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
+            return
         sandbox.wrap_up(self._config)
         # with all that was said before: of several updates at once, the client may get only the last one
         sentence = f'{self.pilot} {reason}'
@@ -283,8 +347,10 @@ class Agent:
         if state == states.FAILED:
             info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
                      'by_signal': self._by_signal}
-        last = Update(self.pilot, state, info)
-        self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
+        self._say_last(state, info, self._over)
+
+    def _say_last(self, state: str, info: Mapping[str, Any], over: Callable[[], object]) -> None:
+        self._farewell = Farewell(self._loop, self._connection, self._reporter, Update(self.pilot, state, info), over)
         if not self._alone.lost:
             self._farewell.found()
 
@@ -301,3 +367,7 @@ class Agent:
         self._pipeline.flush_traces()
         self._count()   # what tasks wait for may have become something else only because time has passed
         self._loop.call_later(FLUSH, self._flush_traces)
+
+
+def _was_killed(task: AgentTask) -> bool:
+    return task.target_state == states.FAILED and was_killed(task.exit_code or 0)

@@ -90,9 +90,13 @@ class Reporter:
         self._states.add(map(_UID, tasks), state)
         self._schedule_states()
 
+    def drop(self, tasks: Sequence[AgentTask]) -> None:
+        """Tell no state of these tasks that was not told yet."""
+        self._states.drop([task.uid for task in tasks])
+
     def finished(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the agent, for output staging by the client or for good."""
-        self._states.drop([task.uid for task in tasks])
+        self.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
         self._finished += [packed(task) for task in tasks]

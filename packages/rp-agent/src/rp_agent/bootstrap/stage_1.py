@@ -6,6 +6,7 @@ each partition.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from rp_api import private, signals
 AGENT = 'agent_0'
 
 CONFIG_ERROR, PREPARATION_ERROR = 20, 21
+STARTED_AGAIN = 24
 
 
 def main() -> int:
@@ -48,6 +50,7 @@ def main() -> int:
 def _prepare(stage_0: int) -> dict[str, Any]:
     """Write what the agent needs, and see whether it can work here; the agent's configuration."""
     config = _read_config()
+    _note_run(config)
     config['environment'] = environment.without_virtualenv(environment.of_process(stage_0))
     tunnel = os.environ.get('RP_TUNNEL')
     if tunnel:
@@ -69,6 +72,22 @@ def _read_config() -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BootstrapError(CONFIG_ERROR, f'{path}, which the client writes, cannot be used: {error!r}') from error
     return config
+
+
+def _note_run(config: dict[str, Any]) -> None:
+    """Note that the job has run here; BootstrapError if it has before, and the pilot does not go on in that case."""
+    earlier = config.get('run')
+    if earlier is not None:
+        pilot, host = config['pilot'], earlier['host']
+        again = f'the batch system has started the job of {pilot} again, after it had run on {host}'
+        if not config.get('requeue'):
+            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot goes on only if its description has requeue=True')
+        if config.get('partitions'):
+            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot with partitions cannot go on')
+        config['earlier'] = earlier
+        for path in glob.glob('agent_*.prof'):   # a trace has one run
+            os.replace(path, f'{path}.old')
+    config['run'] = {'host': os.uname().nodename, 'time': time.time()}
 
 
 def _write_config(config: dict[str, Any]) -> None:

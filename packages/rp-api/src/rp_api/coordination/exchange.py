@@ -455,6 +455,9 @@ class Exchange:
         self._watch.client_gone(detached=detached)
 
     def _declare_lost(self, pilot: str, reason: str) -> None:
+        if self._peers.client is not None and self._store.may_run_again(pilot):
+            _log.warning('%s may go on with another agent: %s', pilot, reason)
+            return
         _log.warning('%s is lost: %s', pilot, reason)
         info = codec.pack({'exception': reason})
         self._write('lost', pilot, self._fail, pilot, info)

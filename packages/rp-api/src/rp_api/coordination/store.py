@@ -18,6 +18,7 @@ from rp_api import private, states
 from rp_api.coordination import acknowledged, claims, task_table
 from rp_api.coordination.database import Batch, Database, Row, batch
 from rp_api.errors import CoordinationError
+from rp_api.mesh import codec
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -131,6 +132,11 @@ class Store(Database):
         found: tuple[str, bytes | None] | None = self.query(
             'SELECT state, info FROM pilots WHERE uid = ?', (uid,)).fetchone()
         return found
+
+    def may_run_again(self, uid: str) -> bool:
+        """Whether the batch system may start the job of a pilot again: the client knows when that is over."""
+        (record,) = self.query('SELECT description FROM pilots WHERE uid = ?', (uid,)).fetchone()
+        return bool(codec.unpack(record).get('description', {}).get('requeue'))
 
     def live_pilots(self) -> dict[str, str]:
         """The pilots that are not final, and their states."""

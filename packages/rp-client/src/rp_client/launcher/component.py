@@ -20,7 +20,7 @@ from rp_client.pilot import Pilot
 from rp_profiling.tracer import Tracer
 
 _WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
-           'reconfig_src', 'partitions')
+           'reconfig_src', 'partitions', 'requeue')
 """What an agent is told of the pilot's description."""
 
 Reach = Callable[[ResourceConfig, Callable[[str], object]], object]

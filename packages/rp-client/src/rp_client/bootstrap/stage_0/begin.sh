@@ -27,6 +27,7 @@ rp_exit_virtenv=15
 rp_exit_patience=16
 rp_exit_agent=17
 rp_exit_unforeseen=18
+rp_exit_again=24   # as in stage 1
 
 rp_doing='starting'
 rp_file=

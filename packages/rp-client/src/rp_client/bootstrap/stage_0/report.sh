@@ -21,7 +21,8 @@ rp_row() {
 }
 
 rp_begin_profile() {
-    test -s bootstrap_0.prof || echo '#time,event,comp,thread,uid,state,msg' > bootstrap_0.prof
+    test ! -s bootstrap_0.prof || mv bootstrap_0.prof bootstrap_0.prof.old   # the job has run before
+    echo '#time,event,comp,thread,uid,state,msg' > bootstrap_0.prof
     rp_now=$(date +%s.0000000)
     rp_row sync_abs '' "$(uname -n):127.0.0.1:$rp_now:$rp_now:sys"
 }

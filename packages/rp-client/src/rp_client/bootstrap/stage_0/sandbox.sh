@@ -29,9 +29,21 @@ rp_read_settings() {
     . ./pilot.sh
     test -n "$rp_complete" ||
         rp_fail "$rp_exit_settings" "$rp_sandbox/pilot.sh is cut off: was the disk full, or over quota?"
+    # the agent removes its configuration when it ends, and stage 1 leaves the other file
+    if test ! -f agent_0.cfg && test -f bootstrap_2.sh; then
+        rp_profile=   # it is that of the first run
+        rp_fail "$rp_exit_again" "the batch system has started the job of $rp_pilot again$(rp_times), after its agent \
+had ended: the pilot is over"
+    fi
     test -s agent_0.cfg ||
         rp_fail "$rp_exit_settings" "$rp_sandbox/agent_0.cfg, which the client writes, is not there or empty"
     rp_file=
+}
+
+# rp_times: how often the batch system has started the job before, where it tells
+rp_times() {
+    rp_count=${SLURM_RESTART_COUNT:-${PBS_RUNCOUNT:-}}
+    test -z "$rp_count" || echo " (restart $rp_count)"
 }
 
 # rp_need NAME VALUE PATH: called by pilot.sh for the variables in paths

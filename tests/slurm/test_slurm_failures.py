@@ -1,0 +1,196 @@
+"""Pilots on a real Slurm that loses their first node, starts their job again, or is restarted itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batch_pilots import FINAL, Managers, platform, sandbox, use
+from conftest import processes_with, wait_until
+from slurm_cluster import SlurmCluster, slurm_cluster
+
+import radical.pilot as rp
+from rp_api.processes import process_table
+
+PATIENCE = 60.0
+
+UNTIL_AGAIN = 'test -n "$SLURM_RESTART_COUNT" || exec sleep 600'
+
+
+@pytest.fixture
+def managers(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managers]:
+    """An open session whose platform `test.machine` is this Slurm."""
+    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM'), monkeypatch)
+    with rp.Session(cfg={'base': str(base)}) as session:
+        yield Managers(session)
+    assert not set(slurm.jobs().values()) & {'RUNNING', 'PENDING'}
+
+
+def job_of(slurm: SlurmCluster) -> str:
+    """The only job that runs."""
+    (job,) = [job for job, state in slurm.jobs().items() if state == 'RUNNING']
+    return job
+
+
+def runs(script: Path) -> list[str]:
+    """The tasks that have begun, each time they did."""
+    return script.read_text().splitlines() if script.exists() else []
+
+
+def marking(base: Path, then: str, **description: object) -> rp.TaskDescription:
+    """A task that leaves a mark each time it runs."""
+    return rp.TaskDescription({'executable': '/bin/sh', 'arguments': [
+        '-c', f'echo $RP_TASK_ID >>{base}/ran; {then}'], **description})
+
+
+def busy(managers: Managers, base: Path) -> list[rp.Task]:
+    """Two tasks that run on both cores of the pilot, one of which may run again, and one that waits for them."""
+    begun = len(runs(base / 'ran'))
+    tasks = managers.tmgr.submit_tasks([marking(base, 'exec sleep 600'), marking(base, UNTIL_AGAIN, restartable=True)])
+    wait_until(lambda: len(runs(base / 'ran')) == begun + 2)
+    return [*tasks, *managers.tmgr.submit_tasks([marking(base, ':', cores_per_rank=2)])]
+
+
+def lose_node(slurm: SlurmCluster, name: str) -> None:
+    slurm.run('scontrol', 'update', f'nodename={name}', 'state=down', 'reason=test')
+
+
+def find_node(slurm: SlurmCluster, name: str) -> None:
+    slurm.run('scontrol', 'update', f'nodename={name}', 'state=resume', check=False)   # it may have come back by itself
+    slurm.wait(lambda: slurm.run('sinfo', '-h', '-n', name, '-p', 'debug', '-o', '%T') == 'idle\n', f'{name} is idle')
+
+
+def start_again(slurm: SlurmCluster, job: str) -> None:
+    """Have a job that was requeued start now, which it does two minutes later otherwise."""
+    slurm.wait(lambda: slurm.jobs()[job] == 'PENDING', f'{job} is in the queue again')
+    slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now')
+
+
+def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
+    pilot = managers.active(cores=0, nodes=1)
+    task = managers.tmgr.submit_tasks(marking(base, 'exec sleep 600'))
+    task.wait(rp.AGENT_EXECUTING, timeout=40)
+    job = job_of(slurm)
+    (node,) = [node['name'] for node in pilot.resource_details['node_list']]
+    lose_node(slurm, node)
+    try:
+        said = managers.failed(pilot)
+        assert f'job {job} of {pilot.uid} on slurm://localhost/ failed: JobState=NODE_FAIL' in said
+        assert 'somebody' not in said
+        task.wait(timeout=40)
+        assert task.state == rp.FAILED
+        assert pilot.uid in task.exception
+    finally:
+        find_node(slurm, node)
+
+
+def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
+    pilot = managers.active(cores=2, requeue=True)
+    (done,) = managers.tmgr.submit_tasks([marking(base, ':')])
+    done.wait(timeout=40)
+    lost, restartable, waiting = busy(managers, base)
+    job = job_of(slurm)
+    slurm.run('scontrol', 'requeue', job)
+    start_again(slurm, job)
+    managers.tmgr.wait_tasks(timeout=PATIENCE)
+    assert [task.state for task in (done, lost, restartable, waiting)] == [rp.DONE, rp.FAILED, rp.DONE, rp.DONE]
+    assert f'{pilot.uid} was told to end by a signal' in lost.exception
+    assert sorted(runs(base / 'ran')) == sorted([done.uid, lost.uid, restartable.uid, restartable.uid, waiting.uid])
+    assert pilot.state == rp.PMGR_ACTIVE
+    assert any('the batch system has started the job of' in line for line in pilot.log), pilot.log
+    (after,) = managers.tmgr.submit_tasks([marking(base, ':')])
+    after.wait(timeout=40)
+    assert after.state == rp.DONE
+
+
+def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
+    """Its agent could not say anything."""
+    pilot = managers.active(cores=2, requeue=True)
+    lost, restartable, waiting = busy(managers, base)
+    job = job_of(slurm)
+    (node,) = [node['name'] for node in pilot.resource_details['node_list']]
+    kill_job(pilot)
+    lose_node(slurm, node)
+    try:
+        start_again(slurm, job)
+    finally:
+        find_node(slurm, node)
+    managers.tmgr.wait_tasks(timeout=PATIENCE)
+    assert [task.state for task in (lost, restartable, waiting)] == [rp.FAILED, rp.DONE, rp.DONE]
+    assert f'the job of {pilot.uid} was started again after {lost.uid} had started' in lost.exception
+    assert sorted(runs(base / 'ran')) == sorted([lost.uid, restartable.uid, restartable.uid, waiting.uid])
+    assert pilot.state == rp.PMGR_ACTIVE
+
+
+def agent_of(pilot: rp.Pilot) -> int:
+    (agent,) = [pid for pid, line in processes_with(f'{sandbox(pilot)}/agent_0.cfg').items() if 'rp_agent.cli' in line]
+    return agent
+
+
+def kill_job(pilot: rp.Pilot) -> None:
+    """Kill a job with what Slurm has started on its node for it, as if the node had crashed."""
+    table = process_table()
+    pid = agent_of(pilot)
+    line = [pid]
+    while not Path(f'/proc/{pid}/cmdline').read_bytes().startswith(b'slurmstepd'):
+        pid = table[pid].parent
+        line.insert(0, pid)
+    for pid in line:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_that_is_started_again_though_it_should_not_be(managers: Managers, slurm: SlurmCluster,
+                                                             base: Path) -> None:
+    """As sites can have it."""
+    pilot = managers.active(cores=2)
+    task = managers.tmgr.submit_tasks(marking(base, 'exec sleep 600'))
+    task.wait(rp.AGENT_EXECUTING, timeout=40)
+    job = job_of(slurm)
+    slurm.run('scontrol', 'update', f'jobid={job}', 'requeue=1')
+    slurm.run('scontrol', 'requeue', job)
+    start_again(slurm, job)
+    said = managers.failed(pilot)
+    assert 'was told to end by a signal' in said
+    slurm.wait(lambda: slurm.jobs()[job] not in ('PENDING', 'RUNNING', 'COMPLETING'), 'the end of the job')
+    failed = (sandbox(pilot) / 'bootstrap_0.failed').read_text()
+    assert f'the batch system has started the job of {pilot.uid} again (restart 1), after its agent had ended' in failed
+    assert runs(base / 'ran') == [task.uid]
+
+
+def test_slurm_is_restarted_while_a_pilot_runs(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with slurm_cluster(nodes=1) as cluster:
+        use(cluster.environ | platform(base, 'slurm://localhost/', 'SLURM'), monkeypatch)
+        with rp.Session(cfg={'base': str(base)}) as session:
+            managers = Managers(session)
+            pilot = managers.active(cores=2)
+            go = base / 'go'
+            tasks = managers.tmgr.submit_tasks([marking(base, f'until test -e {go}; do sleep 0.1; done')] * 4)
+            wait_until(lambda: len(runs(base / 'ran')) == 2)
+            cluster.stop_controller()
+            go.touch()
+            managers.tmgr.wait_tasks(timeout=40)   # Slurm is not needed for that
+            assert {task.state for task in tasks} == {rp.DONE}
+            assert pilot.state == rp.PMGR_ACTIVE
+            cluster.start_controller()
+            cluster.wait(lambda: 'UP' in cluster.run('scontrol', 'ping', check=False), 'the controller')
+            cluster.run('scancel', job_of(cluster))
+            assert 'JobState=CANCELLED' in managers.failed(pilot)
+
+
+def test_nothing_outlives_the_session_of_the_job(managers: Managers, slurm: SlurmCluster) -> None:
+    """As when a batch system kills what it knows of a job, which is the session of its shell."""
+    pilot = managers.active(cores=0, nodes=1)
+    leaves = 'sleep 1000 & setsid sleep 1000 & sleep 1000'
+    tasks = managers.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', leaves]})] * 2)
+    managers.tmgr.wait_tasks(state=rp.AGENT_EXECUTING, timeout=40)
+    mark = f'RP_PILOT_SANDBOX={sandbox(pilot)}'
+    wait_until(lambda: len([line for line in processes_with(mark).values() if line.startswith('sleep')]) == 6)
+    session = process_table()[agent_of(pilot)].session
+    for pid in [process.pid for process in process_table().values() if process.session == session]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not processes_with(mark))
+    pilot.wait(FINAL, timeout=40)
+    assert {task.state for task in tasks} <= {rp.FAILED, rp.AGENT_EXECUTING}
