@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,14 @@ def marking(base: Path, then: str, **description: object) -> rp.TaskDescription:
 
 
 def busy(managers: Managers, base: Path) -> list[rp.Task]:
-    """Two tasks that run on both cores of the pilot, one of which may run again, and one that waits for them."""
+    """Two tasks that run on all cores of the pilot, one of which may run again, and one that waits for them."""
     begun = len(runs(base / 'ran'))
-    tasks = managers.tmgr.submit_tasks([marking(base, 'exec sleep 600'), marking(base, UNTIL_AGAIN, restartable=True)])
+    tasks = managers.tmgr.submit_tasks([marking(base, 'exec sleep 600', cores_per_rank=4),
+                                        marking(base, UNTIL_AGAIN, cores_per_rank=4, restartable=True)])
     wait_until(lambda: len(runs(base / 'ran')) == begun + 2)
-    return [*tasks, *managers.tmgr.submit_tasks([marking(base, ':', cores_per_rank=2)])]
+    (waiting,) = managers.tmgr.submit_tasks([marking(base, ':', cores_per_rank=8)])
+    waiting.wait([rp.AGENT_SCHEDULING, rp.AGENT_EXECUTING], timeout=40)
+    return [*tasks, waiting]
 
 
 def lose_node(slurm: SlurmCluster, name: str) -> None:
@@ -64,8 +68,10 @@ def find_node(slurm: SlurmCluster, name: str) -> None:
 
 
 def start_again(slurm: SlurmCluster, job: str) -> None:
-    """Have a job that was requeued start now, which it does two minutes later otherwise."""
-    slurm.wait(lambda: slurm.jobs()[job] == 'PENDING', f'{job} is in the queue again')
+    """Have a job that was requeued start now, which it does two minutes later otherwise, when nothing is left of it."""
+    slurm.wait(lambda: 'JobState=PENDING Reason=BeginTime' in slurm.run('scontrol', '-o', 'show', 'job', job),
+               f'{job} is in the queue again')
+    wait_until(lambda: not processes_with(f'slurmstepd: [{job}.'))
     slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now')
 
 
@@ -88,7 +94,7 @@ def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, 
 
 
 def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
-    pilot = managers.active(cores=2, requeue=True)
+    pilot = managers.active(cores=0, nodes=1, requeue=True)
     (done,) = managers.tmgr.submit_tasks([marking(base, ':')])
     done.wait(timeout=40)
     lost, restartable, waiting = busy(managers, base)
@@ -108,12 +114,12 @@ def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmClu
 
 def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
     """Its agent could not say anything."""
-    pilot = managers.active(cores=2, requeue=True)
+    pilot = managers.active(cores=0, nodes=1, requeue=True)
     lost, restartable, waiting = busy(managers, base)
     job = job_of(slurm)
     (node,) = [node['name'] for node in pilot.resource_details['node_list']]
-    kill_job(pilot)
-    lose_node(slurm, node)
+    with killed(pilot):
+        lose_node(slurm, node)
     try:
         start_again(slurm, job)
     finally:
@@ -130,22 +136,28 @@ def agent_of(pilot: rp.Pilot) -> int:
     return agent
 
 
-def kill_job(pilot: rp.Pilot) -> None:
-    """Kill a job with what Slurm has started on its node for it, as if the node had crashed."""
+@contextmanager
+def killed(pilot: rp.Pilot) -> Iterator[None]:
+    """Kill the processes of a job, while Slurm is not told of their end, as if the node had crashed."""
     table = process_table()
     pid = agent_of(pilot)
-    line = [pid]
+    line = []
     while not Path(f'/proc/{pid}/cmdline').read_bytes().startswith(b'slurmstepd'):
-        pid = table[pid].parent
         line.insert(0, pid)
-    for pid in line:
+        pid = table[pid].parent
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for each in line:
+            os.kill(each, signal.SIGKILL)
+        yield
+    finally:
         os.kill(pid, signal.SIGKILL)
 
 
 def test_a_job_that_is_started_again_though_it_should_not_be(managers: Managers, slurm: SlurmCluster,
                                                              base: Path) -> None:
     """As sites can have it."""
-    pilot = managers.active(cores=2)
+    pilot = managers.active(cores=0, nodes=1)
     task = managers.tmgr.submit_tasks(marking(base, 'exec sleep 600'))
     task.wait(rp.AGENT_EXECUTING, timeout=40)
     job = job_of(slurm)
@@ -165,10 +177,10 @@ def test_slurm_is_restarted_while_a_pilot_runs(base: Path, monkeypatch: pytest.M
         use(cluster.environ | platform(base, 'slurm://localhost/', 'SLURM'), monkeypatch)
         with rp.Session(cfg={'base': str(base)}) as session:
             managers = Managers(session)
-            pilot = managers.active(cores=2)
+            pilot = managers.active(cores=0, nodes=1)
             go = base / 'go'
-            tasks = managers.tmgr.submit_tasks([marking(base, f'until test -e {go}; do sleep 0.1; done')] * 4)
-            wait_until(lambda: len(runs(base / 'ran')) == 2)
+            tasks = managers.tmgr.submit_tasks([marking(base, f'until test -e {go}; do sleep 0.1; done')] * 16)
+            wait_until(lambda: len(runs(base / 'ran')) == 8)
             cluster.stop_controller()
             go.touch()
             managers.tmgr.wait_tasks(timeout=40)   # Slurm is not needed for that

@@ -135,8 +135,8 @@ class Store(Database):
 
     def may_run_again(self, uid: str) -> bool:
         """Whether the batch system may start the job of a pilot again: the client knows when that is over."""
-        (record,) = self.query('SELECT description FROM pilots WHERE uid = ?', (uid,)).fetchone()
-        return bool(codec.unpack(record).get('description', {}).get('requeue'))
+        found = self.query('SELECT description FROM pilots WHERE uid = ?', (uid,)).fetchone()
+        return found is not None and bool(codec.unpack(found[0]).get('description', {}).get('requeue'))
 
     def live_pilots(self) -> dict[str, str]:
         """The pilots that are not final, and their states."""
