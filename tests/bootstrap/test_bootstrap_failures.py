@@ -187,6 +187,33 @@ def test_configuration_is_empty(job: Job) -> None:
     assert job.fails().sentence == f'{job.sandbox}/agent_0.cfg, which the client writes, is not there or empty'
 
 
+# a job that is started again
+
+@pytest.mark.parametrize(('told', 'times'), [({}, ''), ({'SLURM_RESTART_COUNT': '2'}, ' (restart 2)')])
+def test_started_again_after_the_agent_has_ended(job: Job, told: dict[str, str], times: str) -> None:
+    job.bring(a_platform())
+    job.environ |= told
+    (job.sandbox / 'agent_0.cfg').unlink()
+    (job.sandbox / 'bootstrap_2.sh').touch()
+    failure = job.fails()
+    assert (failure.exit_code, failure.sentence) == (
+        24, f'the batch system has started the job of pilot.0000 again{times}, after its agent had ended: the pilot is '
+        'over')
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({}, 'a pilot goes on only if its description has requeue=True'),
+    ({'requeue': True, 'partitions': [1]}, 'a pilot with partitions cannot go on')])
+def test_started_again_after_the_agent_was_killed(job: Job, installed: Path, values: dict[str, object],
+                                                  words: str) -> None:
+    job.config |= {'run': {'host': 'n7', 'time': 1.0}, **values}
+    job.bring(a_platform(virtenv_mode='use', virtenv=str(installed)))
+    failure = job.fails()
+    assert (failure.stage, failure.exit_code) == (1, 24)
+    assert failure.sentence == ('the batch system has started the job of pilot.0000 again, after it had run on n7: '
+                                + words)
+
+
 # the platform's commands
 
 def test_command_fails(job: Job) -> None:

@@ -43,7 +43,7 @@ class Runs:
         uids = [task.uid for task in tasks]
         self._now.update(uids)
         try:
-            os.write(self._fd, json.dumps(uids).encode() + b'\n')
+            os.write(self._fd, b'\n' + json.dumps(uids).encode() + b'\n')   # the one before may not be whole
             os.fdatasync(self._fd)
         except OSError as error:
             _log.error('%d tasks start that would run again with the job, as %s cannot be written: %s', len(uids),
@@ -73,12 +73,16 @@ class Runs:
 
 
 def _read(path: str) -> frozenset[str]:
-    """The tasks that are noted in a file. A last line that is not whole is of tasks that were not started."""
+    """The tasks that are noted in a file. A line that is not whole is of tasks that were not started."""
+    found: set[str] = set()
     try:
-        *lines, _ = private.read_file(path).split(b'\n')
+        lines = private.read_file(path).split(b'\n')
     except FileNotFoundError:
         return frozenset()
-    return frozenset(uid for line in lines for uid in json.loads(line))
+    for line in lines:
+        with suppress(ValueError):
+            found.update(json.loads(line))
+    return frozenset(found)
 
 
 def _undelivered(config: Mapping[str, Any]) -> list[Update]:

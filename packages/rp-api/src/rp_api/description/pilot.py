@@ -91,6 +91,7 @@ class PilotDescription(Description):
     - `project` (str, None): the allocation to charge; default is the platform's. `<project>:<reservation>` sets both.
     - `job_name` (str, None): name of the batch job; default is the pilot's uid.
     - `requeue` (bool, False): whether the batch system may start the job again, as after the loss of its first node.
+      The pilot then goes on with the tasks that had not started, and those that are `restartable`.
     - `fail_if_unschedulable` (bool, False): whether the pilot fails when the batch system says that its job cannot
       start unless something is changed: limits that it exceeds, a partition that is down. By default it waits, and the
       reason is in `Pilot.log`.
