@@ -273,7 +273,7 @@ class PilotFlow:
 
     def _agent_ended(self, end: End) -> None:
         if end.reason is not None and end.uid in self._postponed:
-            self._end_postponed(end.uid, end.reason)
+            self._end_postponed(end.uid, end.words or end.reason)
             return
         # what the agent has said last may still be on its way through the hub
         delay = LAST_WORD if end.reason is None else DRAIN

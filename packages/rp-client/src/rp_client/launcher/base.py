@@ -34,6 +34,8 @@ class End(NamedTuple):
     stderr: str
     file: str = ''
     """The file that says more, if it is not the agent's own log."""
+    words: str = ''
+    """What the batch system says, in a sentence; empty if there is none."""
 
 
 class Reports(NamedTuple):

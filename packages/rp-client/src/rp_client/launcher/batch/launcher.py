@@ -266,14 +266,14 @@ def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:
     files: Mapping[str, str] = event['files']
     out, err = (files.get(f'agent_0.{name}') or files.get(f'bootstrap_0.{name}', '') for name in ('out', 'err'))
     failure = read_failure(files[FAILED].encode()) if FAILED in files else None
+    how = {'CANCELED': 'was cancelled', 'GONE': 'is gone', 'DONE': 'is done'}.get(event['state'], 'failed')
+    words = f'job {pilot.job} of {pilot.uid} on {pilot.url} {how}: {event["words"]}'
     if failure is not None:
         where = failure.file or f'{pilot.sandbox}/bootstrap_0.err'
-        return End(pilot.uid, f'{pilot.uid}: {failure.sentence}', out, failure.tail or err, where)
+        return End(pilot.uid, f'{pilot.uid}: {failure.sentence}', out, failure.tail or err, where, words)
     if event['state'] == 'DONE':
         return End(pilot.uid, None, out, err)
-    how = {'CANCELED': 'was cancelled', 'GONE': 'is gone'}.get(event['state'], 'failed')
-    reason = f'job {pilot.job} of {pilot.uid} on {pilot.url} {how}: {event["words"]}'
-    return End(pilot.uid, reason, out, err, f'{pilot.sandbox}/bootstrap_0.err')
+    return End(pilot.uid, words, out, err, f'{pilot.sandbox}/bootstrap_0.err', words)
 
 
 def _expandable(path: str) -> str:
