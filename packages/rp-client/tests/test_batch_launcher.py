@@ -178,14 +178,17 @@ def test_job_that_fails(site: Site) -> None:
     site.launch('echo "no such module" >&2; exit 3')
     end = site.end()
     job = site.handles['pilot.0000']['job']
-    assert end == End('pilot.0000', f'job {job} of pilot.0000 on {URL} failed: exit code 3', '', 'no such module\n',
-                      f'{site.base}/pilot.0000/bootstrap_0.err')
+    said = f'job {job} of pilot.0000 on {URL} failed: exit code 3'
+    assert end == End('pilot.0000', said, '', 'no such module\n', f'{site.base}/pilot.0000/bootstrap_0.err', said)
 
 
 def test_bootstrap_that_tells_why(site: Site) -> None:
     failure = {'stage': 0, 'exit_code': 12, 'sentence': 'there is no python3', 'file': '/box/x.log', 'tail': 'bash: ?'}
     site.launch(f"echo '{json.dumps(failure)}' > bootstrap_0.failed; exit 12")
-    assert site.end() == End('pilot.0000', 'pilot.0000: there is no python3', '', 'bash: ?', '/box/x.log')
+    end = site.end()
+    job = site.handles['pilot.0000']['job']
+    assert end == End('pilot.0000', 'pilot.0000: there is no python3', '', 'bash: ?', '/box/x.log',
+                      f'job {job} of pilot.0000 on {URL} failed: exit code 12')
 
 
 def test_job_that_cannot_be_started(site: Site) -> None:
