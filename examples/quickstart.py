@@ -165,7 +165,7 @@ def show_next_steps(picture: Path | None) -> None:
     print("""Three things to try next:
   - run your own programs: change examples/first_tasks.py
   - call Python functions, thousands per second: examples/raptor.py
-  - use a cluster: `rp platforms list` shows the machines that are known, docs/platforms how to add yours""")
+  - use a cluster: `rp platforms list` shows the machines that are known, docs/guides/platforms how to add yours""")
 
 
 if __name__ == '__main__':

@@ -1,9 +1,9 @@
 """Experiment 5: 126,471,524 function calls on 7,000 nodes of Frontera, in the simulator.
 
-RAPTOR's masters and workers are simulated as tasks, their calls all together (docs/simulator.md). The paper gives an
-average of 34 s for a call. That contradicts what it says beside it: 390,000 calls at a time and 37,000 of them in a
-second are, by Little's law, 10.5 s for each; with 34 s on 392,000 cores, they would take three hours, and not the
-62 minutes that Fig. 10 shows. Calls take 10.5 s here.
+RAPTOR's masters and workers are simulated as tasks, their calls all together (docs/guides/simulator.md). The paper
+gives an average of 34 s for a call. That contradicts what it says beside it: 390,000 calls at a time and 37,000 of
+them in a second are, by Little's law, 10.5 s for each; with 34 s on 392,000 cores, they would take three hours, and
+not the 62 minutes that Fig. 10 shows. Calls take 10.5 s here.
 """
 
 from __future__ import annotations

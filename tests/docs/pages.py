@@ -41,7 +41,7 @@ def run(*arguments: str, base: Path) -> str:
 def dead_links(page: str) -> list[str]:
     """The links of a page, other than those to elsewhere, that lead nowhere."""
     links = _LINK.findall((DOCS / page).read_text())
-    return [link for link in links if not link.startswith('http') and not (DOCS / link).exists()]
+    return [link for link in links if not link.startswith('http') and not ((DOCS / page).parent / link).exists()]
 
 
 def missing_sources(page: str, room: str, *, besides: tuple[str, ...] = ()) -> list[str]:

@@ -13,13 +13,13 @@ from rp_agent.launch_method import find
 
 pytestmark = pytest.mark.timeout(200)   # pip installs
 
-PAGES = ['launch-methods.md', 'add-a-launch-method.md']
+PAGES = ['reference/launch-methods.md', 'extend/launch-method.md']
 
 
 @pytest.fixture
 def walk_through(base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files of the page, their package installed below it, and the launcher on PATH."""
-    install('add-a-launch-method.md', 'herd_method', base, monkeypatch)
+    install('extend/launch-method.md', 'herd_method', base, monkeypatch)
     (base / 'bin/herd').chmod(0o755)
     monkeypatch.setenv('PATH', f'{base}/bin:{os.environ["PATH"]}')
     return base
@@ -35,7 +35,7 @@ def test_a_session_uses_the_method(walk_through: Path) -> None:
 
 
 def test_the_table_has_all_methods() -> None:
-    text = (DOCS / 'launch-methods.md').read_text()
+    text = (DOCS / 'reference/launch-methods.md').read_text()
     rows = re.findall(r'^\| ([A-Z_, ]+) \| .*(?:composed|run)', text, re.MULTILINE)
     assert sorted(name for row in rows for name in row.split(', ')) == sorted(find.NAMES)
 

@@ -12,7 +12,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.launcher.launchers import launcher_class
 
-PAGES = sorted((Path(__file__).parents[2] / 'docs' / 'platforms').glob('*.md'))
+PAGES = sorted((Path(__file__).parents[2] / 'docs/guides/platforms').glob('*.md'))
 BLOCK = re.compile(r'^```json[^\n]*\n(.*?)^```', re.MULTILINE | re.DOTALL)
 DEFINITIONS = [pytest.param(text, id=page.stem) for page in PAGES for text in BLOCK.findall(page.read_text())]
 

@@ -19,7 +19,7 @@ from rp_api.platforms.definition import ResourceConfig
 @pytest.fixture
 def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The page's distribution, as if it were installed."""
-    files = dict(FILE.findall((DOCS / 'resource-managers.md').read_text()))
+    files = dict(FILE.findall((DOCS / 'reference/resource-managers.md').read_text()))
     (tmp_path / 'rp_mysys.py').write_text(files['rp_mysys.py'])
     metadata = tmp_path / 'rp_mysys-1.0.dist-info'
     metadata.mkdir()
@@ -39,17 +39,17 @@ def test_the_one_that_the_page_adds() -> None:
 
 
 def test_all_resource_managers_are_described() -> None:
-    rows = set(re.findall(r'^\| ([A-Z]+) \|', (DOCS / 'resource-managers.md').read_text(), re.MULTILINE))
+    rows = set(re.findall(r'^\| ([A-Z]+) \|', (DOCS / 'reference/resource-managers.md').read_text(), re.MULTILINE))
     assert rows == set(find._OWN) - {'LOADL'}
 
 
 def test_all_fields_are_described() -> None:
-    text = (DOCS / 'platform-definitions.md').read_text()
+    text = (DOCS / 'reference/platform-definitions.md').read_text()
     named = set(re.findall(r'`(\w+)`', text))
     fields = set(ResourceConfig.FIELDS) - {'label', 'system_architecture', 'new_session_per_task'}
     assert fields - named == set()
 
 
-@pytest.mark.parametrize('page', ['resource-managers.md', 'platform-definitions.md'])
+@pytest.mark.parametrize('page', ['reference/resource-managers.md', 'reference/platform-definitions.md'])
 def test_links_lead_somewhere(page: str) -> None:
     assert dead_links(page) == []

@@ -9,13 +9,13 @@ from pages import dead_links, install, missing_sources, run
 
 pytestmark = pytest.mark.timeout(200)   # pip installs
 
-PAGES = ['scheduler.md', 'add-a-scheduling-policy.md']
+PAGES = ['understand/scheduler.md', 'extend/scheduling-policy.md']
 
 
 @pytest.fixture
 def walk_through(base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files of the page, their package installed below it."""
-    install('add-a-scheduling-policy.md', 'spread', base, monkeypatch)
+    install('extend/scheduling-policy.md', 'spread', base, monkeypatch)
     return base
 
 

@@ -115,7 +115,7 @@ def test_page_is_that_of_the_results() -> None:
 
     import run_experiments
 
-    page = run_experiments.ROOT / 'docs' / 'experiments'
+    page = run_experiments.ROOT / 'docs' / 'understand' / 'experiments'
     results = json.loads((page / 'results.json').read_text())
     assert (page / 'README.md').read_text() == run_experiments.page(results, read_paper())
     assert {path.name for path in page.glob('*.png')} == {

@@ -338,7 +338,7 @@ def test_nothing_of_a_session_can_be_read_or_replaced(live: Live) -> None:
     case.cannot(read=inside, append=inside, list=live.directories, enter=live.directories, make=live.directories,
                 open_to_all=[*live.directories, *inside])
     top = [case.shared / 'live', case.shared / 'radical.pilot.sandbox', live.directories[-1]]
-    if stat.S_IMODE(case.shared.stat().st_mode) == OPEN:   # what that means is in docs/security.md
+    if stat.S_IMODE(case.shared.stat().st_mode) == OPEN:   # what that means is in docs/operate/security.md
         top = top[-1:]
     case.cannot(move=top, remove=top, replace=top)
 

@@ -246,7 +246,7 @@ def test_the_command_says_how_long_it_takes_and_what_others_would_give(
 def test_the_page_shows_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                    capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / 'docs/simulator.md').read_text()
+    page = (ROOT / 'docs/guides/simulator.md').read_text()
     programs = re.findall(r'^```python\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
     assert programs
     for program in programs:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurm_cluster import SlurmCluster
 
-PAGE = Path(__file__).parents[2] / 'docs' / 'platforms' / 'add-your-own-machine.md'
+PAGE = Path(__file__).parents[2] / 'docs/guides/platforms/add-your-own-machine.md'
 FILE = re.compile(r'^```\w+ (\S+)\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 

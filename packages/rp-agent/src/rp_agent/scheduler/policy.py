@@ -2,7 +2,7 @@
 
 A policy decides when a task may be placed, and where. All of them place on the same slot map, and let tasks wait in the
 same wait pool. A platform names its policy as `agent_scheduler`; names are those of the entry points
-`rp_agent.schedulers`, which any distribution can add to. docs/add-a-scheduling-policy.md shows how.
+`rp_agent.schedulers`, which any distribution can add to. docs/extend/scheduling-policy.md shows how.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class TaskDescription(Description):
     - `slots` (list of Slot, []): the exact place of each rank, if the application does the scheduling itself.
     - `tags` (dict, {}): hints to the agent's scheduler. `colocate`: tasks with the same value run on the same nodes;
       `exclusive`: with different values of `colocate`, on different nodes if possible. `nodes`: a list of the only
-      nodes to run on, by index or name. Some schedulers know others (docs/scheduler.md).
+      nodes to run on, by index or name. Some schedulers know others (docs/understand/scheduler.md).
 
     Who runs it and when
 

@@ -5,7 +5,7 @@
     result = simulate(Platform.named('ornl.summit', nodes=1024), Workload.of({'ranks': 84, 'duration': 600}, 1000))
     print(result)
 
-docs/simulator.md has more.
+docs/guides/simulator.md has more.
 """
 
 from rp_api.simulation.model import Cost, Model, list_models, load_model, make_model

@@ -25,18 +25,18 @@ from rp_profiling.detail import FULL
 
 _HEAD = """# Events
 
-What stands in the traces of a session: who records it, what it means, in which file it is found, and what comes before
-what. [Tracing](tracing.md) says how to look at them. `rp trace SESSION check` holds a session against all that is
-said here.
+This page lists every event in the traces of a session: its meaning, the component that records it, the file that has
+it, and the order of events. [Tracing](../understand/tracing.md) explains how to look at traces. `rp trace SESSION
+check` checks a session against this page.
 
-This page is made from `rp_profiling.catalogue`, with `python -m rp_profiling.catalogue.page docs/events.md`.
+The page is made from `rp_profiling.catalogue`: `python -m rp_profiling.catalogue.page docs/reference/events.md`.
 
-Each row of a profile has `time,event,comp,thread,uid,state,msg`. Where *uid*, *state* and *msg* are set, the tables say
-to what. *When* is empty for events of every ordinary run; the other entries are explained [below](#conditions). Where
-*detail* is *full*, the event is left out if [less detail](tracing.md#less-detail-and-compression) is asked for. Events
-are those of the event model of RADICAL-Pilot, unless *from* says otherwise: *in use* are those that RADICAL-Pilot 1.103
-records without having them in its model, *advanced profiling* goes with clones of tasks, and *RADICAL-Pilot 2* is
-new here.
+Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say what *uid*, *state* and *msg* contain
+where they are set. *When* is empty for events of every ordinary run; [below](#conditions) are the other entries. Where
+*detail* is *full*, the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is
+asked for. Events are those of the event model of RADICAL-Pilot, unless *from* says otherwise: *in use* are those that
+RADICAL-Pilot 1.103 records without having them in its model, *advanced profiling* goes with clones of tasks, and
+*RADICAL-Pilot 2* is new here.
 """
 
 
