@@ -133,3 +133,20 @@ def checked(payload: bytes) -> bytes:
     if len(payload) > _LARGEST:
         raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_LARGEST} can travel')
     return payload
+
+
+def is_local(master: object) -> bool:
+    """Whether this is a master that runs in this process."""
+    return hasattr(master, 'open_caller')
+
+
+def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
+                attributes: Mapping[str, Any] | None = None, *, window: int = WINDOW, apart: bool = False) -> Intake:
+    """A way to make calls at masters: one that runs in this process, or any others (see `Caller`).
+
+    With `apart`, results and failures are told in a thread that may wait for something.
+    """
+    if is_local(masters[0]):
+        caller: Intake = masters[0].open_caller(on_results, on_failed, attributes, apart)
+        return caller
+    return Caller(masters, on_results, on_failed, attributes, window)

@@ -111,9 +111,14 @@ def _said(texts: _Texts) -> tuple[str, str]:
 def traceback_of(error: BaseException) -> str:
     """The text of the traceback, without what is our own at its start."""
     start = error.__traceback__
-    while start is not None and start.tb_frame.f_globals.get('__package__') == __package__:
+    while start is not None and _is_own(start.tb_frame.f_globals.get('__package__')):
         start = start.tb_next
     return ''.join(traceback.format_exception(type(error), error, start))
+
+
+def _is_own(package: object) -> bool:
+    """Whether a module is of this distribution."""
+    return isinstance(package, str) and package.partition('.')[0] == __name__.partition('.')[0]
 
 
 def tail(text: str) -> str:

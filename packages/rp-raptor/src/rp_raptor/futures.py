@@ -12,10 +12,9 @@ from itertools import count, islice
 from typing import Any
 
 from rp_raptor.application_link import Master
-from rp_raptor.caller import WINDOW, checked
+from rp_raptor.caller import WINDOW, checked, open_caller
 from rp_raptor.definitions import Definitions
 from rp_raptor.errors import CallLost
-from rp_raptor.local import open_caller
 from rp_raptor.payload import decode_result, discard, encode_chunk, outcomes_of
 from rp_raptor.stream import checked_attributes, checked_masters
 

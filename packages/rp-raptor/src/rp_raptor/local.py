@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rp_api.mesh.loop import Loop
-from rp_raptor.caller import WINDOW, Caller
 from rp_raptor.exchange import Exchange
 from rp_raptor.intake import Definitions, Failed, Intake, Results
 from rp_raptor.lanes import Lane
@@ -74,23 +73,3 @@ class LocalCaller(Intake):
             self._exchange.close(self._lane)
             self._lane = None
             self._closed(self)
-
-
-AnyCaller: TypeAlias = Caller | LocalCaller
-
-
-def is_local(master: object) -> bool:
-    """Whether this is a master that runs in this process."""
-    return hasattr(master, 'open_caller')
-
-
-def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
-                attributes: Mapping[str, Any] | None = None, *, window: int = WINDOW, apart: bool = False) -> AnyCaller:
-    """A way to make calls at masters: one that runs in this process, or any others (see `Caller`).
-
-    With `apart`, results and failures are told in a thread that may wait for something.
-    """
-    if is_local(masters[0]):
-        caller: LocalCaller = masters[0].open_caller(on_results, on_failed, attributes, apart)
-        return caller
-    return Caller(masters, on_results, on_failed, attributes, window)

@@ -9,9 +9,9 @@ from queue import Empty, Queue
 from typing import Any
 
 from rp_raptor.application_link import Master
-from rp_raptor.caller import WINDOW
+from rp_raptor.caller import WINDOW, is_local, open_caller
 from rp_raptor.errors import CallLost
-from rp_raptor.local import AnyCaller, is_local, open_caller
+from rp_raptor.intake import Intake
 from rp_raptor.payload import call_encoder, define, encode_chunk, outcomes_of
 from rp_raptor.protocol import ATTRIBUTES
 from rp_raptor.streamed import Call, UnderWay
@@ -119,7 +119,7 @@ class _Stream:
         self._lost = reason
         self._arrived.put((array('Q', numbers), [CallLost(reason)] * len(numbers)))
 
-    def _send(self, caller: AnyCaller) -> None:
+    def _send(self, caller: Intake) -> None:
         """Make calls until the window is full, or until somebody waits for what has arrived."""
         calls = self._calls
         if self._lost and not calls.exhausted:
