@@ -32,8 +32,9 @@ from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks
 from tasks import named_children
 
 from rp_profiling.catalogue import LEFT_OUT
-from rp_profiling.detail import EVERYTHING, FULL, OFF, STATES, Detail
+from rp_profiling.detail import EVERYTHING, Detail
 from rp_profiling.files import profiles_below
+from rp_profiling.levels import FULL, OFF, STATES
 from rp_profiling.tracer import Tracer
 
 COMP = 'agent_executing.0000'

@@ -13,7 +13,8 @@ from rp_agent.executor.launchers import Launchers
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.mesh.loop import Loop
-from rp_profiling.detail import OFF, Detail
+from rp_profiling.detail import Detail
+from rp_profiling.levels import OFF
 from rp_profiling.tracer import Tracer
 
 NO_TRACE = Detail(OFF)

@@ -20,7 +20,8 @@ from rp_agent.executor.launch import cpu_mask
 from rp_agent.executor.launchloop import Process
 from rp_agent.executor.plan import plan
 from rp_agent.task import AgentTask
-from rp_profiling.detail import OFF, Detail
+from rp_profiling.detail import Detail
+from rp_profiling.levels import OFF
 
 
 @pytest.fixture

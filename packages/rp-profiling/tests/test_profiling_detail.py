@@ -14,9 +14,10 @@ from traced_session import Event, events_of, reduced, write_session
 
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.check import check_session
-from rp_profiling.detail import EVERYTHING, FULL, OFF, STATES, Detail, chosen, switches
+from rp_profiling.detail import EVERYTHING, Detail, chosen, switches
 from rp_profiling.durations import PILOT, TASK, durations, rate, table
 from rp_profiling.files import text_of
+from rp_profiling.levels import FULL, OFF, STATES
 from rp_profiling.pictures import all_pictures
 from rp_profiling.profile import read_profile
 from rp_profiling.report import summary

@@ -11,12 +11,11 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from rp_profiling.levels import FULL, OFF, STATES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FULL = 'full'
-STATES = 'states'
-OFF = 'off'
 
 _GZIP = 'gzip'
 _NO = frozenset(('', '0', 'false', 'no', OFF))

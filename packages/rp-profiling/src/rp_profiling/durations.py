@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.catalogue import STATES as MODELS
 from rp_profiling.columns import TICKS
-from rp_profiling.detail import FULL, STATES
+from rp_profiling.levels import FULL, STATES
 from rp_profiling.trace import NEVER, Times, Trace
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ def write_report(analysis: Analysis, findings: Findings, path: str | Path, title
     pictures = all_pictures(analysis)
     body = '\n'.join([_summary(analysis), _findings(findings), *_figures(pictures), _utilisation(analysis),
                       _durations(analysis)])
-    room = resources.files('rp_profiling') / 'page'
+    room = resources.files(__package__) / 'page'
     Path(path).write_text(_PAGE.format(
         title=escape(title), style=(room / 'report.css').read_text(), body=body, pictures=_json(pictures),
         script=(room / 'report.js').read_text()), encoding='utf-8')

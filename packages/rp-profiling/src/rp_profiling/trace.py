@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rp_profiling import clock, epochs
 from rp_profiling.align import align
 from rp_profiling.columns import TICKS, Columns
-from rp_profiling.detail import FULL, STATES
 from rp_profiling.files import COMPRESSED, name_of, profiles_below, text_of
+from rp_profiling.levels import FULL, STATES
 from rp_profiling.match import group
 from rp_profiling.profile import Row
 

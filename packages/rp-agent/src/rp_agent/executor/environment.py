@@ -16,7 +16,8 @@ from rp_agent.executor.launchers import VISIBLE_GPUS, Launchers
 from rp_agent.executor.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
-from rp_profiling.detail import OFF, Detail
+from rp_profiling.detail import Detail
+from rp_profiling.levels import OFF
 
 
 class PilotContext(NamedTuple):

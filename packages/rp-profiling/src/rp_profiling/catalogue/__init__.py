@@ -24,7 +24,7 @@ from rp_profiling.catalogue.model import (
     Step,
 )
 from rp_profiling.catalogue.states import PILOT_STATES, STATES, TASK_STATES
-from rp_profiling.detail import FULL
+from rp_profiling.levels import FULL
 
 __all__ = [
     'ALL_COMPONENTS',

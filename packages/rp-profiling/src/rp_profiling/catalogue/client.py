@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
-from rp_profiling.detail import FULL
+from rp_profiling.levels import FULL
 
 _DIRECTIVE = 'uid of the staging directive'
 

@@ -14,7 +14,7 @@ from rp_profiling.catalogue.model import (
     seq,
     star,
 )
-from rp_profiling.detail import FULL
+from rp_profiling.levels import FULL
 
 _QUEUES = (
     'agent_scheduling_queue.get.*.prof',

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from rp_profiling.detail import FULL, STATES
+from rp_profiling.levels import FULL, STATES
 
 # where the knowledge of an event comes from
 MODEL = 'event model'  # the event model in the documentation of RADICAL-Pilot

@@ -21,7 +21,7 @@ from rp_profiling.catalogue import (
     orders_of,
 )
 from rp_profiling.catalogue.model import MODEL
-from rp_profiling.detail import FULL
+from rp_profiling.levels import FULL
 
 _HEAD = """# Events
 

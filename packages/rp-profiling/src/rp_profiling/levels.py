@@ -1,0 +1,5 @@
+"""The levels of detail of traces: all events, those that show states, or none."""
+
+FULL = 'full'
+STATES = 'states'
+OFF = 'off'
