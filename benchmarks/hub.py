@@ -27,8 +27,8 @@ from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, 
 
 from rp_api import states
 from rp_api.coordination import task_table
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import Submission, Update
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.embedded import HubAgentConnection
 from rp_api.coordination.hub_connection import HubAddress
 from rp_api.coordination.process import HubProcess

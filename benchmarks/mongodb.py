@@ -144,7 +144,8 @@ class Parties:
     """A client and an agent of a session, each with a loop of its own."""
 
     def __init__(self, url: str, directory: Path, turn: int) -> None:
-        from rp_api.coordination.connect import Settings, coordinator
+        from rp_api.coordination.connect import coordinator
+        from rp_api.coordination.coordinator import Settings
         from rp_api.mesh.loop import Loop
 
         self._coordinator = coordinator(f'session.{turn}', directory, Settings(dburl=url))

@@ -26,8 +26,8 @@ from parties import PATIENCE, Party
 
 from rp_api import states
 from rp_api.coordination import connect
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
+from rp_api.coordination.coordinator import Settings
 from rp_api.mesh.loop import Loop
 
 BACKENDS = ['hub', *mongo_servers.KINDS]

@@ -16,7 +16,7 @@ from pymongo.errors import AutoReconnect
 from conformance.conformance_support import Backend, Site, backend, one_site, uids
 from rp_api import states
 from rp_api.coordination import connect, mongodb
-from rp_api.coordination.connect import Settings
+from rp_api.coordination.coordinator import Settings
 from rp_api.errors import CoordinationError
 
 

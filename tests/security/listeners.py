@@ -18,8 +18,8 @@ import zmq
 
 from rp_api import states
 from rp_api.coordination import embedded, hub_access, process
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import Submission, Update
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_request import ask
 from rp_api.coordination.results import read_results
 from rp_api.host import python_program

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rp_api import private, states
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Submission, Update
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.process import HubProcess
 from rp_api.host import python_program
 from rp_api.mesh.loop import Loop

@@ -15,8 +15,8 @@ from parties import PATIENCE, Party
 
 from rp_api import states
 from rp_api.coordination import hub, hub_file
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import BULK, Submission, Update
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.embedded import HubAgentConnection, HubClientConnection
 from rp_api.coordination.hub_connection import HubAddress
 from rp_api.coordination.process import HubProcess

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_api.coordination.connect import Settings, agent_connection, coordinator
+from rp_api.coordination.connect import agent_connection, coordinator
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.embedded import HubAgentConnection
 from rp_api.coordination.process import HubProcess
 from rp_api.errors import CoordinationError

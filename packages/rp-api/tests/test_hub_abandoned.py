@@ -18,7 +18,7 @@ import pytest
 from hub_support import PATIENCE, Party
 
 from rp_api.coordination import hub_file
-from rp_api.coordination.connect import Settings
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.process import HubProcess
 from rp_api.coordination.store import claim, release
 from rp_api.errors import CoordinationError
@@ -31,7 +31,7 @@ APPLICATION = '''
 import json, os, signal, sys
 from pathlib import Path
 from rp_api.coordination import hub_file, process
-from rp_api.coordination.connect import Settings
+from rp_api.coordination.coordinator import Settings
 from rp_api.mesh.loop import Loop
 
 moment, directory = sys.argv[1:]

@@ -20,8 +20,8 @@ from hub_support import PATIENCE, Agent, Client, Party
 
 from rp_api import states
 from rp_api.coordination import process, sessions
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.process import HubProcess
 from rp_api.errors import CoordinationError, OwnershipError
 

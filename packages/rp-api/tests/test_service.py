@@ -19,7 +19,7 @@ import pytest
 from hub_support import PATIENCE, Agent, Client, Party
 
 from rp_api.coordination import hub_access, hub_request, service, sessions
-from rp_api.coordination.connect import Settings
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_connection import HubAddress
 from rp_api.coordination.hub_request import ask
 from rp_api.coordination.service_client import ServedHub

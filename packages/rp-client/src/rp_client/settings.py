@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import LEASE
+from rp_api.coordination.coordinator import Settings
 
 _DATABASES = ('mongodb://', 'mongodb+srv://')
 _HUBS = ('tcp://', 'ipc://')

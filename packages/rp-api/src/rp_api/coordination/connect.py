@@ -7,36 +7,23 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rp_api.coordination.contract import LEASE, AgentConnection
-from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.contract import AgentConnection
+from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.errors import CoordinationError
 from rp_api.mesh.loop import Loop
 
-_COORDINATORS = {'hub': ('process', 'HubProcess'), 'served': ('service_client', 'ServedHub'),
-                 'mongodb': ('mongodb', 'MongoCoordinator')}
-_AGENT_CONNECTIONS = {'hub': ('embedded', 'agent_connection'), 'mongodb': ('mongodb', 'agent_connection')}
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a session wants to be coordinated; what is empty is not asked for.
-
-    `dburl` names a MongoDB, `hub_url` a stand-alone hub. Otherwise the session has a hub of its own, which also listens
-    at the network interface `listen` (`tcp://<interface>[:<port>]`), and whose agents are told to connect to `address`
-    (what a tunnel or a gateway makes of it). `lease` are the seconds after which a silent agent counts as lost,
-    `orphan_timeout` those that pilots without work wait for an application that died.
-    """
-
-    dburl: str = ''
-    hub_url: str = ''
-    listen: str = ''
-    address: str = ''
-    lease: float = LEASE
-    orphan_timeout: float = 60.0
+_COORDINATORS = {
+    'hub': ('rp_api.coordination.process', 'HubProcess'),
+    'served': ('rp_api.coordination.service_client', 'ServedHub'),
+    'mongodb': ('rp_api.coordination.mongodb', 'MongoCoordinator'),
+}
+_AGENT_CONNECTIONS = {
+    'hub': ('rp_api.coordination.embedded', 'agent_connection'),
+    'mongodb': ('rp_api.coordination.mongodb', 'agent_connection'),
+}
 
 
 def coordinator(session: str, directory: Path, settings: Settings) -> Coordinator:
@@ -56,4 +43,4 @@ def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: s
 
 def _load(where: tuple[str, str]) -> Any:
     module, name = where
-    return getattr(importlib.import_module(f'rp_api.coordination.{module}'), name)
+    return getattr(importlib.import_module(module), name)

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from rp_api.coordination.contract import ClientConnection
+from rp_api.coordination.contract import LEASE, ClientConnection
 from rp_api.mesh.loop import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a session wants to be coordinated; what is empty is not asked for.
+
+    `dburl` names a MongoDB, `hub_url` a stand-alone hub. Otherwise the session has a hub of its own, which also listens
+    at the network interface `listen` (`tcp://<interface>[:<port>]`), and whose agents are told to connect to `address`
+    (what a tunnel or a gateway makes of it). `lease` are the seconds after which a silent agent counts as lost,
+    `orphan_timeout` those that pilots without work wait for an application that died.
+    """
+
+    dburl: str = ''
+    hub_url: str = ''
+    listen: str = ''
+    address: str = ''
+    lease: float = LEASE
+    orphan_timeout: float = 60.0
 
 
 class Coordinator(ABC):

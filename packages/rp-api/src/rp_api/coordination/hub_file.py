@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rp_api import private
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_connection import HubAddress
 from rp_api.errors import CoordinationError
 from rp_api.host import host_id

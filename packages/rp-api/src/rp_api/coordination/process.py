@@ -17,8 +17,7 @@ from typing import Any
 
 from rp_api import private
 from rp_api.coordination import hub_file
-from rp_api.coordination.connect import Settings
-from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.embedded import HubClientConnection
 from rp_api.coordination.store import claim, release
 from rp_api.errors import CoordinationError

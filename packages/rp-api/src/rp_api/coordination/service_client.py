@@ -21,7 +21,7 @@ from rp_api.mesh.connection import Connection, arrivals, refuse_loudly
 from rp_api.mesh.loop import Loop
 
 if TYPE_CHECKING:
-    from rp_api.coordination.connect import Settings
+    from rp_api.coordination.coordinator import Settings
 
 OPEN = 60.0
 """Seconds that the hub may take to have a session served."""

@@ -45,7 +45,7 @@ class Tally:
         """Count one more."""
         self.count += 1
         if self.count & (self.count - 1) == 0:
-            logger(__name__).warning('%s: %s (%d so far)', self._what, why, self.count)
+            logger('rp_api.mesh.keys').warning('%s: %s (%d so far)', self._what, why, self.count)
 
 
 class KeyPair:

@@ -10,9 +10,8 @@ from pathlib import Path
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from rp_api.coordination.connect import Settings
 from rp_api.coordination.contract import PROTOCOL
-from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.mongodb import presence, server
 from rp_api.coordination.mongodb.client import MongoClientConnection
 from rp_api.coordination.mongodb.names import find_session, make_collection
