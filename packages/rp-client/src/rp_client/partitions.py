@@ -21,7 +21,7 @@ from rp_client.pilot import Pilot
 from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
-    from rp_client.session import Session
+    from rp_client.session_services import SessionServices
     from rp_client.waiting import Board
 
 REMOVAL = 20.0
@@ -37,7 +37,7 @@ def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
 class Partitions:
     """Those of one manager, by uid; the callbacks of a partition are its own, those of the manager are for pilots."""
 
-    def __init__(self, session: Session, board: Board, owner: str) -> None:
+    def __init__(self, session: SessionServices, board: Board, owner: str) -> None:
         self._session = session
         self._board = board
         self._engine = session.engine

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from rp_client.session import Session
+    from rp_client.session_services import SessionServices
     from rp_profiling.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.pilot_manager')
@@ -50,7 +50,7 @@ LAST_WORD = 1.0
 class PilotFlow:
     """Launches and ends the pilots of one manager, and follows what agents and launchers say of them."""
 
-    def __init__(self, owner: str, session: Session, pilots: Mapping[str, Pilot], partitions: Partitions,
+    def __init__(self, owner: str, session: SessionServices, pilots: Mapping[str, Pilot], partitions: Partitions,
                  tracker: Tracker, tracer: Tracer) -> None:
         self._owner = owner
         self._session = session
