@@ -13,9 +13,11 @@ from scheduler_support import Bench, a_slot, a_task
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler import component, policy
 from rp_agent.scheduler.continuous import Continuous
-from rp_agent.scheduler.jsrun import RANKS_PER_SLOT, Jsrun
+from rp_agent.scheduler.find import find
+from rp_agent.scheduler.jsrun import Jsrun
 from rp_agent.scheduler.slotmap import SlotMap
-from rp_agent.scheduler.torus import BLOCK, Grid, Torus
+from rp_agent.scheduler.torus import Grid, Torus
+from rp_agent.task import BLOCK, RANKS_PER_SLOT
 from rp_api import states
 from rp_api.errors import PlatformError
 
@@ -26,21 +28,21 @@ from rp_api.errors import PlatformError
                                   'CONTINUOUS_ORDERED', 'CONTINUOUS_RECONFIG', 'FLUX', 'HOMBRE', 'NOOP', 'TAGGED',
                                   'TORUS'])
 def test_each_name_is_a_policy(name: str) -> None:
-    assert issubclass(policy.find({'agent_scheduler': name}), policy.Policy)
+    assert issubclass(find({'agent_scheduler': name}), policy.Policy)
 
 
 def test_the_default_is_continuous() -> None:
-    assert policy.find({}) is Continuous
-    assert policy.find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['FORK']}}) is Continuous
+    assert find({}) is Continuous
+    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['FORK']}}) is Continuous
 
 
 def test_jsrun_brings_its_own_policy() -> None:
-    assert policy.find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is Jsrun
+    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is Jsrun
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(PlatformError, match=r"'FIFO' of the platform is unknown, installed are CONTINUOUS, CONT"):
-        policy.find({'agent_scheduler': 'FIFO'})
+        find({'agent_scheduler': 'FIFO'})
 
 
 # CONTINUOUS

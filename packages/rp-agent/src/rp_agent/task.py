@@ -21,6 +21,12 @@ LAUNCH_INFO = 'launch'
 DVM = 'dvm'
 """Where in a task's `extra` the virtual machine stands that it is to be launched into, as its launch method is told."""
 
+RANKS_PER_SLOT = 'ranks_per_slot'
+"""Where in a task's `extra` the number of ranks stands that share each of its slots."""
+
+BLOCK = 'torus'
+"""Where in a task's `extra` its block on a torus stands: `corner` (coordinates), `corner_node` (name) and `shape`."""
+
 
 class Description(dict[str, Any]):
     """A task's description as it came over the wire: what it does not set has its default.

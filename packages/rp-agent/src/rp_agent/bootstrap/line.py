@@ -11,13 +11,10 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rp_agent.lineage import die_with_parent
 from rp_api.mesh.loop import Loop
-
-if TYPE_CHECKING:   # a keeper needs no agent, which takes long to load
-    from rp_agent.agent import Agent
 
 _LONGEST = 1 << 16
 """Bytes of a message."""
@@ -25,6 +22,15 @@ _LONGEST = 1 << 16
 _SHOWN = 4096
 """Characters of a reason that the keeper gets: the client has all of it."""
 Message = dict[str, Any]
+
+
+class Agent(Protocol):
+    """An agent, as far as the keeper of its pilot directs it."""
+
+    on_ending: Callable[[str, str], object]
+
+    def finish(self, state: str, reason: str) -> None: ...
+    def when_known(self, callback: Callable[[], object]) -> None: ...
 
 
 class Line:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rp_agent.executor.launch_outcome import ATTEMPTS, has_started
 from rp_agent.executor.launchers import Launchers, needs_launcher
 from rp_agent.executor.plan import LAUNCHED
-from rp_agent.executor.spawners import DVM_METHODS
+from rp_agent.instances.division import DVM_METHODS
 from rp_agent.task import AgentTask
 from rp_api.errors import PlatformError
 from rp_api.mesh.loop import Loop

@@ -10,19 +10,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launch_outcome import has_started
+from rp_agent.executor.plan import LaunchPlan
+from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.loop import Loop
+from rp_api.mesh.loop import Loop, Timer
 from rp_profiling.tracer import Tracer
 
-if TYPE_CHECKING:
-    from rp_agent.executor.run import Run
-    from rp_agent.executor.shell_run import ShellRun
 
-AnyRun = TypeVar('AnyRun', 'Run', 'ShellRun')
+class Timed(Protocol):
+    """A run, as far as its time is limited."""
+
+    task: AgentTask
+    plan: LaunchPlan
+    start_fd: int
+    timer: Timer | None
+    ending: Ending | None
+
+    def stop_timer(self) -> None: ...
+
+
+AnyRun = TypeVar('AnyRun', bound=Timed)
 
 LAUNCH_LIMIT = 600.0
 """Seconds after which a launcher that has started nothing is taken to hang, for tasks without limits of their own."""

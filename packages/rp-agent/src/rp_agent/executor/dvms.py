@@ -13,17 +13,16 @@ Rules of this file:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rp_agent.executor import rank_script
 from rp_agent.executor.base import Ending
 from rp_agent.executor.environment import PilotContext
 from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.executor.outcome import explain_code, last_words
-from rp_agent.executor.spawners import DVM_METHODS
-from rp_agent.instances.division import divide
+from rp_agent.instances.division import parts
 from rp_agent.instances.fleet import Demand
 from rp_agent.instances.keeper import InstanceKeeper
 from rp_agent.instances.launcher import nodes_of
@@ -239,13 +238,6 @@ class Dvms:
             self._hooks.end(run, Hung('all ranks have ended, but not the launcher', complete=True))
         else:
             self._look_later(run, 0 if ended else looks + 1, since, ended=ended)
-
-
-def parts(platform: Mapping[str, Any], nodes: int) -> tuple[range, ...]:
-    """The nodes of each DVM, of so many nodes of a pilot; none if the platform launches nothing with DVMs."""
-    methods = platform.get('launch_methods') or {}
-    name = next((name for name in methods.get('order', ()) if name in DVM_METHODS), '')
-    return divide(name, nodes, methods.get(name) or {}, platform.get('n_partitions') or 1) if name else ()
 
 
 def _why(run: Run) -> str:

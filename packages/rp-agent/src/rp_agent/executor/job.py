@@ -9,9 +9,7 @@ from rp_agent.executor.environment import TaskEnvironment
 from rp_agent.executor.launchers import is_mpi
 from rp_agent.executor.rank_script import RankShare
 from rp_agent.launch_method.base import Job, Rank
-from rp_agent.scheduler.jsrun import RANKS_PER_SLOT
-from rp_agent.scheduler.torus import BLOCK
-from rp_agent.task import DVM, AgentTask
+from rp_agent.task import BLOCK, DVM, RANKS_PER_SLOT, AgentTask
 
 BELONGS = ('RP_SESSION_ID', 'RP_PILOT_ID', 'RP_REGISTRY_ADDRESS', 'RP_TASK_ID')
 """The variables by which what a task has left is found, on whichever node."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from rp_agent.executor.base import Sweep
 from rp_agent.executor.environment import PilotContext
+from rp_agent.instances.division import DVM_METHODS
 from rp_agent.task import AgentTask
 from rp_api.errors import PlatformError
 from rp_api.mesh.loop import Loop
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 GROUP = 'rp_agent.executors'
 DEFAULT = 'POPEN'
-
-DVM_METHODS = frozenset(('ORTE', 'ORTE_LIB', 'PRTE'))
-"""Launch methods that launch into virtual machines."""
 
 
 class AnyExecutor(Protocol):

@@ -11,6 +11,9 @@ from rp_api.errors import PlatformError
 MOST_NODES = 256
 """Nodes of an instance where nothing else is said; PRRTE was seen to run well with so many."""
 
+DVM_METHODS = frozenset(('ORTE', 'ORTE_LIB', 'PRTE'))
+"""Launch methods that launch into virtual machines."""
+
 
 def divide(method: str, nodes: int, options: Mapping[str, Any], partitions: int = 1) -> tuple[range, ...]:
     """The positions of the nodes of each instance: neighbours, as evenly as possible.
@@ -32,6 +35,13 @@ def divide(method: str, nodes: int, options: Mapping[str, Any], partitions: int 
     share, rest = divmod(nodes, count)
     firsts = [index * share + min(index, rest) for index in range(count + 1)]
     return tuple(range(first, end) for first, end in pairwise(firsts))
+
+
+def parts(platform: Mapping[str, Any], nodes: int) -> tuple[range, ...]:
+    """The nodes of each DVM, of so many nodes of a pilot; none if the platform launches nothing with DVMs."""
+    methods = platform.get('launch_methods') or {}
+    name = next((name for name in methods.get('order', ()) if name in DVM_METHODS), '')
+    return divide(name, nodes, methods.get(name) or {}, platform.get('n_partitions') or 1) if name else ()
 
 
 def _number(method: str, options: Mapping[str, Any], *names: str) -> int:

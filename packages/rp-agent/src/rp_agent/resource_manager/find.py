@@ -63,7 +63,7 @@ def find(name: str) -> ResourceManager:
     own = _OWN.get(name)
     if own is not None:
         module, _, attribute = own.partition(':')
-        found = importlib.import_module(f'rp_agent.resource_manager.{module}')
+        found = importlib.import_module(f'{__package__}.{module}')
         return cast('ResourceManager', getattr(found, attribute)())
     from importlib.metadata import entry_points
 

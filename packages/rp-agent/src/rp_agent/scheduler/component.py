@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
+from rp_agent.scheduler.find import find
 from rp_agent.scheduler.given import GivenPlacement, GivenRequest, GivenSlots
-from rp_agent.scheduler.policy import Item, find
+from rp_agent.scheduler.policy import Item
 from rp_agent.scheduler.reservation import Reservation
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool

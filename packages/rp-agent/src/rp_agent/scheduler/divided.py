@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rp_agent.executor.dvms import parts
+from rp_agent.instances.division import parts
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.continuous import Continuous, are_neighbours
 from rp_agent.scheduler.shapes import text

@@ -11,11 +11,8 @@ import math
 from collections.abc import Hashable
 
 from rp_agent.scheduler.continuous import Continuous
-from rp_agent.task import AgentTask
+from rp_agent.task import RANKS_PER_SLOT, AgentTask
 from rp_api.errors import ResourceError
-
-RANKS_PER_SLOT = 'ranks_per_slot'
-"""Where in a task's `extra` the number of ranks stands that share each of its slots."""
 
 _MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
 

@@ -1,24 +1,18 @@
-"""What a scheduling policy is, and how the one that a platform asks for is found.
+"""What a scheduling policy is: the base of all of them.
 
 A policy decides when a task may be placed, and where. All of them place on the same slot map, and let tasks wait in the
-same wait pool. A platform names its policy as `agent_scheduler`; names are those of the entry points
-`rp_agent.schedulers`, which any distribution can add to. docs/extend/scheduling-policy.md shows how.
+same wait pool. `find` has the one that a platform names; docs/extend/scheduling-policy.md shows how to add one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from rp_agent.executor.spawners import DVM_METHODS
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.shapes import Shapes
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.task import AgentTask
-from rp_api.errors import PlatformError
-
-GROUP = 'rp_agent.schedulers'
-DEFAULT = 'CONTINUOUS'
 
 Item = Any
 """What waits in the pool: a task, or an object of the policy's own that has the attributes `request` and `ticket`."""
@@ -103,26 +97,3 @@ class Policy:
     def nodes_changed(self, down: Collection[int]) -> None:
         """The positions of all nodes that are down, whenever one was lost or came back; `request` is asked again."""
         self.shapes.forget()
-
-
-def find(platform: Mapping[str, Any]) -> type[Policy]:
-    """The class of the policy that the platform asks for; `PlatformError`, with all names, if there is none."""
-    name = platform.get('agent_scheduler') or DEFAULT
-    if name == DEFAULT:
-        methods = (platform.get('launch_methods') or {}).get('order', ())
-        if 'JSRUN' in methods:
-            name = 'CONTINUOUS_JSRUN'
-        elif not DVM_METHODS.isdisjoint(methods):
-            name = 'CONTINUOUS_DVM'
-        else:
-            # at once: loading what finds entry points takes longer than most of an agent's start
-            from rp_agent.scheduler.continuous import Continuous
-
-            return Continuous
-    from importlib.metadata import entry_points
-
-    installed = entry_points(group=GROUP)
-    if name not in installed.names:
-        known = ', '.join(sorted({DEFAULT, *installed.names}))
-        raise PlatformError(f'agent_scheduler {name!r} of the platform is unknown, installed are {known}')
-    return cast('type[Policy]', installed[name].load())

@@ -21,13 +21,10 @@ from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.policy import Policy
 from rp_agent.scheduler.shapes import text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
-from rp_agent.task import AgentTask
+from rp_agent.task import BLOCK, AgentTask
 from rp_api.errors import PlatformError, ResourceError
 
 Extents = tuple[int, ...]
-
-BLOCK = 'torus'
-"""Where in a task's `extra` its block is described: `corner` (coordinates), `corner_node` (name) and `shape`."""
 
 
 class Block(NamedTuple):

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from rp_agent import rerun
-from rp_agent.executor.dvms import parts
+from rp_agent.instances.division import parts
 from rp_agent.lifetime import in_batch, limit
 from rp_agent.simulation.launchers import Launchers
 from rp_agent.simulation.launching import Launcher, Storage
