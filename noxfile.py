@@ -44,7 +44,8 @@ SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop
          'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
          'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
 # compiled modules whose tests start programs
-LAUNCHERS = ['rp_agent.executor.launch', 'rp_agent.executor.launchloop', 'rp_agent.executor.plain', 'rp_agent.lineage']
+LAUNCHERS = ['rp_agent.executor.processes.launch', 'rp_agent.executor.processes.launchloop',
+             'rp_agent.executor.popen.plain', 'rp_agent.lineage']
 SANITIZERS = ['libasan.so', 'libubsan.so']
 MINORS = range(10, 15)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import common
 
-MODULES = {'agent': 'rp_agent.cli', 'hub': 'rp_api.coordination.hub'}
+MODULES = {'agent': 'rp_agent.cli', 'hub': 'rp_api.coordination.hub.main'}
 """By which the process of a session is found."""
 PATIENCE = 30.0
 ROWS = 30

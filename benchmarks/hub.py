@@ -26,14 +26,14 @@ from typing import Any
 from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, spread, work_directory
 
 from rp_api import states
-from rp_api.coordination import task_table
+from rp_api.coordination.connections.embedded import HubAgentConnection
+from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import Submission, Update
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.embedded import HubAgentConnection
-from rp_api.coordination.hub_connection import HubAddress
-from rp_api.coordination.process import HubProcess
-from rp_api.coordination.store import Store
-from rp_api.mesh.loop import Loop
+from rp_api.coordination.hub import task_table
+from rp_api.coordination.hub.store import Store
+from rp_api.coordination.hub_process import HubProcess
+from rp_api.loop.event_loop import Loop
 
 PILOT = 'pilot.0000'
 DESCRIPTION = {'executable': '/bin/true', 'ranks': 1, 'cores_per_rank': 1, 'environment': {'A': 'b'}}

@@ -109,7 +109,7 @@ def bare(url: str, clock: Clock, count: int, turn: int) -> Times:
 
     from rp_api.coordination.mongodb import documents
     from rp_api.coordination.mongodb.server import database_name, open_client
-    from rp_api.mesh import codec
+    from rp_api.wire import codec
 
     uids = uids_of(count)
     with open_client(url) as client:
@@ -146,7 +146,7 @@ class Parties:
     def __init__(self, url: str, directory: Path, turn: int) -> None:
         from rp_api.coordination.connect import coordinator
         from rp_api.coordination.coordinator import Settings
-        from rp_api.mesh.loop import Loop
+        from rp_api.loop.event_loop import Loop
 
         self._coordinator = coordinator(f'session.{turn}', directory, Settings(dburl=url))
         self._coordinator.start()

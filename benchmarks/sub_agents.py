@@ -25,21 +25,21 @@ from typing import Any
 import common
 import zmq
 
-from rp_agent import node_launch, sub_agents
-from rp_agent.node_launch import Launch
-from rp_agent.pipeline import Pipeline
-from rp_agent.remote import with_tasks
+from rp_agent.nodes import node_launch, sub_agents
+from rp_agent.nodes.node_launch import Launch
+from rp_agent.nodes.remote import with_tasks
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.connection import Connection, arrivals, refuse_loudly
-from rp_api.mesh.fan import Fan
-from rp_api.mesh.flow import Soon
-from rp_api.mesh.keys import KeyPair
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.message import encode
-from rp_api.mesh.offload import Helpers
-from rp_api.mesh.stream import VERSION, Letter, Stream, decode, pack_letters, unpack_letters
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Helpers
+from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.transport.keys import KeyPair
+from rp_api.tree.flow import Soon
+from rp_api.tree.parent_socket import Fan
+from rp_api.tree.stream import VERSION, Letter, Stream, decode, pack_letters, unpack_letters
+from rp_api.wire.message import encode
 
 TESTS = Path(__file__).parents[1] / 'tests'
 NODES = 64

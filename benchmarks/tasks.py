@@ -51,7 +51,7 @@ def system(work: str, count: int, cores: int) -> Result:
 
 def named_children() -> dict[str, int]:
     """Hub and agent, found while no task runs."""
-    names = {'rp_api.coordination.hub': 'hub', 'rp_agent.cli': 'agent'}
+    names = {'rp_api.coordination.hub.main': 'hub', 'rp_agent.cli': 'agent'}
     found = {}
     for pid in common.others():
         command = Path(f'/proc/{pid}/cmdline').read_bytes().decode(errors='replace')
@@ -78,13 +78,13 @@ def left_behind(work: str, count: int) -> Result:
 def agent(work: str, count: int, cores: int) -> Result:
     """The components of an agent alone: tasks are put in in bulks, until all have left."""
     from rp_agent.lineage import become_subreaper
-    from rp_agent.pipeline import Pipeline
-    from rp_agent.resource_manager import fork
+    from rp_agent.pipeline.pipeline import Pipeline
     from rp_agent.resource_manager.base import Request
+    from rp_agent.resource_manager.systems import fork
     from rp_agent.task import AgentTask
     from rp_api import states
-    from rp_api.mesh.loop import Loop
-    from rp_api.mesh.offload import Helpers
+    from rp_api.loop.event_loop import Loop
+    from rp_api.loop.offload import Helpers
 
     become_subreaper()
     os.chdir(work)

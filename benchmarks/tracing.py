@@ -32,10 +32,10 @@ from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks
 from tasks import named_children
 
 from rp_profiling.catalogue import LEFT_OUT
-from rp_profiling.detail import EVERYTHING, Detail
-from rp_profiling.files import profiles_below
 from rp_profiling.levels import FULL, OFF, STATES
-from rp_profiling.tracer import Tracer
+from rp_profiling.read.files import profiles_below
+from rp_profiling.write.detail import EVERYTHING, Detail
+from rp_profiling.write.tracer import Tracer
 
 COMP = 'agent_executing.0000'
 EVENTS = ('task_start', 'exec_start', 'rank_start', 'launch_pre', 'launch_submit', 'exec_pre', 'rank_stop', 'exec_stop')

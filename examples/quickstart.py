@@ -142,14 +142,14 @@ def show_table(tasks: list[rp.Task], sources: list[Path], durations: dict[str, f
 def draw_timeline(session: Path, target: Path) -> Path | None:
     """Draw what each core did over time into a file; None if what draws is not installed."""
     try:
-        from rp_profiling.pictures import utilisation
-        from rp_profiling.plot import save
+        from rp_profiling.draw.pictures import utilisation
+        from rp_profiling.draw.plot import save
     except ImportError:
         return None
-    from rp_profiling.description import read_description
-    from rp_profiling.slots import CORE
+    from rp_profiling.read.description import read_description
     from rp_profiling.trace import read_trace
     from rp_profiling.utilisation import Analysis
+    from rp_profiling.write.slots import CORE
 
     analysis = Analysis(read_trace(session), read_description(session))
     drawn, = save([utilisation(analysis, CORE)], session, target.suffix.removeprefix('.') or 'png')

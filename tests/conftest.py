@@ -16,7 +16,7 @@ import pytest
 
 import radical.pilot as rp
 from rp_profiling.check import check_session
-from rp_profiling.files import name_of, profiles_below, text_of
+from rp_profiling.read.files import name_of, profiles_below, text_of
 
 
 class Run(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from experiments.paper import Paper
 from experiments.table import Outcome
 from experiments.workloads import MEAN
-from rp_profiling.pictures import COLOURS, all_pictures
-from rp_profiling.plot import draw
-from rp_profiling.trace import read_trace
-from rp_profiling.utilisation import Analysis
+from rp_profiling.analyse.utilisation import Analysis
+from rp_profiling.draw.pictures import COLOURS, all_pictures
+from rp_profiling.draw.plot import draw
+from rp_profiling.read.trace import read_trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,10 +9,10 @@ from statistics import mean, stdev
 
 from experiments.runs import Run
 from rp_client.simulation import Model, simulate
-from rp_profiling.columns import TICKS
-from rp_profiling.durations import durations, moments
-from rp_profiling.trace import NEVER, Trace, read_trace
-from rp_profiling.utilisation import Analysis
+from rp_profiling.analyse.durations import durations, moments
+from rp_profiling.analyse.utilisation import Analysis
+from rp_profiling.read.columns import TICKS
+from rp_profiling.read.trace import NEVER, Trace, read_trace
 
 
 @dataclass(frozen=True)

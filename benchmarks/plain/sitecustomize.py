@@ -4,7 +4,7 @@ Only for `curve.py`, which measures what encryption costs; no part of the system
 public key, in ZeroMQ's PLAIN mechanism, and are admitted by it, so that everything else is as it is.
 """
 
-from rp_api.mesh import keys
+from rp_api.transport import keys
 
 
 def _make_server(socket, pair, domain=keys.DOMAIN):

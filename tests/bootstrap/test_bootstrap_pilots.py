@@ -18,10 +18,10 @@ from ports import free_ports
 
 import radical.pilot as rp
 from bootstrap.jobs_of_pilots import eventually, program
-from rp_api.processes import process_table
+from rp_api.system.processes import process_table
 from rp_client.bootstrap import read_failure
 from rp_client.launcher import local
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 PROGRAM = Path(__file__).with_name('through_stage_0.py')
 

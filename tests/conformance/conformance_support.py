@@ -28,7 +28,7 @@ from rp_api import states
 from rp_api.coordination import connect
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
 from rp_api.coordination.coordinator import Settings
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 BACKENDS = ['hub', *mongo_servers.KINDS]
 RESTARTABLE = [kind for kind in BACKENDS if kind != 'external']

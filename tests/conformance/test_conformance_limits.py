@@ -19,13 +19,13 @@ LEASE = 1.5
 # an agent that says which commands and tasks it gets; `elsewhere` makes it look as if it were on another host
 AGENT = '''
 import json, sys
-from rp_api import host
+from rp_api.system import host
 orders = json.loads(sys.stdin.readline())
 if orders['elsewhere']:
     host.host_id = lambda: 'another host'
 from rp_api.coordination import connect
 from rp_api.coordination.contract import Update
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 def say(what):
     print(json.dumps(what), flush=True)

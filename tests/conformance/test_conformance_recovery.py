@@ -23,7 +23,7 @@ import json, sys, time
 from pathlib import Path
 from rp_api.coordination import connect
 from rp_api.coordination.contract import Submission
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 orders = json.loads(sys.stdin.readline())
 coordinator = connect.coordinator(orders['uid'], Path(orders['directory']), connect.Settings(**orders['settings']))

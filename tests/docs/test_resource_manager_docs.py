@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pages import DOCS, FILE, dead_links
 
-from rp_agent.resource_manager import find
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.system import System
+from rp_agent.resource_manager.systems import find
 from rp_api.platforms.definition import ResourceConfig
 
 

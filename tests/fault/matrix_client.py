@@ -21,7 +21,7 @@ from typing import Any
 from fault_matrix import workload
 
 import radical.pilot as rp
-from rp_api.coordination import process
+from rp_api.coordination import hub_process
 from rp_client.task_manager import ACCEPTANCE
 
 BULK = 1000
@@ -36,8 +36,8 @@ def say(*words: object) -> None:
 
 def use_other_hub(command: list[str]) -> None:
     """Have the session start this program as its hub."""
-    program = process.python_program
-    process.python_program = lambda module: command if module.endswith('.hub') else program(module)
+    program = hub_process.python_program
+    hub_process.python_program = lambda module: command if module.endswith('.hub') else program(module)
 
 
 def open_session(config: dict[str, Any]) -> rp.Session:

@@ -18,7 +18,7 @@ import pytest
 from conftest import Run, pilot_description, processes_with, traces_in_order, wait_until
 
 import radical.pilot as rp
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 pytestmark = pytest.mark.fault
 

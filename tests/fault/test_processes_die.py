@@ -192,7 +192,7 @@ def test_application_killed_without_orphan_timeout(base: Path) -> None:
 def test_application_with_a_raptor_master_killed(base: Path, with_hub: bool) -> None:
     """Masters and workers never end by themselves, and nobody waits for that."""
     with application(base, 0.5, 'sleep 1', 'raptor') as (process, directory):
-        hub = pid_of('rp_api.coordination.hub', str(base))
+        hub = pid_of('rp_api.coordination.hub.main', str(base))
         process.kill()
         if with_hub:
             os.kill(hub, signal.SIGKILL)   # before it can tell the agent to end
@@ -216,7 +216,7 @@ def test_application_killed_and_directory_gone(base: Path) -> None:
 def test_application_and_hub_killed(base: Path) -> None:
     """An agent that has lost both ends by itself, too."""
     with application(base, 0.5, 'sleep 1') as (process, _):
-        hub = pid_of('rp_api.coordination.hub', str(base))
+        hub = pid_of('rp_api.coordination.hub.main', str(base))
         process.kill()
         os.kill(hub, signal.SIGKILL)
         process.wait()

@@ -14,9 +14,9 @@ import pytest
 import zmq
 
 from rp_agent.raptor.link import Link
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access, link_file
-from rp_raptor.agent_link import AgentLink
+from rp_raptor.master.agent_link import AgentLink
 
 pytestmark = pytest.mark.fault
 

@@ -11,7 +11,7 @@ from leftovers import must_end
 from slurm_cluster import SlurmCluster, slurm_cluster
 from ssh_hosts import Namespaces, namespaces
 
-from rp_api.processes import sweep
+from rp_api.system.processes import sweep
 
 from .installations import Mpi, installation
 

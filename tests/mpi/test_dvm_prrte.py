@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.executor.component import Executor
+from rp_agent.executor.popen.component import Executor
 from rp_api import states
-from rp_api.processes import read_process
+from rp_api.system.processes import read_process
 
 from .dvm_bench import prrte
 from .installations import Mpi

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.processes import read_process
+from rp_api.system.processes import read_process
 
 from .conftest import ALL
 from .installations import CHECK, Mpi

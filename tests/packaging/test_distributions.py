@@ -17,7 +17,7 @@ from envs import NEEDS, ROOT, Dist, Env, call
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1200)]
 
 NOT_IN_A_CHECKOUT = shutil.ignore_patterns('build', 'dist', '*.egg-info', '*.so', 'rank', '__pycache__', '.*_cache')
-PROGRAM = 'rp_agent/executor/rank'
+PROGRAM = 'rp_agent/executor/launching/rank'
 RUNTIME = {'.py', '.pyi', '.pxd', '.json', '.sh', '.css', '.js', '.typed'}
 
 IMPORT_ALL = """
@@ -68,7 +68,7 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 
-CHECK_UPSTREAM = 'from rp_api.parts import check_upstream; check_upstream(); print("accepted")'
+CHECK_UPSTREAM = 'from rp_api.distributions import check_upstream; check_upstream(); print("accepted")'
 ORIGINAL = 'radical.pilot==1.103.2'
 
 Make = Callable[[], Env]

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 import radical.pilot as rp
-from rp_api import constants, parts, resources, states
+from rp_api import constants, distributions, resources, states
 
 STUB = Path(rp.__file__).with_suffix('.pyi')
 SUBMODULES = ['constants', 'pilot_description', 'raptor', 'raptor_tasks', 'staging_directives', 'states',
@@ -79,7 +79,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
 def test_name_of_a_missing_distribution_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(rp), 'Session', raising=False)
     monkeypatch.setitem(rp._TABLE, 'Session', ('rp-client', 'rp_client_is_not_here.session'))
-    monkeypatch.setattr(parts, 'missing', lambda dist: f'{dist} is not installed')
+    monkeypatch.setattr(distributions, 'missing', lambda dist: f'{dist} is not installed')
     assert not hasattr(rp, 'Session')
     with pytest.raises(AttributeError, match=r'radical\.pilot\.Session: rp-client is not installed'):
         _ = rp.Session
@@ -93,7 +93,7 @@ def test_broken_installation_is_not_taken_for_a_missing_one(monkeypatch: pytest.
 
 
 def test_star_import_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, 'missing', lambda dist: dist if dist == 'rp-client' else None)
+    monkeypatch.setattr(distributions, 'missing', lambda dist: dist if dist == 'rp-client' else None)
     names: dict[str, object] = {}
     exec('from radical.pilot import *', names)
     assert {'TaskDescription', 'DONE', 'COPY', 'utils', 'version'} <= set(names)

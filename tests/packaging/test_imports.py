@@ -108,7 +108,7 @@ def test_rooms_of_the_api_use_only_lower_ones() -> None:
     ('rp_agent.agent', {'rp_client', 'rp_raptor'}),
     ('rp_agent.simulation.pilot', {'rp_client', 'rp_raptor', 'numpy'}),
     ('rp_api.component', {'rp_client', 'rp_agent', 'rp_raptor'}),
-    ('rp_profiling.tracer', {'rp_api', 'rp_client', 'rp_agent', 'rp_raptor', 'radical'}),
+    ('rp_profiling.write.tracer', {'rp_api', 'rp_client', 'rp_agent', 'rp_raptor', 'radical'}),
 ])
 def test_running_side_loads_nothing_of_the_other(module: str, foreign: set[str]) -> None:
     code = f'import sys, {module}; print(*sorted(n for n in sys.modules if "." not in n))'

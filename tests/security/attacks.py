@@ -14,8 +14,8 @@ import msgpack
 import zmq
 
 from rp_api.coordination.contract import PROTOCOL
-from rp_api.mesh import keys
-from rp_api.mesh.keys import KeyPair
+from rp_api.transport import keys
+from rp_api.transport.keys import KeyPair
 
 PATIENCE = 30.0
 JUDGED = (zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL

@@ -17,15 +17,17 @@ from typing import Any
 import zmq
 
 from rp_api import states
-from rp_api.coordination import embedded, hub_access, process
+from rp_api.coordination import hub_process
+from rp_api.coordination.connections import embedded
 from rp_api.coordination.contract import Submission, Update
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.hub_request import ask
 from rp_api.coordination.results import read_results
-from rp_api.host import python_program
-from rp_api.mesh.keys import KeyPair, generate
-from rp_api.mesh.leaf import Leaf
-from rp_api.mesh.loop import Loop
+from rp_api.coordination.service import access as hub_access
+from rp_api.coordination.service.request import ask
+from rp_api.loop.event_loop import Loop
+from rp_api.system.host import python_program
+from rp_api.transport.keys import KeyPair, generate
+from rp_api.tree.node import Leaf
 
 GROWTH = 24 << 20
 """Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
@@ -195,7 +197,7 @@ class HubListener(Listener):
 
     def __init__(self, directory: Path, listen: str = '') -> None:
         self._directory = directory
-        self.hub = process.HubProcess('session', directory, Settings(listen=listen))
+        self.hub = hub_process.HubProcess('session', directory, Settings(listen=listen))
         self.hub.start()
         self.pid = self.hub.pid
         agent = self.hub.agent_address
@@ -289,7 +291,7 @@ class ServiceListener(Listener):
         config = {'directory': str(directory / 'hub'), 'listen': 'tcp://127.0.0.1', 'ports': None}
         with open(self._log, 'wb') as log:
             self._process = subprocess.Popen(
-                python_program('rp_api.coordination.service'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                python_program('rp_api.coordination.service.main'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=log, env=os.environ | {'RADICAL_BASE': str(directory)})
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(config).encode() + b'\n')

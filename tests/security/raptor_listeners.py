@@ -13,12 +13,12 @@ from typing import Any
 import zmq
 from listeners import Listener, Peers, ServedListener
 
-from rp_api.host import host_id
-from rp_api.mesh import codec
-from rp_api.mesh.connection import Connection, arrivals
 from rp_api.raptor_link import Access
-from rp_raptor.payload import encode_value
-from rp_raptor.protocol import PROTOCOL
+from rp_api.system.host import host_id
+from rp_api.transport.connection import Connection, arrivals
+from rp_api.wire import codec
+from rp_raptor.wire.payload import encode_value
+from rp_raptor.wire.protocol import PROTOCOL
 
 SERVING = Path(__file__).with_name('serving_raptor.py')
 RESULT = encode_value(None)

@@ -15,9 +15,9 @@ from typing import Any
 
 import zmq
 
-from rp_api.mesh.keys import Gate, KeyPair
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.tree import Root
+from rp_api.loop.event_loop import Loop
+from rp_api.transport.keys import Gate, KeyPair
+from rp_api.tree.root import Root
 
 Figures = Callable[[], dict[str, Any]]
 Served = tuple[str, Figures, Callable[[float], object]]

@@ -17,10 +17,10 @@ from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access, link_file
-from rp_profiling.tracer import Tracer
-from rp_raptor.peers import Peers
+from rp_profiling.write.tracer import Tracer
+from rp_raptor.master.connections import Peers
 
 MASTERS = 1000
 

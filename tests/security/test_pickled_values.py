@@ -15,7 +15,7 @@ from rp_api import states
 from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update
 from rp_api.errors import DeserializationError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.values import to_plain
 
 

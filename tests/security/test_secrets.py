@@ -16,7 +16,7 @@ from conftest import pilot_description, processes_with, wait_until
 from mongo_servers import Server
 
 import radical.pilot as rp
-from rp_api.mesh import keys
+from rp_api.transport import keys
 
 LAYOUT = {'agents': {'agent_1': {'components': {'agent_executing': {'count': 1}}}},
           'components': {'agent_staging_output': {'target': 'process'}}}
@@ -103,7 +103,7 @@ def work(session: rp.Session, base: Path) -> dict[str, Any]:
     session.dump()
     own_hub = session.engine.coordinator.agent_access['backend'] == 'hub'
     return {'session': session, 'pilot': pilot, 'tasks': tasks, 'base': base,
-            'hub': ['rp_api.coordination.hub'] if own_hub else []}
+            'hub': ['rp_api.coordination.hub.main'] if own_hub else []}
 
 
 def agents_secrets(pilot: rp.Pilot) -> list[str]:
@@ -115,7 +115,7 @@ def agents_secrets(pilot: rp.Pilot) -> list[str]:
 def processes(worked: dict[str, Any]) -> dict[int, str]:
     """The processes of the session: hub, agent, sub-agents, a task."""
     found = processes_with(str(worked['base']))
-    for name in (*worked['hub'], 'rp_agent.cli', 'rp_agent.sub_agent', 'sleep'):
+    for name in (*worked['hub'], 'rp_agent.cli', 'rp_agent.nodes.sub_agent', 'sleep'):
         assert any(name in line for line in found.values()), (name, found)
     return found
 

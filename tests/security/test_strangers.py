@@ -13,7 +13,7 @@ from attacks import connect, garbage, greeting, half_open, header, shout, speaki
 from every_listener import LISTENERS, serving
 from listeners import GROWTH, Listener
 
-from rp_api.mesh.keys import generate
+from rp_api.transport.keys import generate
 
 
 @pytest.fixture(params=LISTENERS)

@@ -11,10 +11,10 @@ from rp_api.errors import DescriptionError
 from rp_client.cli.program import main
 from rp_client.simulation import Cost, Model, Platform, Result, Workload, simulate
 from rp_client.simulation.calls import Calls, simulate_calls
+from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.trace import read_trace
-from rp_profiling.utilisation import Analysis
-from rp_profiling.virtual import EPOCH
+from rp_profiling.read.trace import read_trace
+from rp_profiling.write.virtual import EPOCH
 
 DVMS = {'launch_method': 'PRTE', 'launchers': 4}
 UNTIL_LOST = 3 * 60

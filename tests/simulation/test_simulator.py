@@ -10,9 +10,9 @@ import pytest
 from rp_api.errors import DescriptionError, PilotError
 from rp_client.cli.program import main
 from rp_client.simulation import Cost, Model, Platform, Workload, list_models, load_model, simulate
+from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.trace import Trace, read_trace
-from rp_profiling.utilisation import Analysis
+from rp_profiling.read.trace import Trace, read_trace
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster, slurm_cluster
 
 import radical.pilot as rp
-from rp_api.processes import process_table
+from rp_api.system.processes import process_table
 
 PATIENCE = 60.0
 

@@ -12,8 +12,8 @@ import pytest
 from clusters import PATIENCE, SYSTEM_PATH
 from slurm_cluster import SlurmCluster
 
-from rp_agent.instances.flux import Flux
-from rp_agent.instances.launcher import Node
+from rp_agent.executor.backends.flux.instance import Flux
+from rp_agent.executor.backends.launcher import Node
 
 STAND_IN = Path(__file__).parents[2] / 'packages' / 'rp-agent' / 'tests' / 'flux_stand_in'
 

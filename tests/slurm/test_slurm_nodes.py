@@ -31,7 +31,7 @@ def sub_agents(pilot: rp.Pilot) -> dict[str, int]:
     """The processes of the pilot's sub-agents, by the name of their node."""
     found = {}
     for pid, line in processes_with(f'{sandbox(pilot)}/agent_n.cfg').items():
-        if 'rp_agent.sub_agent' in line:
+        if 'rp_agent.nodes.sub_agent' in line:
             environ = Path(f'/proc/{pid}/environ').read_bytes().split(b'\0')
             found[dict(entry.partition(b'=')[::2] for entry in environ)[b'SLURMD_NODENAME'].decode()] = pid
     return found

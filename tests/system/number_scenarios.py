@@ -11,8 +11,8 @@ from pathlib import Path
 from conftest import wait_until
 
 import radical.pilot as rp
-from rp_api.processes import process_table
-from rp_client.pilot_flow import LAST_WORD
+from rp_api.system.processes import process_table
+from rp_client.flow.pilot_flow import LAST_WORD
 
 LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
 COUNT = 12

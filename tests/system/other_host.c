@@ -38,7 +38,7 @@ int timespec_get(struct timespec *now, int base) {   /* by which date(1) tells t
     return base == TIME_UTC && clock_gettime(CLOCK_REALTIME, now) == 0 ? base : 0;
 }
 
-/* what the host is known by: see rp_api/host.py */
+/* what the host is known by: see rp_api/system/host.py */
 ssize_t readlink(const char *restrict path, char *restrict buffer, size_t size) {
     static ssize_t (*real)(const char *, char *, size_t);
     if (!real)

@@ -22,7 +22,7 @@ from rp_api.errors import (
     PlatformError,
     StateError,
 )
-from rp_client.launcher.component import PilotLaunching
+from rp_client.flow.launching import PilotLaunching
 
 TRUE = rp.TaskDescription({'executable': '/bin/true'})
 

@@ -10,9 +10,9 @@ import pytest
 from conftest import pilot_description, traces_in_order
 
 import radical.pilot as rp
-from rp_profiling.clock import parse_sync
-from rp_profiling.profile import read_profile
-from rp_profiling.trace import read_trace
+from rp_profiling.read.clock import parse_sync
+from rp_profiling.read.profile import read_profile
+from rp_profiling.read.trace import read_trace
 
 SOURCE = Path(__file__).with_name('other_host.c')
 

@@ -14,7 +14,7 @@ import pytest
 from test_instance_pilots import programs  # noqa: F401 - a fixture
 
 import radical.pilot as rp
-from rp_api import signals
+from rp_api.system import signals
 
 APPLICATION = Path(__file__).with_name('signal_application.py')
 MASKS = 'SigBlk:\t{:016x}\nSigIgn:\t{:016x}\n'
@@ -51,10 +51,10 @@ def check(tasks: dict[str, Any], ignored: int = 0, ranks: int = 1) -> None:
     assert 'timeout' in tasks['is_late'][3], tasks
 
 
-PROGRAMS = [('rp_agent.cli', 'main'), ('rp_agent.sub_agent', 'main'), ('rp_agent.bootstrap.stage_1', 'main'),
-            ('rp_api.coordination.hub', 'main'), ('rp_api.coordination.service', 'main'),
+PROGRAMS = [('rp_agent.cli', 'main'), ('rp_agent.nodes.sub_agent', 'main'), ('rp_agent.bootstrap.stage_1', 'main'),
+            ('rp_api.coordination.hub.main', 'main'), ('rp_api.coordination.service.main', 'main'),
             ('rp_client.launcher.batch.process', 'main'), ('rp_client.cli.program', 'main'),
-            ('rp_raptor.cli', 'master'), ('rp_raptor.manager', 'main'), ('rp_raptor.rank', 'main')]
+            ('rp_raptor.cli', 'master'), ('rp_raptor.worker.manager', 'main'), ('rp_raptor.rank.rank', 'main')]
 
 
 class Begun(Exception):

@@ -18,7 +18,7 @@ from conftest import pilot_description, processes_with, wait_until
 from mongo_servers import running
 
 import radical.pilot as rp
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 WHERE = 'echo $RP_PILOT_ID $RP_PARTITION_ID $RP_PILOT_SANDBOX'
 

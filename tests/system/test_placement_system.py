@@ -13,7 +13,7 @@ import pytest
 from conftest import Run, pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     'inline': {'number_of_workers': {'StageinWorker': 2, 'ExecWorker': 2, 'StageoutWorker': 2}},
@@ -46,7 +46,7 @@ def sub_agents(run: Run) -> dict[str, int]:
     """The process numbers of the pilot's sub-agents, by name."""
     found = {}
     for pid, line in processes_with(os.environ['RADICAL_BASE']).items():
-        if 'rp_agent.sub_agent' in line:
+        if 'rp_agent.nodes.sub_agent' in line:
             with suppress(OSError):   # it has just ended
                 found[Path(os.readlink(f'/proc/{pid}/fd/2')).stem] = pid
     return found

@@ -21,7 +21,7 @@ from rp_api.errors import CoordinationError
 
 pytestmark = pytest.mark.fault
 
-HUB = 'rp_api.coordination.hub'
+HUB = 'rp_api.coordination.hub.main'
 
 
 @pytest.mark.parametrize('how', ['tasks', 'running', 'unbound', 'files', 'left'])

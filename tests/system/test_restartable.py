@@ -11,7 +11,7 @@ import pytest
 from conftest import pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
-from rp_client.task_flow import ATTEMPTS
+from rp_client.flow.task_flow import ATTEMPTS
 
 pytestmark = pytest.mark.fault
 

@@ -18,7 +18,7 @@ from conftest import pilot_description, processes_with, wait_until
 from ports import free_ports
 
 import radical.pilot as rp
-from rp_api.coordination import hub_access
+from rp_api.coordination.service import access as hub_access
 from rp_api.errors import CoordinationError
 
 TUNNEL = Path(__file__).with_name('tunnel.py')
@@ -101,8 +101,8 @@ def test_the_service_and_the_hub_die_while_tasks_run(command: Command, base: Pat
         tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': [
             '-c', f'until [ -e {go} ]; do sleep 0.02; done']}) for _ in range(4)])
         tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_EXECUTING, timeout=30)
-        kill('rp_api.coordination.service', base)
-        kill('rp_api.coordination.hub', base)
+        kill('rp_api.coordination.service.main', base)
+        kill('rp_api.coordination.hub.main', base)
         go.touch()
         assert start(command) == url
         assert tmgr.wait_tasks(timeout=40) == [rp.DONE] * 6

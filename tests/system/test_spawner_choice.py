@@ -14,7 +14,7 @@ from conftest import Run, pilot_description
 
 import radical.pilot as rp
 from rp_api import states
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 
 @pytest.fixture

@@ -463,7 +463,7 @@ def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: st
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for what may never end: here a web server, and a file that the client copies."""
     from rp_api.staging import run as stager
-    from rp_client import engine
+    from rp_client.engine import engine
 
     begun, go = threading.Event(), threading.Event()
 

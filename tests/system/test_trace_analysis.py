@@ -13,9 +13,9 @@ import pytest
 from conftest import Run
 
 import radical.pilot as rp
+from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.trace import read_trace
-from rp_profiling.utilisation import Analysis
+from rp_profiling.read.trace import read_trace
 
 TASKS = 12
 

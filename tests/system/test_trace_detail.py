@@ -12,13 +12,13 @@ from conftest import pilot_description
 
 import radical.pilot as rp
 from rp_api.analytics import get_session_profile
+from rp_profiling.analyse.durations import TASK, durations
+from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.check import check_session
-from rp_profiling.durations import TASK, durations
-from rp_profiling.files import profiles_below
-from rp_profiling.profile import read_profile
-from rp_profiling.trace import read_trace
-from rp_profiling.utilisation import Analysis
+from rp_profiling.read.files import profiles_below
+from rp_profiling.read.profile import read_profile
+from rp_profiling.read.trace import read_trace
 
 CORES = 4
 TASKS = 6

@@ -11,8 +11,8 @@ from conftest import Run, pilot_description, wait_until
 import radical.pilot as rp
 from rp_api import states
 from rp_profiling.catalogue import EVENTS
-from rp_profiling.files import profiles_below
-from rp_profiling.profile import read_profile
+from rp_profiling.read.files import profiles_below
+from rp_profiling.read.profile import read_profile
 
 CLIENT = ('pmgr.0000', 'pmgr_launching.0000', 'tmgr.0000', 'tmgr_scheduling.0000', 'tmgr_staging_input.0000',
           'tmgr_staging_output.0000')

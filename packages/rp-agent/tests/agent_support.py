@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rp_api import private, states
+from rp_api import states
 from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.process import HubProcess
-from rp_api.host import python_program
-from rp_api.mesh.loop import Loop
-from rp_api.processes import pidfd_open
+from rp_api.coordination.hub_process import HubProcess
+from rp_api.loop.event_loop import Loop
+from rp_api.system import private
+from rp_api.system.host import python_program
+from rp_api.system.processes import pidfd_open
 
 PATIENCE = 30.0
 PILOT = 'pilot.0000'

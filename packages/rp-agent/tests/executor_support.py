@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rp_agent.executor.component import Executor
-from rp_agent.executor.environment import PilotContext
-from rp_agent.executor.launchers import Launchers
+from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.launching.launchers import Launchers
+from rp_agent.executor.popen.component import Executor
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.loop import Loop
-from rp_profiling.detail import Detail
+from rp_api.loop.event_loop import Loop
 from rp_profiling.levels import OFF
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.detail import Detail
+from rp_profiling.write.tracer import Tracer
 
 NO_TRACE = Detail(OFF)
 BASE_ENV = {'PATH': '/usr/bin:/bin', 'HOME': '/nowhere', 'LANG': 'C', 'RP_TASK_ID': 'outer', 'PWD': '/outer'}

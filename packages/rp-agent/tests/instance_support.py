@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rp_agent.instances.keeper import InstanceKeeper
-from rp_agent.instances.launcher import InstanceLauncher, Node, Startup
-from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer
+from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
+from rp_agent.executor.backends.supervisor import InstanceKeeper
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 PATIENCE = 30.0
 

@@ -37,12 +37,13 @@ from launch_support import (
 )
 from leftovers import open_descriptors
 
-from rp_agent.executor import component
-from rp_agent.executor.launchloop import OWN, SPARE
+from rp_agent.executor.popen import component
+from rp_agent.executor.processes.launchloop import OWN, SPARE
 from rp_agent.lineage import become_subreaper
 from rp_agent.task import AgentTask
-from rp_api import processes, states
-from rp_profiling.profile import read_profile
+from rp_api import states
+from rp_api.system import processes
+from rp_profiling.read.profile import read_profile
 
 PR_SET_DUMPABLE = 4
 HOUR = 3600

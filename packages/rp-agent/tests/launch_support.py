@@ -16,8 +16,8 @@ from executor_support import Harness, sh
 from leftovers import must_end, open_descriptors
 
 from rp_agent.task import AgentTask
-from rp_api import processes
-from rp_api.processes import read_process
+from rp_api.system import processes
+from rp_api.system.processes import read_process
 
 LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
 """The number before the one that the next process gets, if that is free; to be changed in a namespace of one's own."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from executor_support import Harness
 
-from rp_agent.executor.launchers import Launchers
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.offload import Helpers
+from rp_agent.executor.launching.launchers import Launchers
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Helpers
 
 VERSION = '''case "$1" in (--version) printf 'HYDRA build details:\\n    Version:    4.1\\n'; exit 0 ;; esac
 '''

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rp_agent.pipeline import Pipeline
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.offload import Helpers
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Helpers
 
 PATIENCE = 30.0
 ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,

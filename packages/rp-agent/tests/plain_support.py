@@ -9,9 +9,9 @@ from typing import Any
 
 from executor_support import a_context, a_task
 
-from rp_agent.executor.environment import TaskEnvironment
-from rp_agent.executor.launchloop import LaunchLoop, Process
-from rp_agent.executor.plain import PlainTasks
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.popen.plain import PlainTasks
+from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.task import DEFAULTS, AgentTask
 
 

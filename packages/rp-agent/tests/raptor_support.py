@@ -9,7 +9,7 @@ from rp_agent.raptor.component import Raptor
 from rp_agent.task import AgentTask
 from rp_api import constants as c
 from rp_api import states
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 PILOT = 'pilot.0000'
 ACCESS = {'address': 'ipc:///x', 'server': 's', 'public': 'p', 'secret': 'q'}

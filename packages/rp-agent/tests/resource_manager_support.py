@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from rp_agent.resource_manager import find
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.system import System
+from rp_agent.resource_manager.systems import find
 from rp_api.errors import PlatformError
 
 

@@ -11,8 +11,8 @@ from rp_agent.resource_manager.base import Allocation, Domain
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh import codec
-from rp_profiling.tracer import Tracer
+from rp_api.wire import codec
+from rp_profiling.write.tracer import Tracer
 
 
 class Bench:

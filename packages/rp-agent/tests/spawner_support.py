@@ -8,11 +8,11 @@ from typing import Any
 
 from executor_support import a_context, a_task
 
-from rp_agent.executor.environment import PilotContext
-from rp_agent.executor.spawners import AnyExecutor
+from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.registry import AnyExecutor
 from rp_agent.task import AgentTask
-from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 Make = Callable[[str, Tracer, Loop, PilotContext], AnyExecutor]
 

@@ -14,7 +14,7 @@ from agent_support import PILOT, RealAgent, real, uids, wait_for_process, wait_u
 from rp_api import states
 from rp_api.coordination import spill
 from rp_api.coordination.contract import Update
-from rp_api.host import host_id
+from rp_api.system.host import host_id
 
 pytestmark = pytest.mark.fault
 
@@ -69,8 +69,8 @@ def test_hub_is_away_for_the_whole_run(tmp_path: Path) -> None:
 def test_hub_is_gone_for_good(tmp_path: Path) -> None:
     """The agent finishes what it has, waits, and ends; everything that did not arrive is in a file, and stays."""
     release = tmp_path / 'release'
-    with real(tmp_path, agent={'orphan_timeout': 0.2}, setup='import rp_agent.alone as a; a.RETURN = 0.2') as (
-            application, agent):
+    with real(tmp_path, agent={'orphan_timeout': 0.2},
+              setup='import rp_agent.reporting.coordinator_loss as a; a.RETURN = 0.2') as (application, agent):
         application.submit(uids(1), **shell(MARK.format(tmp_path / 'started', release)))
         application.submit(uids(200, 1), **shell('echo $RP_TASK_ID; echo wrong >&2; exit 3'))
         application.until_state(uids(1), states.AGENT_EXECUTING)
@@ -131,8 +131,8 @@ def test_runtime_is_over_while_the_hub_is_away(tmp_path: Path) -> None:
 
 def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
     """The agent is about to end: what it would have left on disk arrives, and nothing is left."""
-    with real(tmp_path, setup='import rp_agent.farewell as f; f.PATIENCE = 20', agent={'cleanup': True}) as (
-            application, agent):
+    with real(tmp_path, setup='import rp_agent.reporting.final_report as f; f.PATIENCE = 20',
+              agent={'cleanup': True}) as (application, agent):
         application.submit(uids(4), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
         application.kill_hub()
@@ -149,7 +149,7 @@ def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
 def test_results_beyond_the_limit_wait_on_disk(tmp_path: Path) -> None:
     """They are sent from there when the hub is back, and the file goes."""
     release = tmp_path / 'release'
-    with real(tmp_path, setup='import rp_agent.reporter as r; r.MOST_BYTES = 20_000') as (application, agent):
+    with real(tmp_path, setup='import rp_agent.reporting.reporter as r; r.MOST_BYTES = 20_000') as (application, agent):
         application.submit(uids(1), cores_per_rank=2, **shell(MARK.format(tmp_path / 'started', release)))
         application.submit(uids(300, 1), **shell('echo $RP_TASK_ID'))
         application.until_state(uids(1), states.AGENT_EXECUTING)
@@ -168,7 +168,7 @@ def test_results_beyond_the_limit_wait_on_disk(tmp_path: Path) -> None:
 def test_disk_that_is_full(tmp_path: Path) -> None:
     """What is no longer written stays in memory, and everything arrives in the end."""
     release = tmp_path / 'release'
-    setup = ('import rp_agent.reporter as r; r.MOST_BYTES = 20_000; '
+    setup = ('import rp_agent.reporting.reporter as r; r.MOST_BYTES = 20_000; '
              'import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))')
     with real(tmp_path, setup=setup) as (application, agent):
         application.submit(uids(1), cores_per_rank=2, **shell(MARK.format(tmp_path / 'started', release)))
@@ -214,7 +214,7 @@ def test_stopped_agent(tmp_path: Path) -> None:
 def test_agent_has_enough(tmp_path: Path) -> None:
     """It asks for no more from a mark on, gets commands all the same, and asks again when it has little left."""
     count = 10_000
-    with real(tmp_path, setup='import rp_agent.intake as i; i.MANY = 20; i.PER_CORE = 1') as (application, _):
+    with real(tmp_path, setup='import rp_agent.reporting.intake as i; i.MANY = 20; i.PER_CORE = 1') as (application, _):
         application.submit(uids(count), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
         application.command(cmd='cancel_tasks', uids=uids(count))
@@ -234,7 +234,7 @@ def test_agent_never_has_enough_of_tasks_that_wait_for_others(tmp_path: Path) ->
         return {'order': {'ns': 'x', 'order': number, 'size': size}}
 
     platform = {'agent_spawner': 'POPEN', 'agent_config': 'default', 'agent_scheduler': 'CONTINUOUS_ORDERED'}
-    with real(tmp_path, setup='import rp_agent.intake as i; i.MANY = 2048; i.PER_CORE = 1',
+    with real(tmp_path, setup='import rp_agent.reporting.intake as i; i.MANY = 2048; i.PER_CORE = 1',
               agent={'platform': platform}) as (application, _):
         application.submit(uids(count), tags=tags(1, count), **shell('exec sleep 100'))
         application.submit(uids(1, count), tags=tags(0, 1), **shell('echo first'))
@@ -244,7 +244,8 @@ def test_agent_never_has_enough_of_tasks_that_wait_for_others(tmp_path: Path) ->
 
 def test_agent_that_was_silent_for_too_long(tmp_path: Path) -> None:
     """Its pilot has been given up: when it comes back, it is told to end, with the reason, and leaves nothing."""
-    elsewhere = "import rp_api.host as h; h.host_id = lambda: 'elsewhere'"   # else the hub would see that it lives
+    # else the hub would see that it lives
+    elsewhere = "import rp_api.system.host as h; h.host_id = lambda: 'elsewhere'"
     with real(tmp_path, setup=elsewhere, lease=1.0) as (application, agent):
         application.submit(uids(1), **shell('exec sleep 100'))
         application.until_state(uids(1), states.AGENT_EXECUTING)

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from rp_agent import cli
-from rp_api import private
 from rp_api.errors import CoordinationError, PilotError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
+from rp_api.system import private
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The path of a configuration that is good enough for an agent that is not run."""
-    monkeypatch.setattr(cli.parts, 'check_upstream', lambda: None)
+    monkeypatch.setattr(cli.distributions, 'check_upstream', lambda: None)
     path = tmp_path / 'agent_0.cfg'
     private.write_file(path, json.dumps({'pilot_sandbox': str(tmp_path)}).encode())
     return str(path)
@@ -142,7 +142,7 @@ def test_other_radical_pilot_is_installed(main: Program, config: str, started: l
     def refuse() -> None:
         raise PilotError('radical.pilot 1.103 is installed')
 
-    monkeypatch.setattr(cli.parts, 'check_upstream', refuse)
+    monkeypatch.setattr(cli.distributions, 'check_upstream', refuse)
     assert main(config) == 1
     assert capsys.readouterr().err == 'rp-agent: radical.pilot 1.103 is installed\n'
     assert started == []
@@ -174,8 +174,8 @@ def test_mistake_in_the_agent_is_loud(main: Program, config: str, monkeypatch: p
 
 LAUNCHER = '''
 import json, os, socket, subprocess, sys
-from rp_api.agent_process import AgentProcess
-from rp_api.host import python_program
+from rp_api.system.agent_process import AgentProcess
+from rp_api.system.host import python_program
 
 sandbox, who = sys.argv[1:]
 with open(f'{sandbox}/agent_0.cfg', 'w') as file:
@@ -249,7 +249,7 @@ def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeyp
 
     monkeypatch.setattr('rp_agent.agent.Agent', Agent)
     monkeypatch.setattr(cli, 'belongs', dict)
-    monkeypatch.setattr('rp_agent.guard.start', lambda belongs: None)
+    monkeypatch.setattr('rp_agent.nodes.guard.start', lambda belongs: None)
     monkeypatch.setattr(cli, 'become_subreaper', lambda: None)
     monkeypatch.setattr(cli, '_on_signal', lambda loop, callback: None)
     assert main(config) == 1
@@ -262,7 +262,7 @@ def test_signal_is_handled_in_the_loop(number: signal.Signals) -> None:
     program = '''
 import os, signal, sys
 from rp_agent.cli import _on_signal
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 loop = Loop()
 _on_signal(loop, lambda: (print('told'), loop.stop()))

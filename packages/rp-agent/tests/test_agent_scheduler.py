@@ -14,9 +14,9 @@ from scheduler_support import Bench, a_slot, a_task
 
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh import codec
 from rp_api.resources import NodeList
-from rp_profiling.profile import read_profile
+from rp_api.wire import codec
+from rp_profiling.read.profile import read_profile
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -14,10 +14,10 @@ from rp_agent.stager.output import TAIL, StagerOutput, tail
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import COPY, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER
-from rp_api.mesh.offload import Done, Failed, Work
+from rp_api.loop.offload import Done, Failed, Work
 from rp_api.staging import Sandboxes, expand
 from rp_api.staging.tarball import pack
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class Events(Tracer):

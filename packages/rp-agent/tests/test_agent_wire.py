@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rp_agent.nodes.wire import apply, changes, from_wire, to_wire
 from rp_agent.task import AgentTask
-from rp_agent.wire import apply, changes, from_wire, to_wire
 from rp_api import states
-from rp_api.mesh.codec import pack_bulk, unpack_bulk
+from rp_api.wire.codec import pack_bulk, unpack_bulk
 
 STAYS = {'placement', 'request', 'ticket', 'cancelled', 'packed'}
 """What is Agent_0's alone; a cancel is told by itself."""

@@ -13,11 +13,11 @@ from leftovers import open_descriptors
 from pipeline_support import ALL, SLEEP, Agent, nothing_left
 from plain_support import Site
 
-from rp_agent.executor.ahead import MOST, Ahead
+from rp_agent.executor.popen.prelaunch import MOST, Ahead
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.loop import Loop
-from rp_profiling.profile import read_profile
+from rp_api.loop.event_loop import Loop
+from rp_profiling.read.profile import read_profile
 
 
 class Turns:

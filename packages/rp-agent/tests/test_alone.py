@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rp_agent import alone as module
-from rp_agent import farewell
-from rp_agent.alone import RETURN, Alone
-from rp_agent.farewell import SETTLE, Farewell
+from rp_agent.reporting import coordinator_loss as module
+from rp_agent.reporting import final_report
+from rp_agent.reporting.coordinator_loss import RETURN, Alone
+from rp_agent.reporting.final_report import SETTLE, Farewell
 from rp_api import states
 from rp_api.coordination.contract import Update
-from rp_api.mesh.loop import Timer
+from rp_api.loop.event_loop import Timer
 
 
 class Clock:
@@ -190,7 +190,7 @@ def test_the_last_word_comes_after_all_else(goodbye: Farewell, ears: Ears) -> No
 
 
 def test_without_a_coordinator_everything_is_kept(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
-    clock.pass_time(farewell.PATIENCE)
+    clock.pass_time(final_report.PATIENCE)
     assert ears.done == [('keep', LAST), 'over']
 
 
@@ -204,7 +204,7 @@ def test_a_coordinator_that_comes_back_is_told_once(goodbye: Farewell, ears: Ear
 def test_a_slow_coordinator_gets_more_time(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
     """But everything is on disk by then: whoever wants this process to end may kill it soon."""
     goodbye.found()
-    clock.pass_time(farewell.PATIENCE)
+    clock.pass_time(final_report.PATIENCE)
     assert ears.done == ['flush', LAST, ('keep', LAST)]
     clock.pass_time(SETTLE)
     assert ears.done[3:] == ['over']
@@ -212,7 +212,7 @@ def test_a_slow_coordinator_gets_more_time(goodbye: Farewell, ears: Ears, clock:
 
 def test_what_arrives_late_is_not_kept(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
     goodbye.found()
-    clock.pass_time(farewell.PATIENCE)
+    clock.pass_time(final_report.PATIENCE)
     ears.arrived[0]()
     assert ears.done[2:] == [('keep', LAST), 'forget', 'over']
 
@@ -220,5 +220,5 @@ def test_what_arrives_late_is_not_kept(goodbye: Farewell, ears: Ears, clock: Clo
 def test_a_coordinator_that_is_lost_while_it_should_listen(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
     goodbye.found()
     goodbye.lost()
-    clock.pass_time(farewell.PATIENCE)
+    clock.pass_time(final_report.PATIENCE)
     assert ears.done[2:] == [('keep', LAST), 'over']

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from resource_manager_support import MadeUp, allocate
 
-from rp_agent.resource_manager import cobalt, lsf, pbspro, sge, yarn
 from rp_agent.resource_manager.batch import BatchSystem
-from rp_agent.resource_manager.ccm import Ccm
-from rp_agent.resource_manager.cobalt import Cobalt
-from rp_agent.resource_manager.find import find
 from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.loadleveler import LoadLeveler
-from rp_agent.resource_manager.lsf import Lsf
-from rp_agent.resource_manager.pbspro import PbsPro
-from rp_agent.resource_manager.sge import Sge
-from rp_agent.resource_manager.torque import Torque
+from rp_agent.resource_manager.systems import cobalt, lsf, pbspro, sge, yarn
+from rp_agent.resource_manager.systems.ccm import Ccm
+from rp_agent.resource_manager.systems.cobalt import Cobalt
+from rp_agent.resource_manager.systems.find import find
+from rp_agent.resource_manager.systems.loadleveler import LoadLeveler
+from rp_agent.resource_manager.systems.lsf import Lsf
+from rp_agent.resource_manager.systems.pbspro import PbsPro
+from rp_agent.resource_manager.systems.sge import Sge
+from rp_agent.resource_manager.systems.torque import Torque
 from rp_api.errors import PlatformError
 from rp_api.platforms.names import RESOURCE_MANAGERS
 

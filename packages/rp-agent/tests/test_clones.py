@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pipeline_support import Agent
 
-from rp_agent import clones, layout
-from rp_agent.clones import STAGES, Clone
+from rp_agent.components import layout
+from rp_agent.pipeline import task_copies as clones
+from rp_agent.pipeline.task_copies import STAGES, Clone
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import DescriptionError
-from rp_profiling.profile import Row, read_profile
+from rp_profiling.read.profile import Row, read_profile
 
 DOWN_TO_EXECUTION = {'ExecWorker': 0, 'watch_queue': 0, 'Watcher': 0}
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.crew import Crew, NodeCrew, all_of
+from rp_agent.components.pool import Crew, NodeCrew, all_of
 from rp_agent.task import AgentTask
 
 

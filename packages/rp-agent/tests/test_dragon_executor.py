@@ -16,10 +16,11 @@ from launch_support import is_gone
 from leftovers import must_end, open_descriptors
 from spawner_support import SpawnerHarness, said, text
 
-from rp_agent.executor.dragon import DragonKind
-from rp_agent.executor.jobs import JobExecutor
-from rp_agent.instances.launcher import Node
-from rp_api import processes, states
+from rp_agent.executor.backends.dragon.executor import DragonKind
+from rp_agent.executor.backends.jobs import JobExecutor
+from rp_agent.executor.backends.launcher import Node
+from rp_api import states
+from rp_api.system import processes
 
 STAND_IN = Path(__file__).with_name('dragon_stand_in')
 

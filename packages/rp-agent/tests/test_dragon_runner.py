@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from rp_agent.instances.dragon import Link
-from rp_api.mesh.loop import Loop
+from rp_agent.executor.backends.dragon.instance import Link
+from rp_api.loop.event_loop import Loop
 
 PATIENCE = 60.0
 
 # the runner with one process, which ends when the runner has looked for news and is about to wait for more
 PROGRAM = '''
 import json, sys, threading, zmq
-from rp_agent.instances.runners import dragon_runner
+from rp_agent.executor.backends.dragon import dragon_runner
 
 about_to_wait, has_ended = threading.Event(), threading.Event()
 

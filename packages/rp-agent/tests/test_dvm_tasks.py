@@ -15,12 +15,12 @@ from launcher_support import program
 from leftovers import open_descriptors
 from spawner_support import said
 
-from rp_agent.executor import dvms
-from rp_agent.executor.component import Executor
-from rp_agent.executor.launchers import Launchers
+from rp_agent.executor.backends.prrte import dvms
+from rp_agent.executor.launching.launchers import Launchers
+from rp_agent.executor.popen.component import Executor
 from rp_api import states
-from rp_api.mesh.offload import Helpers
-from rp_profiling.tracer import Tracer
+from rp_api.loop.offload import Helpers
+from rp_profiling.write.tracer import Tracer
 
 # the number of its process is in its address
 PRTE = '''

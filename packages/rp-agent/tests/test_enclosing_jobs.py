@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from resource_manager_support import MadeUp, allocate
 
-from rp_agent.resource_manager import find
 from rp_agent.resource_manager.batch import BatchSystem
-from rp_agent.resource_manager.enclosing import enclosing, hint
-from rp_agent.resource_manager.slurm import Slurm
+from rp_agent.resource_manager.systems import find
+from rp_agent.resource_manager.systems.enclosing import enclosing, hint
+from rp_agent.resource_manager.systems.slurm import Slurm
 from rp_api.errors import PlatformError, ResourceError
 
 TWO = {'SLURM_JOB_ID': '17', 'SLURM_JOB_NODELIST': 'n[1-2]', 'SLURM_JOB_CPUS_PER_NODE': '8(x2)'}

@@ -23,7 +23,7 @@ from test_dvm_tasks import Bench
 from test_flux_executor import Harness as FluxHarness
 from test_shell_executor import Harness as ShellHarness
 
-from rp_agent.executor import rank_program
+from rp_agent.executor.launching import rank_program
 from rp_agent.lineage import become_subreaper
 from rp_api import states
 

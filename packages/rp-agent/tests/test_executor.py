@@ -17,11 +17,13 @@ from children import children
 from executor_support import Harness, sh
 from leftovers import open_descriptors
 
-from rp_agent.executor import component, launchloop
+from rp_agent.executor.popen import component
+from rp_agent.executor.processes import launchloop
 from rp_agent.task import AgentTask
-from rp_api import processes, states
-from rp_api.processes import pidfd_open, read_process
-from rp_profiling.detail import Detail
+from rp_api import states
+from rp_api.system import processes
+from rp_api.system.processes import pidfd_open, read_process
+from rp_profiling.write.detail import Detail
 
 
 @pytest.fixture

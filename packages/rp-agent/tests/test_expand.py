@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rp_agent.executor.expand import expand, literal, shell_quote
+from rp_agent.executor.launching.expand import expand, literal, shell_quote
 
 ENV = {'A': 'value', 'B_2': 'two words', 'EMPTY': '', '_x': '*'}
 

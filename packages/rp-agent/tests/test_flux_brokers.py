@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from rp_agent.instances.flux import Flux
-from rp_agent.instances.launcher import Node, nodes_of
+from rp_agent.executor.backends.flux.instance import Flux
+from rp_agent.executor.backends.launcher import Node, nodes_of
 from rp_agent.launch_method.base import Job, Program, Rank, Setting
 from rp_agent.launch_method.flux import Flux as FluxRun
 from rp_agent.resource_manager.base import Allocation

@@ -19,15 +19,16 @@ from launch_support import is_gone
 from leftovers import must_end, open_descriptors
 from spawner_support import SpawnerHarness, said, text
 
-from rp_agent.executor import jobs
-from rp_agent.executor.flux import FluxKind
-from rp_agent.executor.jobs import JobExecutor
-from rp_agent.instances.flux import EnclosingFlux, Flux, NestedFlux
-from rp_agent.instances.jobspec import jobspec
-from rp_agent.instances.launcher import InstanceLauncher, Node
-from rp_agent.instances.runners import flux_runner
+from rp_agent.executor.backends import jobs
+from rp_agent.executor.backends.flux import flux_runner
+from rp_agent.executor.backends.flux.executor import FluxKind
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, NestedFlux
+from rp_agent.executor.backends.flux.jobspec import jobspec
+from rp_agent.executor.backends.jobs import JobExecutor
+from rp_agent.executor.backends.launcher import InstanceLauncher, Node
 from rp_agent.task import Description
-from rp_api import processes, states
+from rp_api import states
+from rp_api.system import processes
 
 STAND_IN = Path(__file__).with_name('flux_stand_in')
 

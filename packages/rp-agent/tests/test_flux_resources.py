@@ -10,12 +10,12 @@ import pytest
 from executor_support import a_context
 from resource_manager_support import MadeUp, allocate
 
-from rp_agent.executor import flux
-from rp_agent.instances.flux import EnclosingFlux, Flux, NestedFlux
-from rp_agent.instances.launcher import InstanceLauncher, Node
-from rp_agent.resource_manager.enclosing import enclosing, hint
-from rp_agent.resource_manager.flux import of_resources
+from rp_agent.executor.backends.flux import executor
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, NestedFlux
+from rp_agent.executor.backends.launcher import InstanceLauncher, Node
 from rp_agent.resource_manager.granted import Node as Granted
+from rp_agent.resource_manager.systems.enclosing import enclosing, hint
+from rp_agent.resource_manager.systems.flux import of_resources
 from rp_api.errors import PlatformError, ResourceError
 
 URI = 'local:///tmp/flux-x/local-0'
@@ -99,7 +99,7 @@ def launcher(tmp_path: Any, names: tuple[str, ...], instances: int = 1,
     """What the executor starts instances with."""
     launchers: Any = SimpleNamespace(setting={'nodes': names, 'facts': facts}, is_here=lambda position: position == 0,
                                      platform={'resource_manager': 'FLUX'})
-    return flux._launcher(a_context(tmp_path)._replace(partition=partition), launchers, instances, 1)
+    return executor._launcher(a_context(tmp_path)._replace(partition=partition), launchers, instances, 1)
 
 
 FACTS = {'flux_uri': URI, 'flux_size': '2'}

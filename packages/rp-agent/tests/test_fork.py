@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from rp_agent.resource_manager import fork, machine
+from rp_agent.resource_manager import machine
 from rp_agent.resource_manager.base import Allocation, Request
+from rp_agent.resource_manager.systems import fork
 from rp_api.errors import PlatformError, ResourceError
-from rp_api.mesh import codec
 from rp_api.resources import NodeList
+from rp_api.wire import codec
 
 FAKE = {'fake_resources': True, 'cores_per_node': 42, 'gpus_per_node': 6, 'mem_per_node': 500, 'lfs_size_per_node': 9}
 

@@ -14,7 +14,7 @@ from pipeline_support import nothing_left, processes_of
 # a process with a guard, which runs something for a task that leaves a child, and is killed or ends
 PROGRAM = '''
 import os, subprocess, sys
-from rp_agent import guard
+from rp_agent.nodes import guard
 
 guard.start({'RP_PILOT_ID': sys.argv[1]})
 subprocess.run(['sh', '-c', 'sleep 1000 & setsid sleep 1000 & :'], env={**os.environ, 'RP_PILOT_ID': sys.argv[1]})

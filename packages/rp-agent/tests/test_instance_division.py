@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.instances.division import MOST_NODES, divide
+from rp_agent.instance_nodes import MOST_NODES, divide
 from rp_api.errors import PlatformError
 
 

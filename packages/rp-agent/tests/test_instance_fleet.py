@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rp_agent.instances import fleet
-from rp_agent.instances.fleet import (
+from rp_agent.executor.backends import fleet
+from rp_agent.executor.backends.fleet import (
     FAULTS,
     RESTARTS,
     RETRIES,

@@ -11,8 +11,8 @@ import pytest
 from instance_support import KeeperHarness, ScriptLauncher
 from leftovers import end_of, open_descriptors
 
-from rp_agent.instances.fleet import RESTARTS, Demand
-from rp_agent.instances.launcher import Startup
+from rp_agent.executor.backends.fleet import RESTARTS, Demand
+from rp_agent.executor.backends.launcher import Startup
 
 READY = 'echo address "here $0"; echo ready; exec sleep 1000'
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.instances.jobspec import jobspec
+from rp_agent.executor.backends.flux.jobspec import jobspec
+from rp_agent.lookup import LaunchRefused
 from rp_agent.task import Description
 
 

@@ -35,11 +35,11 @@ from launch_support import (
 )
 from leftovers import must_end
 
-from rp_agent.executor import lookup
+from rp_agent import lookup
 from rp_agent.lineage import become_subreaper
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.processes import read_process
+from rp_api.system.processes import read_process
 
 HERE = Path(__file__).parent
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else or mount')

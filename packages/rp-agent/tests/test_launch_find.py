@@ -10,12 +10,12 @@ import pytest
 from launch_method_support import METHODS, SETTING, on
 from programs_support import program
 
-from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.launch_method import find
 from rp_agent.launch_method.base import Setting
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.fork import Fork
 from rp_agent.launch_method.system import System
+from rp_agent.lookup import LaunchRefused
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
 from rp_api.platforms.names import LAUNCH_METHODS

@@ -11,12 +11,12 @@ from executor_support import sh
 from launcher_support import launchers, lines
 from spawner_support import SpawnerHarness
 
-from rp_agent.executor.environment import PilotContext
-from rp_agent.executor.shell import ShellExecutor
+from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import LAUNCH_INFO
 from rp_api import states
-from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 
 @pytest.fixture

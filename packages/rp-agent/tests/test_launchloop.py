@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from leftovers import open_descriptors
 
-from rp_agent.executor.launch import Variables, cpu_mask, spawn
-from rp_agent.executor.launchloop import LaunchLoop, Process
-from rp_api import processes
+from rp_agent.executor.processes.launch import Variables, cpu_mask, spawn
+from rp_agent.executor.processes.launchloop import LaunchLoop, Process
+from rp_api.system import processes
 
 ENV = [b'PATH=/usr/bin:/bin']
 SHELL = b'/bin/sh'
@@ -183,7 +183,7 @@ def test_a_process_that_is_forgotten_is_left_alone(launched: LaunchLoop, null: i
 def test_orphans_are_reaped_by_a_subreaper() -> None:
     program = f'''if True:
         import os, select
-        from rp_agent.executor.launchloop import LaunchLoop
+        from rp_agent.executor.processes.launchloop import LaunchLoop
         from rp_agent.lineage import become_subreaper
         become_subreaper()
         null = os.open('/dev/null', os.O_RDWR)

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent import layout
-from rp_agent.layout import COMPONENTS, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT, heartbeat, read
+from rp_agent.components import layout
+from rp_agent.components.layout import (
+    COMPONENTS,
+    EXECUTING,
+    INLINE,
+    SCHEDULING,
+    STAGING_INPUT,
+    STAGING_OUTPUT,
+    heartbeat,
+    read,
+)
 from rp_api.errors import DescriptionError
 
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from rp_api import processes
+from rp_api.system import processes
 
 
 def test_become_subreaper() -> None:
     program = '''if True:
         import os, subprocess
         from rp_agent.lineage import become_subreaper
-        from rp_api.processes import read_process
+        from rp_api.system.processes import read_process
         become_subreaper()
         command = ['/bin/sh', '-c', 'sleep 1000 >/dev/null 2>&1 & echo $!']
         pid = int(subprocess.run(command, capture_output=True).stdout)

@@ -12,11 +12,11 @@ import pytest
 from launch_method_support import METHODS, on
 from programs_support import program
 
-from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.mpi_programs import MpiPrograms
+from rp_agent.executor.launching.mpi_programs import MpiPrograms
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_executable, of_python
 from rp_agent.launch_method.system import System
+from rp_agent.lookup import LaunchRefused
 
 EMPTY: dict[str, Any] = {'executable': '', 'arguments': [], 'environment': {}, 'pre_exec': [], 'named_env': ''}
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, processes_of
 
-from rp_agent.build import belongs
+from rp_agent.components.build import belongs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import PlatformError
@@ -336,7 +336,7 @@ def test_one_of_many_that_is_killed(make: Callable[..., Agent], one_launcher: st
 
     def kill() -> None:
         agent.on_state = left
-        os.kill(min(pid for pid, line in processes_of(str(agent.base)).items() if 'rp_agent.sub_agent' in line),
+        os.kill(min(pid for pid, line in processes_of(str(agent.base)).items() if 'rp_agent.nodes.sub_agent' in line),
                 signal.SIGKILL)
 
     def left(task: AgentTask, state: str) -> None:

@@ -10,8 +10,8 @@ from typing import IO
 
 import pytest
 
-from rp_agent import node_ends
-from rp_api.mesh.loop import Loop
+from rp_agent.nodes import node_ends
+from rp_api.loop.event_loop import Loop
 
 MARK = 'RP_SUB_AGENT_ENDED'
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rp_agent import node_agent, node_launch
+from rp_agent.nodes import node_agent, node_launch
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
-from rp_api.host import host_id
+from rp_api.system.host import host_id
 
 SRUN = '''#!/bin/sh
 test "$1" = --version && echo slurm 23.02.1

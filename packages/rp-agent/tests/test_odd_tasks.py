@@ -13,7 +13,7 @@ import pytest
 from agent_support import real
 from pipeline_support import LAYOUTS, Agent
 
-from rp_agent.reporter import packed
+from rp_agent.reporting.reporter import packed
 from rp_agent.task import DEFAULTS, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
@@ -63,17 +63,17 @@ SCRIPT: Culprit = {'pre_exec': ['true'], 'timeout': 20.0}
 STEPS: dict[str, tuple[str, Culprit]] = {
     'what was there before': ('rp_agent.stager.input:names', {'sandbox': 'own'}),
     'input staging': ('rp_agent.stager.input:stage', STAGED_IN),
-    'what a policy makes of it': ('rp_agent.scheduler.continuous:Continuous.request', {}),
-    'its priority': ('rp_agent.scheduler.continuous:Continuous.priority', {}),
-    'sandbox': ('rp_agent.executor.component:make_sandbox', SCRIPT),
-    'plan': ('rp_agent.executor.component:plan', SCRIPT),
-    'scripts': ('rp_agent.executor.component:write_scripts', SCRIPT),
+    'what a policy makes of it': ('rp_agent.scheduler.policies.continuous:Continuous.request', {}),
+    'its priority': ('rp_agent.scheduler.policies.continuous:Continuous.priority', {}),
+    'sandbox': ('rp_agent.executor.popen.component:make_sandbox', SCRIPT),
+    'plan': ('rp_agent.executor.popen.component:plan', SCRIPT),
+    'scripts': ('rp_agent.executor.popen.component:write_scripts', SCRIPT),
     'start': ('rp_agent.executor.starter:Starter._start', SCRIPT),
-    'after the start': ('rp_agent.executor.aside:Aside.started', SCRIPT),
+    'after the start': ('rp_agent.executor.popen.deferred:Aside.started', SCRIPT),
     'time limit': ('rp_agent.executor.deadlines:Deadlines._limit', SCRIPT),
-    'end of a process': ('rp_agent.executor.reaper:Reaper._note_failure', {}),
-    'exit code': ('rp_agent.executor.component:exit_code_of_task', FAILING),
-    'explanation': ('rp_agent.executor.component:explain', FAILING),
+    'end of a process': ('rp_agent.executor.popen.reaper:Reaper._note_failure', {}),
+    'exit code': ('rp_agent.executor.popen.component:exit_code_of_task', FAILING),
+    'explanation': ('rp_agent.executor.popen.component:explain', FAILING),
     'look at the sandbox': ('rp_agent.stager.output:look', {}),
     'end of its output': ('rp_agent.stager.output:tail', {'executable': '/bin/echo', 'arguments': ['x']}),
     'output staging': ('rp_agent.stager.output:stage', STAGED_OUT),

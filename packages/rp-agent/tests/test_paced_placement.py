@@ -13,7 +13,7 @@ from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Cost, Model
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class Paced:

@@ -15,13 +15,13 @@ from executor_support import a_task
 from leftovers import open_descriptors
 from plain_support import Site
 
-from rp_agent.executor.environment import TaskEnvironment
-from rp_agent.executor.launch import cpu_mask
-from rp_agent.executor.launchloop import Process
-from rp_agent.executor.plan import plan
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.launching.plan import plan
+from rp_agent.executor.processes.launch import cpu_mask
+from rp_agent.executor.processes.launchloop import Process
 from rp_agent.task import AgentTask
-from rp_profiling.detail import Detail
 from rp_profiling.levels import OFF
+from rp_profiling.write.detail import Detail
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from executor_support import BASE_ENV, a_context, a_slot, a_task
 
-from rp_agent.executor.environment import TaskEnvironment
-from rp_agent.executor.launchers import Launchers
-from rp_agent.executor.lookup import LaunchRefused, find_program
-from rp_agent.executor.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.launching.launchers import Launchers
+from rp_agent.executor.launching.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
+from rp_agent.lookup import LaunchRefused, find_program
 from rp_agent.task import AgentTask
-from rp_profiling.detail import Detail
+from rp_profiling.write.detail import Detail
 
 
 def find(name: str, search_path: str, sandbox: str) -> str:

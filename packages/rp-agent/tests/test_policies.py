@@ -12,11 +12,11 @@ from scheduler_support import Bench, a_slot, a_task
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler import component, policy
-from rp_agent.scheduler.continuous import Continuous
-from rp_agent.scheduler.find import find
-from rp_agent.scheduler.jsrun import Jsrun
+from rp_agent.scheduler.policies.continuous import Continuous
+from rp_agent.scheduler.policies.find import find
+from rp_agent.scheduler.policies.jsrun import Jsrun
+from rp_agent.scheduler.policies.torus import Grid, Torus
 from rp_agent.scheduler.slotmap import SlotMap
-from rp_agent.scheduler.torus import Grid, Torus
 from rp_agent.task import BLOCK, RANKS_PER_SLOT
 from rp_api import states
 from rp_api.errors import PlatformError

@@ -15,11 +15,11 @@ import pytest
 from executor_support import NO_TRACE
 from launch_support import is_gone
 
-from rp_agent.executor import rank_program, rank_script
-from rp_agent.executor.rank_script import RankShare
-from rp_agent.executor.script import exec_script
+from rp_agent.executor.launching import rank_program, rank_script
+from rp_agent.executor.launching.rank_script import RankShare
+from rp_agent.executor.launching.script import exec_script
 from rp_agent.task import AgentTask
-from rp_profiling.detail import Detail
+from rp_profiling.write.detail import Detail
 
 CPUS = sorted(os.sched_getaffinity(0))
 PATIENCE = 20.0

@@ -9,9 +9,9 @@ from rp_agent.raptor import roster
 from rp_agent.raptor.master import STALLED
 from rp_api import constants as c
 from rp_api import states
-from rp_api.mesh import codec
-from rp_api.mesh.codec import NOTHING
 from rp_api.raptor_link import BULK, RPC
+from rp_api.wire import codec
+from rp_api.wire.codec import NOTHING
 
 LOST = f'raptor.0 has ended before it ran the task: {HOW}'
 

@@ -17,11 +17,11 @@ from rp_agent.raptor import remains
 from rp_agent.raptor.start import find_program
 from rp_agent.task import AgentTask, Description
 from rp_api import constants as c
-from rp_api import parts, states
-from rp_api.mesh import codec
-from rp_api.mesh.connection import Connection, arrivals
-from rp_api.mesh.keys import generate
+from rp_api import distributions, states
 from rp_api.raptor_link import Access, from_agent, link_file, master_file
+from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.keys import generate
+from rp_api.wire import codec
 
 ACCESS = {'address': 'ipc:///x', 'server': 's', 'public': 'p', 'secret': 'q'}
 
@@ -167,7 +167,7 @@ def test_worker_is_one_process_and_told_where_its_ranks_belong(agent: Agent, mas
 
 def test_master_without_a_program(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rp-raptor is not installed, the task says so, and nothing waits for it."""
-    monkeypatch.setattr(parts, 'missing', lambda dist: f'{dist} is not installed')
+    monkeypatch.setattr(distributions, 'missing', lambda dist: f'{dist} is not installed')
     monkeypatch.setenv('PATH', str(agent.base))
     task = agent.task('raptor.0', mode=c.RAPTOR_MASTER, executable='radical-pilot-raptor-master')
     agent.loop.call_soon(agent.pipeline.put, [a_function(agent)])
@@ -195,7 +195,7 @@ def test_remains_of_a_killed_master(tmp_path: Path) -> None:
 
 def test_program_is_found_beside_the_agent(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PATH', str(agent.base))
-    monkeypatch.setattr(parts, 'missing', lambda dist: None)
+    monkeypatch.setattr(distributions, 'missing', lambda dist: None)
     description = Description({'executable': 'radical-pilot-raptor-worker', 'arguments': ['f', 'C', 'raptor.0'],
                                'named_env': 'rp'})
     find_program(description, {'SEEN': 'by the agent'})

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rp_agent import reporter as module
-from rp_agent.backlog import Backlog
-from rp_agent.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, MAX_WAITING_DELAY, Reporter
+from rp_agent.reporting import reporter as module
+from rp_agent.reporting.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, MAX_WAITING_DELAY, Reporter
+from rp_agent.reporting.result_spool import Backlog
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination import spill
 from rp_api.coordination.contract import AgentConnection, Update, packed_info
-from rp_api.mesh import codec
-from rp_profiling.host_clock import Moment
+from rp_api.wire import codec
+from rp_profiling.write.host_clock import Moment
 
 
 class Clock:

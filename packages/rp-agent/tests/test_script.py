@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from executor_support import a_task, sh
 
-from rp_agent.executor.launch import spawn
-from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.script import exec_script, launch_script, start_ranks, started_by_agent
-from rp_profiling.detail import Detail
+from rp_agent.executor.launching.script import exec_script, launch_script, start_ranks, started_by_agent
+from rp_agent.executor.processes.launch import spawn
+from rp_agent.lookup import LaunchRefused
 from rp_profiling.levels import OFF
+from rp_profiling.write.detail import Detail
 
 SHELLS = [shell for shell in ('sh', 'bash', 'dash', 'ksh', 'busybox') if shutil.which(shell)]
 

@@ -20,15 +20,18 @@ from executor_support import sh
 from leftovers import end_of, open_descriptors
 from spawner_support import SpawnerHarness, text
 
-from rp_agent.executor import shell, shell_process, shell_program
-from rp_agent.executor.launch import cpu_mask
-from rp_agent.executor.launchloop import SPARE
-from rp_agent.executor.shell import ShellExecutor
+from rp_agent.executor.processes.launch import cpu_mask
+from rp_agent.executor.processes.launchloop import SPARE
+from rp_agent.executor.shell import component as shell
+from rp_agent.executor.shell import process
+from rp_agent.executor.shell import program as shell_program
+from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import AgentTask
-from rp_api import processes, states
+from rp_api import states
 from rp_api.errors import PlatformError
-from rp_api.processes import pidfd_open, read_process
-from rp_profiling.detail import Detail
+from rp_api.system import processes
+from rp_api.system.processes import pidfd_open, read_process
+from rp_profiling.write.detail import Detail
 
 
 class Harness(SpawnerHarness):
@@ -59,7 +62,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if path is not None:
         link = tmp_path_factory.mktemp('bin') / 'sh'
         link.symlink_to(path)
-        monkeypatch.setattr(shell_process, 'SHELL', str(link))
+        monkeypatch.setattr(process, 'SHELL', str(link))
 
 
 @pytest.fixture
@@ -353,7 +356,7 @@ def test_sandbox_that_vanishes(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
 @EVERY_SHELL
 def test_pipes_that_the_shell_cannot_open(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_agent.executor.shell_run._path', lambda descriptor: b'/no/such/pipe')
+    monkeypatch.setattr('rp_agent.executor.shell.run._path', lambda descriptor: b'/no/such/pipe')
     tasks = [harness.task('0', pre_exec=['true'], ranks=2, use_mpi=False, pre_exec_sync=True),
              harness.task('1', pre_launch=['true'], startup_timeout=1000.0), harness.task('2')]
     harness.run(*tasks)
@@ -690,7 +693,7 @@ def test_no_shell_can_be_started(harness: Harness, monkeypatch: pytest.MonkeyPat
         raise BlockingIOError(11, 'cannot create a process: Resource temporarily unavailable')
 
     with monkeypatch.context() as patch:
-        patch.setattr(shell_process, 'spawn', fails)
+        patch.setattr(process, 'spawn', fails)
         task = harness.run_one()
     assert task.exception_detail == ('cannot start the shell that is to run the task: cannot create a process: '
                                      'Resource temporarily unavailable')
@@ -700,7 +703,7 @@ def test_no_shell_can_be_started(harness: Harness, monkeypatch: pytest.MonkeyPat
 def test_a_program_that_the_shell_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, 'defpath', '/nowhere')
     with pytest.raises(PlatformError, match=r'agent_spawner SHELL needs the program env.* not in /no/where: install'):
-        shell_process.find_tools('/no/where')
+        process.find_tools('/no/where')
 
 
 def test_an_environment_program_that_cannot_reset_signals(make: Callable[..., Harness], tmp_path: Path) -> None:

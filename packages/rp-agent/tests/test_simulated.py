@@ -14,9 +14,9 @@ from executor_support import a_task
 from leftovers import open_descriptors
 from spawner_support import SpawnerHarness
 
-from rp_agent.executor.launch_model import launch_model
-from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.simulated import SimulatedExecutor, duration
+from rp_agent.executor.simulated.component import SimulatedExecutor, duration
+from rp_agent.executor.simulated.launch_model import launch_model
+from rp_agent.lookup import LaunchRefused
 from rp_api import states
 
 

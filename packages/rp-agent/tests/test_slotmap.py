@@ -11,7 +11,7 @@ import pytest
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS
-from rp_profiling.slots import parse, short_form
+from rp_profiling.write.slots import parse, short_form
 
 
 def a_node(index=0, cores=4, gpus=2, mem=0, lfs=0, down=()):

@@ -6,7 +6,7 @@ import pytest
 from resource_manager_support import MadeUp, allocate
 
 from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.slurm import Slurm, by_model
+from rp_agent.resource_manager.systems.slurm import Slurm, by_model
 from rp_api.errors import PlatformError, ResourceError
 
 ONE = {'SLURM_JOB_ID': '17', 'SLURM_JOB_NODELIST': 'n1', 'SLURM_JOB_CPUS_PER_NODE': '8', 'SLURMD_NODENAME': 'n1'}

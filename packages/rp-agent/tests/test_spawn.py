@@ -17,7 +17,7 @@ import pytest
 from children import children
 from leftovers import open_descriptors
 
-from rp_agent.executor.launch import spawn
+from rp_agent.executor.processes.launch import spawn
 
 ENV = [b'PATH=/usr/bin:/bin', b'LANG=C']
 TMP = b'/tmp'
@@ -112,7 +112,7 @@ def test_descriptors_that_stand_in_each_others_way(tmp_path: Path) -> None:
     """Standard streams whose sources are the descriptors 0, 1 and 2 themselves, in another order."""
     program = f'''if True:
         import os, sys
-        from rp_agent.executor.launch import spawn
+        from rp_agent.executor.processes.launch import spawn
         null = os.open('/dev/null', os.O_RDONLY)
         out = os.open({str(tmp_path / 'out')!r}, os.O_WRONLY | os.O_CREAT)
         err = os.open({str(tmp_path / 'err')!r}, os.O_WRONLY | os.O_CREAT)
@@ -206,7 +206,7 @@ def test_no_process_can_be_created(null: int) -> None:
     """A limit on processes does not bind root; one on descriptors does: there is none left for that of the process."""
     program = '''if True:
         import os, resource
-        from rp_agent.executor.launch import spawn
+        from rp_agent.executor.processes.launch import spawn
         null = os.open('/dev/null', os.O_RDWR)
         resource.setrlimit(resource.RLIMIT_NOFILE, (null + 1, null + 1))
         try:
@@ -225,7 +225,7 @@ def test_no_process_can_be_created(null: int) -> None:
 def test_dies_with_its_parent() -> None:
     program = '''if True:
         import os, signal
-        from rp_agent.executor.launch import spawn
+        from rp_agent.executor.processes.launch import spawn
         null = os.open('/dev/null', os.O_RDWR)
         pid, pidfd = spawn([b'/bin/sleep', b'1000'], [], b'/', null, null, null)
         os.write(1, f'{pid}\\n'.encode())

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from executor_support import a_context
 
-from rp_agent.executor import spawners
-from rp_agent.executor.component import Executor
-from rp_agent.executor.shell import ShellExecutor
-from rp_agent.executor.simulated import SimulatedExecutor
+from rp_agent.executor import registry
+from rp_agent.executor.popen.component import Executor
+from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.simulated.component import SimulatedExecutor
 from rp_api.errors import PlatformError
-from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 PROJECT = Path(__file__).parents[1] / 'pyproject.toml'
 
 
 def declared() -> dict[str, str]:
     """The entry points of the group in the project file, which is not read by a parser before Python 3.11."""
-    _, _, table = PROJECT.read_text().partition(f'[project.entry-points."{spawners.GROUP}"]\n')
+    _, _, table = PROJECT.read_text().partition(f'[project.entry-points."{registry.GROUP}"]\n')
     lines = table.partition('\n\n')[0].splitlines()
     return {name: value.strip('"') for name, _, value in (line.partition(' = ') for line in lines)}
 
@@ -31,8 +31,8 @@ def declared() -> dict[str, str]:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the distribution were installed."""
-    points = EntryPoints(EntryPoint(name, value, spawners.GROUP) for name, value in declared().items())
-    monkeypatch.setattr(spawners, '_installed', lambda: points)
+    points = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in declared().items())
+    monkeypatch.setattr(registry, '_installed', lambda: points)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def loop() -> Iterator[Loop]:
 @pytest.mark.parametrize(('name', 'kind'), [('POPEN', Executor), ('SHELL', ShellExecutor),
                                             ('SIMULATED', SimulatedExecutor), ('NOOP', SimulatedExecutor)])
 def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
-    made = spawners.spawner(name)('x', Tracer(None, 'x'), loop, a_context(tmp_path), {})
+    made = registry.spawner(name)('x', Tracer(None, 'x'), loop, a_context(tmp_path), {})
     assert type(made) is kind
     made.check()
     made.close()
@@ -55,27 +55,27 @@ def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
 @pytest.mark.usefixtures('installed')
 def test_unknown_name() -> None:
     with pytest.raises(PlatformError) as caught:
-        spawners.spawner('ABDS')
+        registry.spawner('ABDS')
     assert str(caught.value) == ("agent_spawner 'ABDS' is unknown, installed are DRAGON, FLUX, NOOP, POPEN, SHELL, "
                                  'SIMULATED')
 
 
 def test_the_default_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spawners, '_installed', lambda: pytest.fail('it looked for entry points'))
-    assert spawners.spawner('POPEN') is spawners.popen
-    assert declared()['POPEN'] == 'rp_agent.executor.spawners:popen'
+    monkeypatch.setattr(registry, '_installed', lambda: pytest.fail('it looked for entry points'))
+    assert registry.spawner('POPEN') is registry.popen
+    assert declared()['POPEN'] == 'rp_agent.executor.registry:popen'
 
 
 def test_entry_points_are_looked_for() -> None:
     """Whatever is installed here."""
-    assert {point.group for point in spawners._installed()} <= {spawners.GROUP}
+    assert {point.group for point in registry._installed()} <= {registry.GROUP}
 
 
 @pytest.mark.usefixtures('installed')
 @pytest.mark.parametrize(('name', 'runs_at'), [('SIMULATED', 3.5), ('NOOP', 3.0)])
 def test_the_launch_model_is_for_simulations(name: str, runs_at: float, loop: Loop) -> None:
     options: dict[str, Any] = {'launch_model': {'seconds': 0.5}}
-    made = spawners.spawner(name)('x', Tracer(None, 'x'), loop, a_context(), options)
+    made = registry.spawner(name)('x', Tracer(None, 'x'), loop, a_context(), options)
     assert isinstance(made, SimulatedExecutor)
     assert made._model.runs_at(3.0) == runs_at
     made.close()
@@ -84,4 +84,4 @@ def test_the_launch_model_is_for_simulations(name: str, runs_at: float, loop: Lo
 @pytest.mark.usefixtures('installed')
 def test_a_launch_model_that_cannot_be_understood(loop: Loop) -> None:
     with pytest.raises(PlatformError, match='launch_model of distribution'):
-        spawners.spawner('SIMULATED')('x', Tracer(None, 'x'), loop, a_context(), {'launch_model': {'speed': 1}})
+        registry.spawner('SIMULATED')('x', Tracer(None, 'x'), loop, a_context(), {'launch_model': {'speed': 1}})

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, sub_agent_pid
 
-from rp_agent import child, pipeline, sub_agents
+from rp_agent.nodes import child, sub_agents
+from rp_agent.pipeline import pipeline
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 TWO = {'agents': {name: {'components': {'agent_executing': {}}} for name in ('agent_1', 'agent_2')}}
 ALONE = {'components': {'agent_executing': {'target': 'process'}}}
@@ -259,7 +260,7 @@ def test_files_of_a_sub_agent(make: Callable[..., Agent]) -> None:
 
 def test_the_log_of_a_sub_agent(tmp_path: Path) -> None:
     program = '''from rp_agent import logs
-from rp_api.mesh.keys import Tally
+from rp_api.transport.keys import Tally
 logs.start_with_first_message('a.log')
 Tally('some mishap').add('of this kind')'''
     subprocess.run([sys.executable, '-c', program], check=True, cwd=tmp_path)
@@ -275,11 +276,12 @@ def loaded(program: str) -> set[str]:
 
 def test_what_a_sub_agent_does_not_load() -> None:
     """All of this took more than half of the time in which it starts; see decision 0039."""
-    own = loaded('import rp_agent.sub_agent, rp_agent.node_agent, rp_agent.executor.component\n'
-                 'rp_agent.sub_agent.become_subreaper()')
+    own = loaded('import rp_agent.nodes.sub_agent, rp_agent.nodes.node_agent, rp_agent.executor.popen.component\n'
+                 'rp_agent.nodes.sub_agent.become_subreaper()')
     dear = {'asyncio', 'ctypes', 'dataclasses', 'importlib.metadata', 'inspect', 'logging', 'pathlib', 'queue',
             'shutil', 'socket', 'subprocess'}
     assert not (own - loaded('import json, msgpack, zmq')) & dear
-    unused = ('rp_agent.executor.rank_script', 'rp_agent.executor.script', 'rp_agent.launch_method.', 'rp_agent.layout',
-              'rp_agent.stager.', 'rp_api.mesh.fan', 'rp_api.mesh.relay', 'rp_api.mesh.tree', 'rp_api.staging')
+    unused = ('rp_agent.executor.launching.rank_script', 'rp_agent.executor.launching.script',
+              'rp_agent.launch_method.', 'rp_agent.components.layout', 'rp_agent.stager.',
+              'rp_api.tree.parent_socket', 'rp_api.tree.relay', 'rp_api.tree.root', 'rp_api.staging')
     assert not [name for name in own if name.startswith(unused)]

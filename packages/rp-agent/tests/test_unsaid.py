@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rp_agent.unsaid import Unsaid
+from rp_agent.reporting.state_coalescer import Unsaid
 
 
 def test_a_state_has_lasted_after_a_whole_round() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 from parties import PATIENCE, Party
 
 from rp_api import states
-from rp_api.coordination import hub, hub_file
+from rp_api.coordination.connections import hub_file
+from rp_api.coordination.connections.embedded import HubAgentConnection, HubClientConnection
+from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.embedded import HubAgentConnection, HubClientConnection
-from rp_api.coordination.hub_connection import HubAddress
-from rp_api.coordination.process import HubProcess
+from rp_api.coordination.hub import main
+from rp_api.coordination.hub_process import HubProcess
 
 
 class Client(Party):
@@ -159,7 +160,7 @@ class HubHere:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        hub.serve(self._config | {'fresh': True}, lambda endpoints: self._ready.set())
+        main.serve(self._config | {'fresh': True}, lambda endpoints: self._ready.set())
 
     def until_ended(self) -> None:
         self._thread.join(PATIENCE)

@@ -7,7 +7,7 @@ import select
 import signal
 from contextlib import suppress
 
-from rp_api.processes import pidfd_open
+from rp_api.system.processes import pidfd_open
 
 
 def open_descriptors() -> set[tuple[int, int, int]]:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rp_api.coordination.contract import Connection
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 PATIENCE = 40.0
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from rp_api.network import address_towards, interfaces, resolved, source_address
+from rp_api.system.network import address_towards, interfaces, resolved, source_address
 
 NO_NAME = 'x' * 300   # longer than a part of a name can be
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rp_api import states
-from rp_api.coordination import claims as module
-from rp_api.coordination import fresh
-from rp_api.coordination.feeds import next_feed
-from rp_api.coordination.peers import Peer
-from rp_api.coordination.store import Store
-from rp_api.mesh import codec
+from rp_api.coordination.hub import claims as module
+from rp_api.coordination.hub import recent_tasks
+from rp_api.coordination.hub.delivery import next_feed
+from rp_api.coordination.hub.peers import Peer
+from rp_api.coordination.hub.store import Store
+from rp_api.wire import codec
 
 PILOTS = ['p0', 'p1']
 AGENTS = [(pilot, agent) for pilot in PILOTS for agent in ('agent_0', 'agent_1', 'agent_2')]
@@ -155,7 +155,7 @@ def test_tasks_that_are_still_in_memory_are_those_of_the_file(store: Store) -> N
 
 
 def test_of_agents_that_do_not_keep_up_no_tasks_stay_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh, 'MOST', 2)
+    monkeypatch.setattr(recent_tasks, 'MOST', 2)
     agent = a_peer('p0', 'agent_0')
     insert(store, 'p0', 'a', 'b')
     assert fed(store, agent) == ['a', 'b']

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 scalars = (st.none() | st.booleans() | st.integers(-2**63, 2**64 - 1) | st.floats(allow_nan=False)
            | st.text(st.characters(codec='utf-8')) | st.binary())

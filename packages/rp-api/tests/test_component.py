@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rp_api.component import Component
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class Entity:

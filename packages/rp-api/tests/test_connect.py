@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rp_api.coordination.connect import agent_connection, coordinator
+from rp_api.coordination.connections.embedded import HubAgentConnection
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.embedded import HubAgentConnection
-from rp_api.coordination.process import HubProcess
+from rp_api.coordination.hub_process import HubProcess
 from rp_api.errors import CoordinationError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 
 def test_sessions_have_a_hub_of_their_own_unless_they_want_something_else(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_agent_that_is_too_old_for_its_session() -> None:
 def test_backends_are_loaded_when_they_are_needed() -> None:
     code = 'import sys; import rp_api.coordination.connect; print(*sys.modules)'
     loaded = subprocess.run([sys.executable, '-c', code], check=True, capture_output=True, text=True).stdout.split()
-    assert not {'pymongo', 'rp_api.coordination.process', 'rp_api.coordination.mongodb'} & set(loaded)
+    assert not {'pymongo', 'rp_api.coordination.hub_process', 'rp_api.coordination.mongodb'} & set(loaded)

@@ -15,9 +15,9 @@ import zmq
 from leftovers import open_descriptors
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import keys
-from rp_api.mesh.connection import Connection, Listener, arrivals, refuse_loudly
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
+from rp_api.transport import keys
+from rp_api.transport.connection import Connection, Listener, arrivals, refuse_loudly
 
 PATIENCE = 30.0
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rp_api import states
-from rp_api.coordination import feeds
 from rp_api.coordination.contract import BULK
-from rp_api.coordination.feeds import News, next_feed
-from rp_api.coordination.peers import Peer
-from rp_api.coordination.store import Store
-from rp_api.mesh import codec
+from rp_api.coordination.hub import delivery
+from rp_api.coordination.hub.delivery import News, next_feed
+from rp_api.coordination.hub.peers import Peer
+from rp_api.coordination.hub.store import Store
+from rp_api.wire import codec
 
 HELLO: dict[str, Any] = {
     'role': 'client', 'uid': 's', 'agent': '', 'instance': 'i', 'host': 'h', 'host_name': 'n', 'pid': 1, 'settled': 0,
@@ -83,13 +83,13 @@ def test_a_client_that_cannot_be_told_now_is_told_later(store: Store, flaw: str)
 
 def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
-    client.in_flight = feeds.WINDOW
+    client.in_flight = delivery.WINDOW
     assert report(store, news, client, ('t0', RUNS, None))
     assert report(store, news, client, ('t1', RUNS, None))
     assert passed(news) == []
     client.in_flight -= 1
     assert passed(news) == [[('t0', RUNS, None), ('t1', RUNS, None)]]
-    assert client.in_flight == feeds.WINDOW
+    assert client.in_flight == delivery.WINDOW
     assert next_feed(store, client, 1) is None
 
 
@@ -97,7 +97,7 @@ def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> No
 def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) -> None:
     news, client = News(store.rev), a_client(store.rev)
     since = client.cursors
-    client.in_flight = feeds.WINDOW
+    client.in_flight = delivery.WINDOW
     assert report(store, news, client, ('t0', RUNS, None))
     client.in_flight, client.hungry = 0, False
     if flaw == 'elsewhere':
@@ -115,7 +115,7 @@ def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) 
 
 
 def test_more_news_than_are_to_wait_are_read_from_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, 'MOST_BYTES', 400)
+    monkeypatch.setattr(delivery, 'MOST_BYTES', 400)
     news, client = News(store.rev), a_client(store.rev)
     assert report(store, news, client, ('t0', RUNS, None))
     assert not report(store, news, client, ('t1', RUNS, None))
@@ -134,7 +134,7 @@ def test_old_news_are_not_passed_on(store: Store) -> None:
 
 def test_messages_stay_of_a_decent_size(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
-    big = b'x' * (feeds.MANY_BYTES // 2 + 1)
+    big = b'x' * (delivery.MANY_BYTES // 2 + 1)
     for number in range(2):
         assert report(store, news, client, (f't{number}', LEFT, big))
     assert report(store, news, client, *[('t2', LEFT, None)] * 1) is True
@@ -197,8 +197,8 @@ def take(store: Store, news: News, client: Peer) -> dict[str, str]:
 
 def test_a_page_holds_a_bulk_and_says_how_to_go_on(store: Store) -> None:
     store.tasks.insert('p1', 'o', codec.pack({'a': 1}), [(f'u{number}', b'') for number in range(BULK)])
-    after, upto, rev, notes, pilots, shared, tasks = feeds.page(store, 0)
+    after, upto, rev, notes, pilots, shared, tasks = delivery.page(store, 0)
     assert (after, rev, notes, pilots, len(tasks), len(shared)) == (0, store.rev, {}, [], BULK, 2)
-    *_, rest = feeds.page(store, upto)
+    *_, rest = delivery.page(store, upto)
     assert [row[1] for row in tasks + rest] == [f't{n}' for n in range(10)] + [f'u{n}' for n in range(BULK)]
-    assert feeds.page(store, upto)[1] == 0
+    assert delivery.page(store, upto)[1] == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec, form
+from rp_api.wire import codec, form
 
 TABLE: form.Table = {
     'stop': (), 'count': (form.is_number, form.is_a(int, float)), 'names': (form.are_texts, form.are_all(bytes, int)),

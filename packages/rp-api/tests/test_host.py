@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from rp_api import host
+from rp_api.system import host
 
 
 def test_processes_of_one_host_agree_on_its_id() -> None:
-    other = subprocess.run([sys.executable, '-c', 'from rp_api import host; print(host.host_id())'],
+    other = subprocess.run([sys.executable, '-c', 'from rp_api.system import host; print(host.host_id())'],
                            check=True, capture_output=True, text=True).stdout.strip()
     assert other == host.host_id() != ''
 

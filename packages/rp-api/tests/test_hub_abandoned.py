@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from hub_support import PATIENCE, Party
 
-from rp_api.coordination import hub_file
+from rp_api.coordination.connections import hub_file
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.process import HubProcess
-from rp_api.coordination.store import claim, release
+from rp_api.coordination.hub.store import claim, release
+from rp_api.coordination.hub_process import HubProcess
 from rp_api.errors import CoordinationError
-from rp_api.processes import process_table
+from rp_api.system.processes import process_table
 
 pytestmark = pytest.mark.fault
 
@@ -30,9 +30,10 @@ pytestmark = pytest.mark.fault
 APPLICATION = '''
 import json, os, signal, sys
 from pathlib import Path
-from rp_api.coordination import hub_file, process
+from rp_api.coordination.connections import hub_file
+from rp_api.coordination import hub_process as process
 from rp_api.coordination.coordinator import Settings
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 moment, directory = sys.argv[1:]
 tell, save, replace = process.HubProcess._tell, hub_file.save, os.replace
@@ -220,7 +221,7 @@ def test_claim_is_not_kept_by_a_fork(directory: Path) -> None:
 def test_hub_of_a_process_with_a_number_that_was_used_again_ends(directory: Path) -> None:
     """The number of a starter that is gone may be another process's."""
     config = hub_file.new_config('session', directory, Settings())
-    ended = subprocess.run([sys.executable, '-m', 'rp_api.coordination.hub'], capture_output=True, text=True,
+    ended = subprocess.run([sys.executable, '-m', 'rp_api.coordination.hub.main'], capture_output=True, text=True,
                            input=json.dumps(config | {'fresh': True, 'starter': (os.getpid(), 1)}) + '\n',
                            timeout=PATIENCE, check=False)
     assert ended.returncode == 1

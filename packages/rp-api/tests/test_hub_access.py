@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rp_api.coordination import hub_access
-from rp_api.coordination.hub_access import Access
+from rp_api.coordination.service import access as hub_access
+from rp_api.coordination.service.access import Access
 from rp_api.errors import CoordinationError
-from rp_api.mesh import keys
+from rp_api.transport import keys
 
 HERE = hub_access.short_name()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hub_support import Agent, Site
 
-from rp_api.coordination import hub_connection
-from rp_api.mesh import clocks
-from rp_profiling.host_clock import SAME, HostClock, Reading
-from rp_profiling.profile import read_profile
+from rp_api.coordination.connections import hub_connection
+from rp_api.transport import clocks
+from rp_profiling.read.profile import read_profile
+from rp_profiling.write.host_clock import SAME, HostClock, Reading
 
 SECOND = 1_000_000_000
 

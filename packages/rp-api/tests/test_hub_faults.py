@@ -18,20 +18,23 @@ import zmq
 from hub_support import PATIENCE, Client, HubHere, MakeSite, Proxy, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import hub_connection, sessions, watch
+from rp_api.coordination import sessions
+from rp_api.coordination.connections import hub_connection
+from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import PROTOCOL, Submission, Update
-from rp_api.coordination.hub_connection import HubAddress
-from rp_api.coordination.store import Store
-from rp_api.mesh import codec, keys
+from rp_api.coordination.hub import watch
+from rp_api.coordination.hub.store import Store
+from rp_api.transport import keys
+from rp_api.wire import codec
 
 pytestmark = pytest.mark.fault
 
 # A peer in a process of its own, that can be killed: reads what to do, says when the hub has it, and stays.
 PEER = '''
 import json, sys
-from rp_api.coordination import embedded
+from rp_api.coordination.connections import embedded
 from rp_api.coordination.contract import Submission, Update
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 orders = json.loads(sys.stdin.readline())
 address = embedded.HubAddress(**orders['address'])

@@ -10,9 +10,10 @@ import pytest
 from hub_support import Client, MakeSite, Party, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination import hub_connection, sessions
+from rp_api.coordination import sessions
+from rp_api.coordination.connections import hub_connection
 from rp_api.coordination.contract import Page
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 pytestmark = pytest.mark.fault
 

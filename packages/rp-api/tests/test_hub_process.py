@@ -19,10 +19,11 @@ import pytest
 from hub_support import PATIENCE, Agent, Client, Party
 
 from rp_api import states
-from rp_api.coordination import process, sessions
+from rp_api.coordination import hub_process as process
+from rp_api.coordination import sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.process import HubProcess
+from rp_api.coordination.hub_process import HubProcess
 from rp_api.errors import CoordinationError, OwnershipError
 
 pytestmark = pytest.mark.fault
@@ -177,7 +178,8 @@ def test_hub_that_dies_before_it_has_heard_the_end_is_started_again(tmp_path: Pa
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The next hubs that are started can write nothing but a little log; afterwards, those that live can."""
-    limited = ('import resource; from rp_api.coordination import hub; serve = hub.serve; '   # after its own look
+    limited = ('import resource; from rp_api.coordination.hub import main as hub; serve = hub.serve; '
+               # after its own look
                'hub.serve = lambda *rest: (resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY)), '
                'serve(*rest)); raise SystemExit(hub.main())')
     started: list[int] = []

@@ -16,11 +16,11 @@ from hub_support import Agent, Client, MakeSite, Site, sites, uids
 from test_hub_faults import Victim, restart
 
 from rp_api import states
-from rp_api.coordination import hub_connection
+from rp_api.coordination.connections import hub_connection
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Page, Update
-from rp_api.mesh import codec
+from rp_api.wire import codec
 from rp_profiling.catalogue import event
-from rp_profiling.profile import read_profile
+from rp_profiling.read.profile import read_profile
 
 pytestmark = pytest.mark.fault
 

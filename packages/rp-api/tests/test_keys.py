@@ -15,8 +15,8 @@ import zmq
 from zmq.utils import z85
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import keys
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
+from rp_api.transport import keys
 
 PATIENCE = 30.0
 REFUSALS = (zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL

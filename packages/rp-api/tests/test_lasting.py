@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh.lasting import OFTEN, Lasting
+from rp_api.transport.resend import OFTEN, Lasting
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))

@@ -13,7 +13,7 @@ import pytest
 import zmq
 from leftovers import open_descriptors
 
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 
 @pytest.fixture

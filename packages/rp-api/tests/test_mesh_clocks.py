@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
-from rp_api.mesh import clocks
-from rp_api.mesh.clocks import INTERVAL, ROUNDS, ClockReader
-from rp_profiling.host_clock import Reading
+from rp_api.transport import clocks
+from rp_api.transport.clocks import INTERVAL, ROUNDS, ClockReader
+from rp_profiling.write.host_clock import Reading
 
 MS = 1_000_000
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rp_api.coordination.mongodb import bell
-from rp_api.coordination.mongodb.bell import EARLY, WAIT, Bell
+from rp_api.coordination.mongodb import change_stream
+from rp_api.coordination.mongodb.change_stream import EARLY, WAIT, Bell
 
 USUAL, SLOW = 0.05, 2.0
 
@@ -50,8 +50,8 @@ class Watcher:
 def ring(monkeypatch):
     """Gives the watcher and the answers that were not asked for, after a bell has listened to a stream."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(bell, 'time', SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(bell, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
+    monkeypatch.setattr(change_stream, 'time', SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(change_stream, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
 
     def listen(answers):
         closing = threading.Event()

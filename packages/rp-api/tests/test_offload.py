@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.offload import THREADS, Helpers
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import THREADS, Helpers
 
 PATIENCE = 30.0
 

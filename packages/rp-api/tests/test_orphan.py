@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_api.coordination.orphan import FAREWELL, Orphanage
+from rp_api.coordination.shutdown_rule import FAREWELL, Orphanage
 
 
 def lost(timeout: float) -> Orphanage:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_api import parts
+from rp_api import distributions
 from rp_api.errors import PilotError
 
 RECORD = 'dist-info', 'RECORD'
@@ -23,28 +23,28 @@ def distribution(site: Path, name: str, files: str, kind: tuple[str, str] = RECO
 
 
 def test_installed_part_is_not_missing() -> None:
-    assert parts.missing('rp-api') is None
-    assert parts.require('rp-api') is None
+    assert distributions.missing('rp-api') is None
+    assert distributions.require('rp-api') is None
 
 
 def test_missing_part_comes_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
     sentence = 'rp-raptor is not installed, and it is needed for RAPTOR masters and workers: pip install rp-raptor'
-    assert parts.missing('rp-raptor') == sentence
+    assert distributions.missing('rp-raptor') == sentence
     with pytest.raises(PilotError, match='pip install rp-raptor'):
-        parts.require('rp-raptor')
+        distributions.require('rp-raptor')
 
 
 def test_directory_without_modules_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'rp_raptor' / '__pycache__').mkdir(parents=True)
     monkeypatch.setattr(sys, 'path', [str(tmp_path)])
     monkeypatch.delitem(sys.modules, 'rp_raptor', raising=False)
-    assert parts.missing('rp-raptor') is not None
+    assert distributions.missing('rp-raptor') is not None
 
 
 def test_unknown_part_is_an_error() -> None:
     with pytest.raises(KeyError, match='rp-tea'):
-        parts.missing('rp-tea')
+        distributions.missing('rp-tea')
 
 
 @pytest.mark.parametrize(('name', 'kind'), [
@@ -56,7 +56,7 @@ def test_unknown_part_is_an_error() -> None:
 def test_other_radical_pilot_is_refused(tmp_path: Path, name: str, kind: tuple[str, str]) -> None:
     path = distribution(tmp_path, name, 'radical/pilot/session.py,,\nradical/pilot/__init__.py,,\n', kind)
     with pytest.raises(PilotError) as caught:
-        parts.check_upstream(path)
+        distributions.check_upstream(path)
     version = '1.103.2' if '-' in name else '(version unknown)'
     assert str(caught.value).startswith(f'radical.pilot {version} is installed in {tmp_path}, and rp-api ships')
     assert 'pip uninstall radical.pilot rp-api' in str(caught.value)
@@ -65,7 +65,7 @@ def test_other_radical_pilot_is_refused(tmp_path: Path, name: str, kind: tuple[s
 def test_editable_radical_pilot_is_refused(tmp_path: Path) -> None:
     path = distribution(tmp_path, 'radical_pilot-1.104.0', '__editable__.radical_pilot-1.104.0.pth,,\n')
     with pytest.raises(PilotError, match=r'radical\.pilot 1\.104\.0'):
-        parts.check_upstream(path)
+        distributions.check_upstream(path)
 
 
 @pytest.mark.parametrize(('name', 'files'), [
@@ -75,13 +75,13 @@ def test_editable_radical_pilot_is_refused(tmp_path: Path) -> None:
     ('rp_api-2.0.0', 'radical/pilot/__init__.py,,\n'),
 ])
 def test_other_distributions_are_accepted(tmp_path: Path, name: str, files: str) -> None:
-    assert parts.check_upstream(distribution(tmp_path, name, files)) is None
+    assert distributions.check_upstream(distribution(tmp_path, name, files)) is None
 
 
 def test_without_a_list_of_files_there_is_nothing_to_refuse(tmp_path: Path) -> None:
     (tmp_path / 'radical.pilot-1.0.dist-info').mkdir()
-    assert parts.check_upstream([str(tmp_path)]) is None
+    assert distributions.check_upstream([str(tmp_path)]) is None
 
 
 def test_this_installation_is_accepted() -> None:
-    assert parts.check_upstream() is None
+    assert distributions.check_upstream() is None

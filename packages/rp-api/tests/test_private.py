@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_api import private
 from rp_api.errors import CoordinationError, OwnershipError
+from rp_api.system import private
 
 ME = os.geteuid()
 

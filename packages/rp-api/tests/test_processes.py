@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_api import processes
-from rp_api.processes import Process, kill_tree, process_table, read_process, sweep, tree
+from rp_api.system import processes
+from rp_api.system.processes import Process, kill_tree, process_table, read_process, sweep, tree
 
 TAG = f'RP_TEST_PROCESSES_{os.getpid()}'
 
@@ -250,7 +250,7 @@ def test_sweep_without_a_match_is_refused() -> None:
 
 
 def test_sweep_never_kills_itself() -> None:
-    program = ('import os, signal; from rp_api.processes import sweep; '
+    program = ('import os, signal; from rp_api.system.processes import sweep; '
                f'print(sweep({{"RP_SESSION_ID": {TAG!r}}}, signal.SIGKILL))')
     ran = subprocess.run([sys.executable, '-c', program], env={**os.environ, 'RP_SESSION_ID': TAG}, check=True,
                          timeout=30, capture_output=True, text=True)

@@ -10,9 +10,9 @@ import pytest
 
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
-from rp_api.mesh.keys import generate
 from rp_api.raptor_link import Access, from_agent, from_master, link_file, master_file, target_state
+from rp_api.transport.keys import generate
+from rp_api.wire import codec
 
 KEYS = generate()
 ACCESS = Access('ipc:///x/s', KEYS.public.decode(), KEYS.public.decode(), KEYS.secret.decode())

@@ -13,9 +13,9 @@ import pytest
 
 from rp_api import states
 from rp_api.coordination import results
+from rp_api.coordination.hub.store import Store
 from rp_api.coordination.results import read_results
-from rp_api.coordination.store import Store
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 
 def fill(directory: Path, *tasks: tuple[str, str | None, dict[str, Any] | None]) -> Store:

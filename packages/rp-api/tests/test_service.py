@@ -18,13 +18,17 @@ from typing import Any
 import pytest
 from hub_support import PATIENCE, Agent, Client, Party
 
-from rp_api.coordination import hub_access, hub_request, service, sessions
+from rp_api.coordination import sessions
+from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.coordinator import Settings
-from rp_api.coordination.hub_connection import HubAddress
-from rp_api.coordination.hub_request import ask
-from rp_api.coordination.service_client import ServedHub
+from rp_api.coordination.service import access as hub_access
+from rp_api.coordination.service import main
+from rp_api.coordination.service import request as hub_request
+from rp_api.coordination.service.client import ServedHub
+from rp_api.coordination.service.request import ask
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec, keys
+from rp_api.transport import keys
+from rp_api.wire import codec
 
 pytestmark = pytest.mark.fault
 
@@ -53,7 +57,7 @@ class Hub:
         self.url = ''
 
     def start(self, **config: Any) -> Hub:
-        answer = service.start({'directory': str(self.directory), 'listen': '', 'ports': None} | config)
+        answer = main.start({'directory': str(self.directory), 'listen': '', 'ports': None} | config)
         self.pid, self.url = answer['pid'], answer['url']
         return self
 
@@ -353,7 +357,7 @@ def test_no_secret_in_command_lines_and_environments(hub: Hub) -> None:
 def test_one_hub_per_directory(hub: Hub) -> None:
     hub.start()
     with pytest.raises(CoordinationError, match='a hub runs already in'):
-        service.start({'directory': str(hub.directory), 'listen': '', 'ports': None})
+        main.start({'directory': str(hub.directory), 'listen': '', 'ports': None})
     assert hub.ask('status')['pid'] == hub.pid
 
 

@@ -17,8 +17,8 @@ from hub_support import PATIENCE, Client, MakeSite, Site, sites, uids
 from rp_api.coordination import sessions
 from rp_api.coordination.presence import Where, note, own_note, read_note
 from rp_api.errors import CoordinationError
-from rp_api.host import host_id
-from rp_api.processes import start_time
+from rp_api.system.host import host_id
+from rp_api.system.processes import start_time
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from collections.abc import Collection
 
 import pytest
 
-from rp_api import signals
+from rp_api.system import signals
 
 PROGRAM = '''
 import json, os, signal, sys
-from rp_api import signals
+from rp_api.system import signals
 
 how, *but = sys.argv[1:]
 numbers = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}

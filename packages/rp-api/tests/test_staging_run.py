@@ -11,7 +11,7 @@ from rp_api.constants import COPY, LINK, NON_FATAL, TRANSFER
 from rp_api.errors import DescriptionError, StagingError
 from rp_api.staging import Sandboxes, expand
 from rp_api.staging.run import check_locations, remove_sandbox, run
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 @pytest.fixture

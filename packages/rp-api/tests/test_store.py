@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
-from rp_api.coordination import database as module
-from rp_api.coordination.store import Store
+from rp_api.coordination.hub import database as module
+from rp_api.coordination.hub.store import Store
 from rp_api.errors import StateError
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_revisions_that_had_no_effect_are_not_used_again(filled: Store, path: Pa
 
 KILLED = '''
 import os, signal, sys
-from rp_api.coordination.store import Store
+from rp_api.coordination.hub.store import Store
 
 store = Store(sys.argv[1])
 store.tasks.insert('p0', '', b'', [('committed', b'')])
@@ -362,7 +362,7 @@ def test_of_forgotten_tasks_only_uid_and_state_are_kept(filled: Store) -> None:
 
 GROWING = '''
 import sys
-from rp_api.coordination.store import Store
+from rp_api.coordination.hub.store import Store
 
 store = Store(sys.argv[1])
 for first in range(0, 60_000, 500):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import flow, stream
-from rp_api.mesh.codec import pack
-from rp_api.mesh.flow import Backlog, Outflow
-from rp_api.mesh.stream import Stream
+from rp_api.tree import flow, stream
+from rp_api.tree.flow import Backlog, Outflow
+from rp_api.tree.stream import Stream
+from rp_api.wire.codec import pack
 
 
 def bodies(*numbers: int) -> list[bytes]:

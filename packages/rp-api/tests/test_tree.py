@@ -10,12 +10,13 @@ import pytest
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import keys, leaf, tree
-from rp_api.mesh.homes import Homes
-from rp_api.mesh.leaf import Leaf
-from rp_api.mesh.loop import Loop
-from rp_api.mesh.tree import Root, relays_for
-from rp_profiling.host_clock import Moment, Reading
+from rp_api.loop.event_loop import Loop
+from rp_api.transport import keys
+from rp_api.tree import node, root
+from rp_api.tree.node import Leaf
+from rp_api.tree.relay_assignment import Homes
+from rp_api.tree.root import Root, relays_for
+from rp_profiling.write.host_clock import Moment, Reading
 
 PATIENCE = 30.0
 
@@ -169,7 +170,7 @@ def test_leaves_are_shared_out_among_relays(make: Callable[..., Mesh]) -> None:
 
 def test_a_relay_that_dies_costs_nobody_else_anything(make: Callable[..., Mesh], monkeypatch: Any) -> None:
     """Items put while it dies arrive once, and in order."""
-    monkeypatch.setattr(tree, 'RETURN', 0.5)
+    monkeypatch.setattr(root, 'RETURN', 0.5)
     mesh = make(9, 3)
     others = [name for name in mesh.leaves if name != 'n0']
 
@@ -291,7 +292,7 @@ def test_a_guest_is_silent_if_its_relay_is_not(make: Callable[..., Mesh]) -> Non
 def test_guests_have_time_to_see_that_their_relay_has_lost_the_root(make: Callable[..., Mesh],
                                                                     monkeypatch: Any) -> None:
     """As when its node is cut off, or loses its power: then no connection is closed."""
-    monkeypatch.setattr(tree, 'RETURN', 2.0)
+    monkeypatch.setattr(root, 'RETURN', 2.0)
     mesh = make(9, 3, interval=0.1, patience=3.0)
     guests: list[str] = []
 
@@ -316,7 +317,7 @@ def test_guests_have_time_to_see_that_their_relay_has_lost_the_root(make: Callab
 
 def test_who_comes_back_is_not_lost_by_what_was_before(make: Callable[..., Mesh], monkeypatch: Any) -> None:
     """Each loss of a connection has its own time."""
-    monkeypatch.setattr(tree, 'RETURN', 0.5)
+    monkeypatch.setattr(root, 'RETURN', 0.5)
     mesh = make(1)
     again: list[bool] = []
     mesh.root.greeted = lambda name: again.append(True)
@@ -326,7 +327,7 @@ def test_who_comes_back_is_not_lost_by_what_was_before(make: Callable[..., Mesh]
 
 
 def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatch: Any) -> None:
-    monkeypatch.setattr(leaf, 'FORSAKEN', 0.2)
+    monkeypatch.setattr(node, 'FORSAKEN', 0.2)
     mesh = make(3, 1)
 
     def end() -> bool:
@@ -340,7 +341,7 @@ def test_without_a_root_a_leaf_is_forsaken(make: Callable[..., Mesh], monkeypatc
 
 def test_a_leaf_that_comes_has_more_time(make: Callable[..., Mesh], monkeypatch: Any) -> None:
     """The root starts many at once, and lets nobody in meanwhile."""
-    monkeypatch.setattr(leaf, 'FORSAKEN', 0.0)
+    monkeypatch.setattr(node, 'FORSAKEN', 0.0)
     mesh = make(1)
     mesh.add('late', let_in=0.0)
     mesh.root.put('n0', numbered(1))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.coordination import peers as peers_module
-from rp_api.coordination import watch as module
-from rp_api.coordination.peers import Peer, Peers
-from rp_api.coordination.store import Store
-from rp_api.coordination.watch import ARRIVAL, LAST_WORD, Watch
-from rp_api.mesh import codec
-from rp_api.mesh.loop import Timer
+from rp_api.coordination.hub import peers as peers_module
+from rp_api.coordination.hub import watch as module
+from rp_api.coordination.hub.peers import Peer, Peers
+from rp_api.coordination.hub.store import Store
+from rp_api.coordination.hub.watch import ARRIVAL, LAST_WORD, Watch
+from rp_api.loop.event_loop import Timer
+from rp_api.wire import codec
 
 LEASE = 60.0
 

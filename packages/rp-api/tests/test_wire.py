@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rp_api.coordination import wire
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-2**63, 2**64 - 1) | st.floats() | st.text(max_size=5)

@@ -10,15 +10,15 @@ from typing import Any
 from rp_api.coordination.contract import UNBOUND, ClientConnection, Mark, Page, Submission, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
-from rp_api.mesh import codec
-from rp_api.mesh.offload import Done, Failed, Work
+from rp_api.loop.offload import Done, Failed, Work
 from rp_api.staging import expand
-from rp_client.common import Common
+from rp_api.wire import codec
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
+from rp_client.shared_descriptions import Common
 from rp_client.task import Task
-from rp_profiling.host_clock import Moment
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.host_clock import Moment
+from rp_profiling.write.tracer import Tracer
 
 
 class Manager:

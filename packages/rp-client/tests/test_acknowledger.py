@@ -11,11 +11,11 @@ from client_support import Connection, a_task
 
 from rp_api import states
 from rp_api.coordination.contract import Mark
-from rp_api.mesh.loop import Loop
-from rp_client import acknowledger
-from rp_client.acknowledger import Acknowledger
-from rp_client.callbacks import Dispatcher, Registry, told
-from rp_client.tracker import Tracker
+from rp_api.loop.event_loop import Loop
+from rp_client.engine import acknowledger
+from rp_client.engine.acknowledger import Acknowledger
+from rp_client.engine.callbacks import Dispatcher, Registry, told
+from rp_client.engine.tracker import Tracker
 
 PATIENCE = 30.0
 

@@ -16,7 +16,7 @@ import pytest
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PlatformError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.names import BATCH_SYSTEMS
 from rp_client.bootstrap import Bootstrap

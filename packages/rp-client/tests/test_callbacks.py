@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from rp_client.callbacks import Dispatcher, Registry, arguments, bulk_callbacks, told
+from rp_client.engine.callbacks import Dispatcher, Registry, arguments, bulk_callbacks, told
 
 PATIENCE = 30.0
 
@@ -322,6 +322,6 @@ def test_bulks_have_to_be_asked_for(monkeypatch: pytest.MonkeyPatch, value: str 
 
 def test_the_thread_does_not_keep_the_application_alive() -> None:
     """An application that forgets to close its session can still end."""
-    program = ('import threading\nfrom rp_client.callbacks import Dispatcher\nready = threading.Event()\n'
+    program = ('import threading\nfrom rp_client.engine.callbacks import Dispatcher\nready = threading.Event()\n'
                'Dispatcher("x").call(ready.set)\nassert ready.wait(30)\n')
     assert subprocess.run([sys.executable, '-c', program], timeout=PATIENCE).returncode == 0

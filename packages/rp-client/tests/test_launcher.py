@@ -17,16 +17,17 @@ from typing import Any
 import pytest
 from client_support import Events, Later, a_pilot
 
-from rp_api import agent_process, states
-from rp_api.agent_process import AgentProcess
+from rp_api import states
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.processes import read_process, reap_left
+from rp_api.system import agent_process
+from rp_api.system.agent_process import AgentProcess
+from rp_api.system.processes import read_process, reap_left
+from rp_client.flow.launching import Launch, PilotLaunching
 from rp_client.launcher import local
 from rp_client.launcher.base import Context, End, Launcher, Reports, Start
-from rp_client.launcher.component import Launch, PilotLaunching
 from rp_client.launcher.local import LocalLauncher
 from rp_client.pilot import Pilot
 
@@ -121,7 +122,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     (package / '__init__.py').touch()
     (package / 'cli.py').write_text(FAKE)
     monkeypatch.setenv('PYTHONPATH', str(tmp_path / 'fake'))
-    monkeypatch.setattr(local.parts, 'require', lambda part: None)
+    monkeypatch.setattr(local.distributions, 'require', lambda part: None)
     made = Site(tmp_path)
     yield made
     made.close()
@@ -255,7 +256,7 @@ def test_agent_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
     def require(part: str) -> None:
         raise PilotError(f'{part} is not installed')
 
-    monkeypatch.setattr(local.parts, 'require', require)
+    monkeypatch.setattr(local.distributions, 'require', require)
     site.launch('pass')
     assert site.refused == [('pilot.0000', 'rp-agent is not installed')]
 

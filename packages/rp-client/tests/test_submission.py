@@ -13,7 +13,7 @@ from rp_api import constants as c
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.functions import PythonTask
-from rp_client.submission import Packing
+from rp_client.flow.submission import Packing
 from rp_client.task import Task
 
 FUNCTION = PythonTask(len, ('abc',))
@@ -89,7 +89,7 @@ def test_only_what_differs_is_packed_for_each() -> None:
 
 
 def test_size_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_client.submission.LARGEST', 100)
+    monkeypatch.setattr('rp_client.flow.submission.LARGEST', 100)
     packing = Packing()
     packing.pack(TaskDescription({'executable': 'a' * 60, 'name': ''}), 'task.1')
     with pytest.raises(DescriptionError, match='at most 100 are allowed'):

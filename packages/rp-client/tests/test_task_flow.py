@@ -13,15 +13,15 @@ from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.constants import TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
-from rp_client.callbacks import Registry, told
+from rp_client.engine.callbacks import Registry, told
+from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.task_flow import ATTEMPTS, TaskFlow
 from rp_client.pilot import Pilot
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
 from rp_client.task import Task
-from rp_client.task_flow import ATTEMPTS, TaskFlow
-from rp_client.tracker import Change, Tracker
 
 SENT = states.AGENT_STAGING_INPUT_PENDING
 LEFT = states.TMGR_STAGING_OUTPUT_PENDING

@@ -17,7 +17,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.resources import Slot
 from rp_api.values import to_plain
-from rp_client.common import Common
+from rp_client.shared_descriptions import Common
 from rp_client.task import Task
 
 SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
@@ -178,7 +178,7 @@ def test_nothing_can_be_set_by_mistake() -> None:
 
 def test_memory() -> None:
     """A session may hold hundreds of thousands of tasks."""
-    from rp_api.mesh import codec
+    from rp_api.wire import codec
 
     count = 2_000
     manager: Any = Manager()

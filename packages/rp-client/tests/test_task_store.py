@@ -15,11 +15,11 @@ from client_support import Manager, a_pilot, common
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
-from rp_api.mesh import codec
-from rp_client.common import Common
+from rp_api.wire import codec
+from rp_client.flow.task_store import BLOCK, TaskStore
 from rp_client.raptor import RaptorMaster, kind_of
+from rp_client.shared_descriptions import Common
 from rp_client.task import Task
-from rp_client.task_store import BLOCK, TaskStore
 
 SLOT = {'node_name': 'node', 'node_index': 0, 'cores': [{'index': 3, 'occupation': 1.0}]}
 

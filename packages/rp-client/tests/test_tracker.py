@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api import states
-from rp_client.callbacks import Dispatcher, Registry, told
-from rp_client.tracker import Change, Tracker
+from rp_client.engine.callbacks import Dispatcher, Registry, told
+from rp_client.engine.tracker import Change, Tracker
 
 PATIENCE = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from client_support import Manager, a_task
 
-from rp_client.task_store import TaskStore
-from rp_client.uids import Uids
+from rp_client.flow.task_store import TaskStore
+from rp_client.flow.uids import Uids
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from rp_api import states
 from rp_api.errors import StateError
-from rp_client.waiting import Board
+from rp_client.engine.waiting import Board
 
 PATIENCE = 30.0
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from traced_session import CORES, SESSION, Event, events_of, uid_of, write_session
 
-from rp_profiling import slots
-from rp_profiling.description import Description, read_description
-from rp_profiling.durations import TASK, concurrency, durations, final_states, polars_table, rate, table
-from rp_profiling.export import write_chrome, write_csv
-from rp_profiling.pictures import all_pictures, thinned
-from rp_profiling.plot import save
-from rp_profiling.profile import read_profile
-from rp_profiling.trace import Trace, read_trace
-from rp_profiling.utilisation import ACTIVITIES, Analysis
+from rp_profiling.analyse.durations import TASK, concurrency, durations, final_states, polars_table, rate, table
+from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis
+from rp_profiling.draw.export import write_chrome, write_csv
+from rp_profiling.draw.pictures import all_pictures, thinned
+from rp_profiling.draw.plot import save
+from rp_profiling.read.description import Description, read_description
+from rp_profiling.read.profile import read_profile
+from rp_profiling.read.trace import Trace, read_trace
+from rp_profiling.write import slots
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_each_table_needs_its_own_library_only(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, '-c', dedent(f"""
             import sys
             sys.modules['{other}'] = None
-            from rp_profiling.durations import {function}
-            from rp_profiling.trace import read_trace
+            from rp_profiling.analyse.durations import {function}
+            from rp_profiling.read.trace import read_trace
             print(len({function}(read_trace(sys.argv[1]))))"""), directory], capture_output=True, text=True, timeout=55)
         assert (done.stdout, done.stderr) == ('1\n', '')
 

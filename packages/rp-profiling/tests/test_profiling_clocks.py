@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from traced_session import START, events_of, uid_of, write_session
 
-from rp_profiling import host_clock
 from rp_profiling.check import check_trace
-from rp_profiling.clock import parse_sync
-from rp_profiling.host_clock import SAME, HostClock, Reading
-from rp_profiling.profile import read_profile
-from rp_profiling.trace import read_trace
-from rp_profiling.tracer import Tracer
+from rp_profiling.read.clock import parse_sync
+from rp_profiling.read.profile import read_profile
+from rp_profiling.read.trace import read_trace
+from rp_profiling.write import host_clock
+from rp_profiling.write.host_clock import SAME, HostClock, Reading
+from rp_profiling.write.tracer import Tracer
 
 MS = 1_000_000
 """Nanoseconds."""

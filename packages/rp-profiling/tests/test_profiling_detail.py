@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from traced_session import Event, events_of, reduced, write_session
 
+from rp_profiling.analyse.durations import PILOT, TASK, durations, rate, table
+from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.check import check_session
-from rp_profiling.detail import EVERYTHING, Detail, chosen, switches
-from rp_profiling.durations import PILOT, TASK, durations, rate, table
-from rp_profiling.files import text_of
+from rp_profiling.draw.pictures import all_pictures
+from rp_profiling.draw.report import summary
 from rp_profiling.levels import FULL, OFF, STATES
-from rp_profiling.pictures import all_pictures
-from rp_profiling.profile import read_profile
-from rp_profiling.report import summary
-from rp_profiling.trace import read_trace
-from rp_profiling.tracer import HEADER, Tracer
-from rp_profiling.utilisation import Analysis
+from rp_profiling.read.files import text_of
+from rp_profiling.read.profile import read_profile
+from rp_profiling.read.trace import read_trace
+from rp_profiling.write.detail import EVERYTHING, Detail, chosen, switches
+from rp_profiling.write.tracer import HEADER, Tracer
 
 LESS = Detail(STATES)
 PACKED = Detail(FULL, True)
@@ -216,8 +216,8 @@ def test_large_profiles_are_read_in_parts(path: Path) -> None:
 
 def test_a_writer_that_is_killed_loses_what_it_has_not_written(path: Path) -> None:
     writer = subprocess.Popen([sys.executable, '-c', f'''
-from rp_profiling.detail import Detail
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.detail import Detail
+from rp_profiling.write.tracer import Tracer
 tracer = Tracer({str(path)!r}, 'agent_0', detail=Detail('full', True))
 tracer.record_bulk('get', [str(number) for number in range(10_000)])
 tracer.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rp_profiling.intervals import union
+from rp_profiling.analyse.intervals import union
 
 
 @pytest.mark.parametrize(('intervals', 'expected'), [

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rp_profiling.files import profiles_below
-from rp_profiling.profile import Row, read_profile
-from rp_profiling.tracer import HEADER, LOGGER
+from rp_profiling.read.files import profiles_below
+from rp_profiling.read.profile import Row, read_profile
+from rp_profiling.write.tracer import HEADER, LOGGER
 
 ROW = '1700000000.2500000,advance,agent_0,MainThread,task.000000,AGENT_EXECUTING,a message'
 

@@ -125,6 +125,6 @@ def test_what_is_missing_is_named(session: Path, monkeypatch: pytest.MonkeyPatch
                                   capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object) -> None:
         raise ModuleNotFoundError('no', name='matplotlib.figure')
-    monkeypatch.setattr('rp_profiling.plot.save', fail)
+    monkeypatch.setattr('rp_profiling.draw.plot.save', fail)
     assert trace([SESSION, 'plot']) == 1
     assert "pip install 'rp-profiling[analysis]'" in capsys.readouterr().err

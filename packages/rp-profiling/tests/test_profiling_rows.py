@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_profiling.rows import RowBuffer, timestamp
+from rp_profiling.write.rows import RowBuffer, timestamp
 
 FULL_AT = 256 * 1024
 FIELDS = st.one_of(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rp_profiling.profile import Row, read_profile
-from rp_profiling.shell import gtod_script, task_event_script
+from rp_profiling.read.profile import Row, read_profile
+from rp_profiling.write.shell import gtod_script, task_event_script
 
 
 def install(path: Path, text: str) -> Path:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_session import HEADER, SESSION, START, events_of, uid_of, write_session
 
-from rp_profiling import clock
 from rp_profiling.check import check_trace
-from rp_profiling.columns import TICKS, Columns
-from rp_profiling.match import group
-from rp_profiling.names import Names
-from rp_profiling.trace import NEVER, read_trace
+from rp_profiling.read import clock
+from rp_profiling.read.columns import TICKS, Columns
+from rp_profiling.read.match import group
+from rp_profiling.read.names import Names
+from rp_profiling.read.trace import NEVER, read_trace
 
 
 def read(text: str) -> Columns:

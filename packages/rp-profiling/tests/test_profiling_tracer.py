@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rp_profiling import tracer as tracer_module
-from rp_profiling.profile import Row, read_profile
-from rp_profiling.rows import timestamp
-from rp_profiling.tracer import HEADER, LOGGER, Tracer
+from rp_profiling.read.profile import Row, read_profile
+from rp_profiling.write import tracer as tracer_module
+from rp_profiling.write.rows import timestamp
+from rp_profiling.write.tracer import HEADER, LOGGER, Tracer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -382,10 +382,10 @@ def test_a_directory_in_place_of_the_file_is_warned_of_once_at_close(
 
 def test_importing_the_tracer_does_not_load_what_it_seldom_needs() -> None:
     code = (
-        'import sys; before = set(sys.modules); import rp_profiling.tracer;'
+        'import sys; before = set(sys.modules); import rp_profiling.write.tracer;'
         'print(*sorted(set(sys.modules) - before))'
     )
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
-    assert 'rp_profiling.tracer' in loaded
+    assert 'rp_profiling.write.tracer' in loaded
     assert not loaded & {'socket', 'logging', 'dataclasses', 'rp_profiling.catalogue'}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rp_profiling.profile import Row, read_profile
-from rp_profiling.virtual import EPOCH, VirtualTracer
+from rp_profiling.read.profile import Row, read_profile
+from rp_profiling.write.virtual import EPOCH, VirtualTracer
 
 
 class Clock:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rp_api.mesh.loop import Timer
-from rp_raptor import cursor
-from rp_raptor.dispatcher import Dispatcher
-from rp_raptor.payload import encode_value
-from rp_raptor.rank_link import interrupted, unpack_ids
+from rp_api.loop.event_loop import Timer
+from rp_raptor.wire import cursor
+from rp_raptor.wire.payload import encode_value
+from rp_raptor.wire.rank_protocol import interrupted, unpack_ids
+from rp_raptor.worker.dispatcher import Dispatcher
 
 RESULT = encode_value(None)
 

@@ -15,14 +15,15 @@ import pytest
 import zmq
 
 from rp_api.functions import deserialize_obj
-from rp_api.host import host_id
-from rp_api.mesh import codec, keys
-from rp_api.mesh.connection import Connection, Listener, arrivals
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access, from_master, link_file, master_file
-from rp_raptor import payload
-from rp_raptor.master import Master
-from rp_raptor.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
+from rp_api.system.host import host_id
+from rp_api.transport import keys
+from rp_api.transport.connection import Connection, Listener, arrivals
+from rp_api.wire import codec
+from rp_raptor.master.master import Master
+from rp_raptor.wire import payload
+from rp_raptor.wire.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
 
 PATIENCE = 30.0
 UID = 'raptor.0000'

@@ -15,12 +15,12 @@ from typing import Any
 
 import zmq
 
-from rp_api.mesh.codec import pack, unpack
-from rp_api.mesh.keys import KeyPair, make_client
-from rp_api.processes import start_time
-from rp_raptor.cursor import Cursors
-from rp_raptor.payload import encode_error, encode_value
-from rp_raptor.rank_link import (
+from rp_api.system.processes import start_time
+from rp_api.transport.keys import KeyPair, make_client
+from rp_api.wire.codec import pack, unpack
+from rp_raptor.wire.cursor import Cursors
+from rp_raptor.wire.payload import encode_error, encode_value
+from rp_raptor.wire.rank_protocol import (
     CANCEL,
     RANK_VARIABLE,
     RUN_VARIABLE,

@@ -13,12 +13,11 @@ from typing import Any
 
 import zmq
 
-from rp_api.host import python_program
-from rp_api.mesh import codec
-from rp_api.processes import start_time
-from rp_raptor import cursor, payload
-from rp_raptor.mpi_launch import Launcher
-from rp_raptor.rank_link import (
+from rp_api.system.host import python_program
+from rp_api.system.processes import start_time
+from rp_api.wire import codec
+from rp_raptor.wire import cursor, payload
+from rp_raptor.wire.rank_protocol import (
     FROM_RANK,
     RANK_VARIABLE,
     RUN_VARIABLE,
@@ -28,6 +27,7 @@ from rp_raptor.rank_link import (
     parse,
     unpack_ids,
 )
+from rp_raptor.worker.mpi_launch import Launcher
 
 PATIENCE = 30.0
 
@@ -73,7 +73,7 @@ class Manager:
     def start(self, rank: int = 0, launcher: Launcher | None = None, command: list[str] | None = None,
               environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a rank, or all ranks of a job through a launcher."""
-        command = command or python_program('rp_raptor.rank')
+        command = command or python_program('rp_raptor.rank.rank')
         environment = {**os.environ, RUN_VARIABLE: str(self.run_file), RANK_VARIABLE: str(rank),
                        'RP_PILOT_SANDBOX': str(self.directory), 'RP_TASK_ID': 'raptor.0000.0000', **(environ or {})}
         if launcher is not None:

@@ -11,11 +11,12 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.functions import deserialize_obj
-from rp_api.mesh import codec, keys
-from rp_api.mesh.connection import Listener, arrivals
-from rp_api.mesh.loop import Loop
-from rp_raptor import payload
-from rp_raptor.protocol import APPLICATION, ids_of, parse
+from rp_api.loop.event_loop import Loop
+from rp_api.transport import keys
+from rp_api.transport.connection import Listener, arrivals
+from rp_api.wire import codec
+from rp_raptor.wire import payload
+from rp_raptor.wire.protocol import APPLICATION, ids_of, parse
 
 DOMAIN = 'standin'
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from rp_raptor import cursor
-from rp_raptor.rank_link import CANCEL, interrupted, interruption
+from rp_raptor.wire import cursor
+from rp_raptor.wire.rank_protocol import CANCEL, interrupted, interruption
 
 ROUNDS = 50
 
 # a rank: takes calls until it is refused, and says how many it has
 TAKER = '''
 import os, sys
-from rp_raptor.cursor import Cursors
+from rp_raptor.wire.cursor import Cursors
 cursors = Cursors(sys.argv[1])
 for round in range(1, int(sys.argv[2]) + 1):
     while cursors.position(0) < round << 32:

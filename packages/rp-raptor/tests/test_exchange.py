@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rp_raptor.errors import CallLost
-from rp_raptor.exchange import PATIENCE, Exchange
-from rp_raptor.lanes import Lane, Worker
-from rp_raptor.payload import decode_result, encode_value
-from rp_raptor.protocol import BULK, ids_of
+from rp_raptor.master.router import PATIENCE, Exchange
+from rp_raptor.master.sources import Lane, Worker
+from rp_raptor.wire.payload import decode_result, encode_value
+from rp_raptor.wire.protocol import BULK, ids_of
 
 
 class Asker:
@@ -135,7 +135,7 @@ def test_sources_take_turns(site: Site) -> None:
 
 
 def test_large_calls_travel_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_raptor.exchange.LARGE', 10)
+    monkeypatch.setattr('rp_raptor.master.router.LARGE', 10)
     site.asker.call(1, 2, 3)
     worker = site.add('w', 3)
     assert [ids_of(ids)[0] & 0xff for ids, _, _ in site.told('w', 'calls')] == [1, 2, 3]

@@ -12,8 +12,8 @@ import pytest
 from standin_master import StandinMaster
 
 from rp_api.errors import SerializationError
+from rp_raptor.client.futures import Executor
 from rp_raptor.errors import CallLost
-from rp_raptor.futures import Executor
 
 LONG = 20.0
 

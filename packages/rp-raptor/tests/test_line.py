@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
-from rp_raptor.ids import hold, lane_of, release, with_lane, without_lane
-from rp_raptor.line import Line
+from rp_raptor.wire.call_buffer import Line
+from rp_raptor.wire.ids import hold, lane_of, release, with_lane, without_lane
 
 
 def ids(*numbers: int) -> array[int]:

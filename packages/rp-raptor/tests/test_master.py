@@ -18,13 +18,13 @@ from master_support import PATIENCE, UID, ScriptedAgent, ScriptedWorker, running
 
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError, DescriptionError
-from rp_api.mesh import codec
 from rp_api.raptor_link import master_file
-from rp_raptor import payload
+from rp_api.wire import codec
+from rp_raptor.client.futures import Executor
+from rp_raptor.client.stream import stream
 from rp_raptor.errors import CallLost
-from rp_raptor.futures import Executor
-from rp_raptor.master import Master
-from rp_raptor.stream import stream
+from rp_raptor.master.master import Master
+from rp_raptor.wire import payload
 
 FUNCTION = {'mode': 'task.function', 'function': 'f'}
 PROGRAM = {'mode': 'task.executable', 'executable': '/bin/true'}
@@ -597,7 +597,7 @@ def test_it_is_stopped_by_the_agent(start: Start) -> None:
 
 
 def test_it_ends_without_its_agent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_raptor.agent_link.PATIENCE', 0.1)
+    monkeypatch.setattr('rp_raptor.master.agent_link.PATIENCE', 0.1)
     master, agent = start()
     agent.do(lambda: agent._listener.close(0))
     master.join()
@@ -615,7 +615,7 @@ def test_it_needs_the_environment_of_a_task(tmp_path: Path, monkeypatch: pytest.
 
 SCRIPT = '''
 import radical.pilot as rp
-from rp_raptor.master import Master
+from rp_raptor.master.master import Master
 
 class MyMaster(Master):
     def __init__(self):
@@ -650,7 +650,7 @@ def test_the_program(tmp_path: Path, ending: str) -> None:
 
 OWN_SCRIPT = """
 import sys
-from rp_raptor.master import Master
+from rp_raptor.master.master import Master
 
 class MyMaster(Master):
     def __init__(self):

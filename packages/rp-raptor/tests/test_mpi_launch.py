@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_raptor.mpi_launch import Launcher, find_launcher, flavour_of
+from rp_raptor.worker.mpi_launch import Launcher, find_launcher, flavour_of
 
 VERSIONS = {
     'HYDRA build details:\n    Version:      5.0.2\n': ('mpich', 'PMI_RANK'),

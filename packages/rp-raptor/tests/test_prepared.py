@@ -11,8 +11,8 @@ import pytest
 from rp_api import constants as c
 from rp_api.description.task import TaskDescription
 from rp_api.functions import PythonTask
-from rp_raptor.dispatch import python_task
-from rp_raptor.prepared import Prepared
+from rp_raptor.rank.modes import python_task
+from rp_raptor.rank.prepared import Prepared
 
 
 def test_descriptions_are_complete_and_have_nothing_in_common() -> None:

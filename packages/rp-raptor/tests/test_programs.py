@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from leftovers import must_end
 
-from rp_raptor.programs import run_command, run_program
+from rp_raptor.rank.programs import run_command, run_program
 
 LEAVES = 'sleep 1000 & echo $! >pid; echo said'
 

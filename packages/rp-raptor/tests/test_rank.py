@@ -15,8 +15,8 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
-from rp_raptor import payload
-from rp_raptor.rank_link import CANCEL, TIMEOUT, pack_ids
+from rp_raptor.wire import payload
+from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, pack_ids
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def select_for_a_while(seconds: float) -> None:
      'ZeroDivisionError')])
 def test_workers_that_cannot_be_made_say_why(tmp_path: Path, text: str, name: str, reason: str) -> None:
     """The reason comes to the manager."""
-    text = text.replace('radical.pilot as rp', 'rp_raptor.worker as w').replace('rp.raptor.', 'w.')
+    text = text.replace('radical.pilot as rp', 'rp_raptor.rank.worker as w').replace('rp.raptor.', 'w.')
     with a_manager(tmp_path, file=worker_file(tmp_path, text), class_name=name) as manager:
         process = manager.start()
         manager.wait(lambda: manager.failed)
@@ -274,7 +274,7 @@ def test_workers_that_cannot_be_made_say_why(tmp_path: Path, text: str, name: st
 
 
 EVENTS = '''
-from rp_raptor.worker import DefaultWorker
+from rp_raptor.rank.worker import DefaultWorker
 
 class Recording(DefaultWorker):
     def work(self, uid):
@@ -337,7 +337,7 @@ def test_workers_may_have_a_profile_of_another_kind(tmp_path: Path) -> None:
 def test_own_script_as_rank(tmp_path: Path) -> None:
     """The older style: a script that makes its worker itself."""
     script = tmp_path / 'script.py'
-    script.write_text('import sys\nfrom rp_raptor.worker import DefaultWorker\n\n'
+    script.write_text('import sys\nfrom rp_raptor.rank.worker import DefaultWorker\n\n'
                       'class Own(DefaultWorker):\n    def own(self, n):\n        return n + len(sys.argv)\n\n'
                       'if __name__ == "__main__":\n    own = Own(sys.argv[1])\n    own.start()\n    own.join()\n')
     with a_manager(tmp_path) as manager:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from leftovers import open_descriptors
 
-from rp_api.mesh.loop import Loop
-from rp_raptor import ranks
-from rp_raptor.ranks import Job
+from rp_api.loop.event_loop import Loop
+from rp_raptor.worker import rank_processes as ranks
+from rp_raptor.worker.rank_processes import Job
 
 DEADLINE = 60.0
 

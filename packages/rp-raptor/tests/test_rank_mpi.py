@@ -12,13 +12,13 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.functions import PythonTask
-from rp_raptor import payload
-from rp_raptor.mpi_launch import find_launcher
+from rp_raptor.wire import payload
+from rp_raptor.worker.mpi_launch import find_launcher
 
 LAUNCHER = find_launcher(os.environ)
 
 WORKER = '''
-from rp_raptor.worker import MPIWorker, MPIWorkerRank
+from rp_raptor.rank.worker import MPIWorker, MPIWorkerRank
 
 def sum_of_ranks(comm, factor):
     print('rank', comm.rank)

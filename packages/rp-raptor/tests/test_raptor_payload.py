@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from rp_api import constants as c
 from rp_api.errors import DeserializationError, SerializationError
-from rp_api.mesh import codec
 from rp_api.values import from_plain, to_plain
-from rp_raptor import payload
+from rp_api.wire import codec
 from rp_raptor.errors import RemoteError
-from rp_raptor.restored import restored
+from rp_raptor.master.restored import restored
+from rp_raptor.wire import payload
 
 # few and small ones: what matters is their variety
 VALUES = st.recursive(
@@ -205,7 +205,7 @@ def test_described_tasks_always_have_a_result() -> None:
 @given(VALUES)
 def test_return_values_become_plain_data(value: Any) -> None:
     """They are what msgpack gives back unchanged, or pickled; tuples in plain data are lists."""
-    from rp_api.mesh import codec
+    from rp_api.wire import codec
 
     def without_tuples(value: Any) -> Any:
         if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a rank does with a bulk of calls, without the process around it: `rp_raptor.running`."""
+"""What a rank does with a bulk of calls, without the process around it: `rp_raptor.rank.running`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from rp_api import blobs
 from rp_api.errors import DeserializationError
-from rp_raptor import cursor
 from rp_raptor.errors import CallCanceled
-from rp_raptor.payload import decode_result, define, encode_call
-from rp_raptor.running import NOTHING, Functions, Runner, arguments
+from rp_raptor.rank.running import NOTHING, Functions, Runner, arguments
+from rp_raptor.wire import cursor
+from rp_raptor.wire.payload import decode_result, define, encode_call
 
 Later = Coroutine[Any, Any, bytes]
 

@@ -11,10 +11,10 @@ import pytest
 from standin_master import StandinMaster
 
 from rp_api.errors import SerializationError
-from rp_raptor import application_link
+from rp_raptor.client import application_link
+from rp_raptor.client.stream import stream
+from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
-from rp_raptor.stream import stream
-from rp_raptor.streamed import Call
 
 Make = Callable[..., StandinMaster]
 

@@ -10,12 +10,12 @@ import pytest
 from rp_api import constants as c
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
-from rp_raptor import payload
-from rp_raptor.exchange import Exchange
-from rp_raptor.lanes import Worker
-from rp_raptor.parts import KEPT, LARGE, Parts
-from rp_raptor.unopened import Unopened
+from rp_api.wire import codec
+from rp_raptor.master.passthrough import Unopened
+from rp_raptor.master.router import Exchange
+from rp_raptor.master.shared_descriptions import KEPT, LARGE, Parts
+from rp_raptor.master.sources import Worker
+from rp_raptor.wire import payload
 
 FUNCTION = {'mode': c.TASK_FUNCTION, 'function': 'f'}
 

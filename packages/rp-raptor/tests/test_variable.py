@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rp_raptor.variable import Variable
+from rp_raptor.rank.variable import Variable
 
 NAME = 'RP_TEST_VARIABLE'
 
@@ -72,7 +72,7 @@ def test_the_variable_outlives_what_has_set_it() -> None:
 def test_many_values_take_no_memory() -> None:
     """In a process of its own, which has nothing else to do."""
     script = (
-        'from rp_raptor.variable import Variable\n'
+        'from rp_raptor.rank.variable import Variable\n'
         'def size(): return int(open("/proc/self/statm").read().split()[1]) * 4096\n'
         f'variable = Variable({NAME!r})\n'
         'def work():\n'

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from dispatch_support import RESULT, Bench
 
-from rp_raptor.payload import decode_result, encode_error
-from rp_raptor.rank_link import unpack_ids
+from rp_raptor.wire.payload import decode_result, encode_error
+from rp_raptor.wire.rank_protocol import unpack_ids
 
 LEARNED = 3000   # calls after which bulks are as large as they become
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from worker_support import DEADLINE, a_worker, decoded
 
-from rp_raptor.payload import decode_result
+from rp_raptor.wire.payload import decode_result
 
 
 def test_calls_come_back_with_their_results(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.functions import PythonTask
-from rp_api.mesh import codec
 from rp_api.values import from_plain
-from rp_raptor import payload
-from rp_raptor.capture import KEPT
-from rp_raptor.worker import DefaultWorker, MPIWorker, Worker
+from rp_api.wire import codec
+from rp_raptor.rank.capture import KEPT
+from rp_raptor.rank.worker import DefaultWorker, MPIWorker, Worker
+from rp_raptor.wire import payload
 
 WORKER = '''
 import os, sys
-from rp_raptor.worker import DefaultWorker
+from rp_raptor.rank.worker import DefaultWorker
 
 counter = 0
 
@@ -227,7 +227,7 @@ def test_tasks_of_tasks(mine: Manager) -> None:
 def test_workers_of_the_older_style(tmp_path: Path) -> None:
     """Overridden dispatchers are plain functions, and the exception is passed on as it is."""
     text = '''
-import rp_raptor.worker as w
+import rp_raptor.rank.worker as w
 
 class Helper:
     def _dispatch_func(self, task):

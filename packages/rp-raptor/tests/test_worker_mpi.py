@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from worker_support import a_worker, decoded
 
-from rp_raptor.payload import decode_result
+from rp_raptor.wire.payload import decode_result
 
 
 def test_ranks_of_a_job_take_calls_and_are_stopped(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from worker_support import DEADLINE, Master, a_worker
 
-from rp_raptor.payload import decode_result, define, encode_call
-from rp_raptor.rank_link import pack_ids
+from rp_raptor.wire.payload import decode_result, define, encode_call
+from rp_raptor.wire.rank_protocol import pack_ids
 
 DEFAULT = ('', 'DefaultWorker')
 MPI = ('', 'MPIWorker')

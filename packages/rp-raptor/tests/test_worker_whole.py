@@ -17,9 +17,9 @@ import pytest
 from rank_support import worker_file
 from worker_support import DEADLINE, Master
 
-from rp_api.processes import process_table, variable
-from rp_raptor import payload
-from rp_raptor.rank_link import RUN_VARIABLE, pack_ids
+from rp_api.system.processes import process_table, variable
+from rp_raptor.wire import payload
+from rp_raptor.wire.rank_protocol import RUN_VARIABLE, pack_ids
 
 KINDS = ['DefaultWorker', 'MPIWorker']
 
@@ -193,7 +193,7 @@ def test_programs_end_with_their_rank(tmp_path: Path, kind: str) -> None:
     """What a killed rank has started is killed, too."""
     def run(name: str) -> None:
         command = f'echo $$ > {name}.new; mv {name}.new {name}; exec sleep 300'
-        from rp_raptor.programs import run_command
+        from rp_raptor.rank.programs import run_command
 
         run_command(command, '', '')
 
@@ -214,7 +214,7 @@ def test_functions_of_several_ranks(tmp_path: Path) -> None:
     def add(comm: Any, n: int) -> int:
         return int(comm.allreduce(n + comm.rank))
 
-    text = 'from rp_raptor.worker import MPIWorker\n\nclass Mine(MPIWorker):\n    pass\n'
+    text = 'from rp_raptor.rank.worker import MPIWorker\n\nclass Mine(MPIWorker):\n    pass\n'
     with a_whole_worker(tmp_path, 'Mine', 3, worker_file(tmp_path, text)) as whole:
         assert whole.master.said[0][1][4]['mpi'] is True
         for ranks in (2, 3):
@@ -254,7 +254,7 @@ def test_functions_of_several_ranks_that_fail(tmp_path: Path) -> None:
 def test_a_script_of_the_older_style(tmp_path: Path, kind: str) -> None:
     """It becomes the manager, and its ranks run the same script."""
     script = tmp_path / 'script.py'
-    script.write_text('import sys\nimport rp_raptor.worker as w\n\n'
+    script.write_text('import sys\nimport rp_raptor.rank.worker as w\n\n'
                       f'class Own(w.{kind}):\n    def own(self, n):\n        return [n, self._rank, self._ranks]\n\n'
                       'if __name__ == "__main__":\n    own = Own(sys.argv[1])\n    own.start()\n    own.join()\n')
     master = Master(tmp_path)

@@ -13,21 +13,21 @@ from typing import Any
 
 import zmq
 
-from rp_api.host import host_id
-from rp_api.mesh.codec import pack, unpack
-from rp_api.mesh.connection import Listener, arrivals
-from rp_api.mesh.keys import Gate, generate
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access, master_file
-from rp_raptor.protocol import WORKER, parse
-from rp_raptor.rank_link import pack_ids, unpack_ids
+from rp_api.system.host import host_id
+from rp_api.transport.connection import Listener, arrivals
+from rp_api.transport.keys import Gate, generate
+from rp_api.wire.codec import pack, unpack
+from rp_raptor.wire.protocol import WORKER, parse
+from rp_raptor.wire.rank_protocol import pack_ids, unpack_ids
 
 DEADLINE = 30.0
 STANDIN = str(Path(__file__).with_name('rank_standin.py'))
 MANAGER = '''
 import sys
-from rp_raptor import manager
-from rp_raptor.surroundings import Surroundings
+from rp_raptor.worker import manager
+from rp_raptor.worker.wiring import Surroundings
 import os
 worker = Surroundings.of('raptor.0000', os.environ)
 sys.exit(manager.Manager(worker, [sys.executable, sys.argv[1]], sys.argv[2] == 'mpi', '', '').run())

@@ -20,12 +20,12 @@ from fault_matrix import workload
 from fault_matrix.application import Application, LossError
 from fault_matrix.database import Database
 from fault_matrix.service import Service
-from rp_api.processes import pidfd_open, variable
+from rp_api.system.processes import pidfd_open, variable
 
 CLIENT = Path(__file__).parents[1] / 'matrix_client.py'
-HUB = 'rp_api.coordination.hub'
+HUB = 'rp_api.coordination.hub.main'
 UNRELIABLE_HUB = 'unreliable_hub.py'
-SERVICE = 'rp_api.coordination.service'
+SERVICE = 'rp_api.coordination.service.main'
 UNRELIABLE_SERVICE = 'unreliable_service.py'
 AGENT = 'rp_agent'
 MARK = 'FAULT_MATRIX_RUN'

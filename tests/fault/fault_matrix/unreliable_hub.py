@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rp_api.coordination import exchange, hub
+from rp_api.coordination.hub import main, server
 
 LONGEST = 1.0
 """Most seconds that a message is late."""
@@ -21,7 +21,7 @@ LONGEST = 1.0
 WHAT, SECONDS = sys.argv[1], float(sys.argv[2])
 
 
-class UnreliableExchange(exchange.Exchange):
+class UnreliableExchange(server.Exchange):
     """Serves like any other, but for what gets lost on the way."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,5 +56,5 @@ class UnreliableExchange(exchange.Exchange):
 
 
 if __name__ == '__main__':
-    hub.Exchange = UnreliableExchange
-    sys.exit(hub.main())
+    main.Exchange = UnreliableExchange
+    sys.exit(main.main())

@@ -10,30 +10,30 @@ from dataclasses import asdict
 from typing import Any
 
 from rp_agent import sandbox
-from rp_agent.alone import Alone
-from rp_agent.backlog import Backlog
-from rp_agent.build import HOST_CLOCK, make_tracer
-from rp_agent.executor.outcome import was_killed
-from rp_agent.farewell import Farewell
-from rp_agent.intake import Intake
+from rp_agent.components.build import HOST_CLOCK, make_tracer
+from rp_agent.executor.launching.outcome import was_killed
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime, in_batch
-from rp_agent.partitions import from_plain
-from rp_agent.pipeline import Pipeline
-from rp_agent.reporter import Reporter
+from rp_agent.partitions.division import from_plain
+from rp_agent.pipeline.pipeline import Pipeline
+from rp_agent.reporting.coordinator_loss import Alone
+from rp_agent.reporting.final_report import Farewell
+from rp_agent.reporting.intake import Intake
+from rp_agent.reporting.reporter import Reporter
+from rp_agent.reporting.result_spool import Backlog
 from rp_agent.resource_manager.base import Request
-from rp_agent.resource_manager.find import allocate
+from rp_agent.resource_manager.systems.find import allocate
 from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import BULK, Update
 from rp_api.errors import CoordinationError
-from rp_api.host import host_id
-from rp_api.mesh.loop import Loop, Timer
-from rp_api.mesh.offload import Helpers
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.offload import Helpers
 from rp_api.standing import STANDING
-from rp_profiling.host_clock import Reading
+from rp_api.system.host import host_id
+from rp_profiling.write.host_clock import Reading
 
 _log = logging.getLogger('radical.pilot.agent')
 

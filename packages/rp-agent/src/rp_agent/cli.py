@@ -13,18 +13,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import guard, limits, logs, sandbox
-from rp_agent.build import belongs
+from rp_agent import limits, logs, sandbox
+from rp_agent.components.build import belongs
 from rp_agent.lineage import become_subreaper
-from rp_api import parts, private, signals, states
-from rp_api.agent_process import AgentProcess, noted
+from rp_agent.nodes import guard
+from rp_api import distributions, states
 from rp_api.errors import PilotError, sentence
-from rp_api.mesh.loop import Loop
-from rp_api.processes import pidfd_open
+from rp_api.loop.event_loop import Loop
+from rp_api.system import private, signals
+from rp_api.system.agent_process import AgentProcess, noted
+from rp_api.system.processes import pidfd_open
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
-    from rp_agent.bootstrap.keeper import Keeper
+    from rp_agent.partitions.supervisor import Keeper
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f'rp-agent: cannot use {arguments[0]}: {error}', file=sys.stderr)
         return 2
     try:
-        parts.check_upstream()
+        distributions.check_upstream()
         _run(config)
     except PilotError as error:
         _log.exception('the agent cannot go on')
@@ -102,7 +104,7 @@ def _run(config: dict[str, Any]) -> None:
 def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | Keeper]:
     """Who runs the pilot: an agent, which may have one of its partitions only, or the keeper of all partitions."""
     if config.get('partitions'):
-        from rp_agent.bootstrap.keeper import Keeper
+        from rp_agent.partitions.supervisor import Keeper
 
         with closing(Keeper(config, loop)) as keeper:
             yield keeper
@@ -115,7 +117,7 @@ def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | Keeper]:
         if 'keeper' not in config:
             yield agent
             return
-        from rp_agent.bootstrap.line import obey
+        from rp_agent.partitions.control_channel import obey
 
         with closing(obey(agent, loop, config['keeper'])):
             yield agent

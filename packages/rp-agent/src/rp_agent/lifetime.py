@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rp_agent.resource_manager.find import FORK, HERE
+from rp_agent.resource_manager.systems.find import FORK, HERE
 from rp_api import states
-from rp_api.processes import read_process
+from rp_api.system.processes import read_process
 
 MARGIN = 60.0
 """Seconds before the end of a runtime in which a batch system that ends the job does so because its time is over."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rp_agent.executor.launch import limit_files
-from rp_agent.executor.launchloop import OWN, SPARE
-from rp_api import limits
+from rp_agent.executor.processes.launch import limit_files
+from rp_agent.executor.processes.launchloop import OWN, SPARE
+from rp_api.system import limits
 
 DESCRIPTORS = OWN + SPARE
 """Files that an agent needs to open besides those that it starts with, which leaves a few for tasks: one for each of

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from rp_api.network import interfaces, resolved, source_address
+from rp_api.system.network import interfaces, resolved, source_address
 
 
 def listen_address(platform: Mapping[str, Any], other: str) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 
 from rp_agent import sandbox
 from rp_agent.task import AgentTask
-from rp_api import private
 from rp_api.coordination import spill
 from rp_api.coordination.contract import Update
+from rp_api.system import private
 
 _log = logging.getLogger('radical.pilot.agent')
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rp_agent.logs import LOG
-from rp_api import agent_process, private
 from rp_api.logger import logger
-from rp_profiling.shell import gtod_script, task_event_script
+from rp_api.system import agent_process, private
+from rp_profiling.write.shell import gtod_script, task_event_script
 
 if TYPE_CHECKING:   # most processes of an agent never need it
     from pathlib import Path

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rp_api import states, traced
+from rp_api import states, trace_entities
 from rp_api.coordination import sessions
 from rp_api.partitions import WHOLE
 
@@ -67,7 +67,7 @@ def get_session_profile(sid: str, src: str | None = None) -> tuple[list[list[Any
     A row is time (seconds since the session began), event, component, thread, uid, state, message, kind of the entity.
     The entry into a state is an event `state`, and comes once.
     """
-    from rp_profiling.trace import read_trace
+    from rp_profiling.read.trace import read_trace
 
     directory = _directory(sid, src)
     partitions = {each['uid'] for each in sessions.partitions(directory)} if sessions.is_session(directory) else set()
@@ -169,10 +169,10 @@ def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str,
     """The pilots, partitions and tasks of a session."""
     if sessions.is_session(directory):
         return sessions.pilots(directory), list(sessions.partitions(directory)), sessions.tasks(directory)
-    from rp_profiling.trace import read_trace
+    from rp_profiling.read.trace import read_trace
 
     trace = read_trace(directory)
-    return traced.pilots(trace), [], traced.tasks(trace)
+    return trace_entities.pilots(trace), [], trace_entities.tasks(trace)
 
 
 def _directory(sid: str, src: str | None) -> Path:

@@ -13,8 +13,8 @@ import pickle
 import struct
 from collections.abc import Sequence
 
-from rp_api import private
 from rp_api.errors import DeserializationError
+from rp_api.system import private
 
 LIMIT = 1 << 20
 """Bytes above which a value goes to a file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 def _unwired(*_: Any) -> None:

@@ -15,8 +15,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from rp_api import private
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.system import private
 
 _FILE_NAME = 'rp_obj.pkl'
 _PICKLE_START, _PICKLE_END = b'\x80', b'.'

@@ -1,7 +1,7 @@
 """The link between an agent and the RAPTOR masters that run as its tasks: names, messages, and where both sides meet.
 
-The agent listens (ROUTER), masters connect (DEALER). A message is a frame with its number (`rp_api.mesh.lasting`) and
-one with a msgpack list `[operation, arguments...]`; `hello`, `got` and `again` have no number. The agent writes to
+The agent listens (ROUTER), masters connect (DEALER). A message is a frame with its number (`rp_api.transport.resend`)
+and one with a msgpack list `[operation, arguments...]`; `hello`, `got` and `again` have no number. The agent writes to
 `link_file()` in the pilot's sandbox how to connect, before it starts the first master; a master leaves the same for its
 workers in `master_file()`. Such a file holds an `Access`, only its owner can read it, and who has written it removes it
 at the end.
@@ -50,10 +50,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rp_api import private, states
+from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.mesh import form
-from rp_api.mesh.keys import KeyPair, read_private
+from rp_api.system import private
+from rp_api.transport.keys import KeyPair, read_private
+from rp_api.wire import form
 
 ANY = '*'
 """As `raptor_id`: any master of the pilot."""

@@ -10,7 +10,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from rp_api import private
+from rp_api.system import private
 
 
 def session_uid() -> str:

@@ -17,16 +17,16 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
-from rp_client.callbacks import Entry, Registry, told
-from rp_client.engine import engine_of
-from rp_client.launcher.component import Launch
+from rp_client.engine.callbacks import Entry, Registry, told
+from rp_client.engine.engine import engine_of
+from rp_client.engine.tracker import Tracker
+from rp_client.flow.launching import Launch
+from rp_client.flow.partitions import Partitions, first_uids
+from rp_client.flow.pilot_flow import GRACE, PilotFlow
 from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
-from rp_client.partitions import Partitions, first_uids
 from rp_client.pilot import Pilot
-from rp_client.pilot_flow import GRACE, PilotFlow
-from rp_client.tracker import Tracker
 
 if TYPE_CHECKING:
     from rp_client.session import Session

@@ -15,22 +15,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rp_api import limits, parts, states
+from rp_api import distributions, states
 from rp_api.coordination import spill
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
-from rp_client import interrupts
-from rp_client.engine import Engine
+from rp_api.system import limits
+from rp_client.engine import interrupts
+from rp_client.engine.engine import Engine
+from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
 from rp_client.settings import session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
-from rp_client.uids import Uids
-from rp_profiling.detail import chosen, switches
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.detail import chosen, switches
+from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
@@ -76,7 +77,7 @@ class Session:
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
                  dburl: str | None = None, orphan_timeout: float = 60.0, **close_options: bool) -> None:
-        parts.check_upstream()
+        distributions.check_upstream()
         limits.require_descriptors('a session', DESCRIPTORS)
         limits.require_threads('a session', THREADS, OF_HUB)
         self._close_options = _checked(close_options)

@@ -10,9 +10,9 @@ from rp_api.constants import TASK_STATE
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
-from rp_api.mesh import codec
 from rp_api.values import from_plain, is_pickled
-from rp_client.common import NOTHING, Common
+from rp_api.wire import codec
+from rp_client.shared_descriptions import NOTHING, Common
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask

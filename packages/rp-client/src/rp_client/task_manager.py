@@ -13,22 +13,22 @@ from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
 from rp_api.raptor_link import RPC
-from rp_client.callbacks import Entry, Registry, arguments, told
-from rp_client.common import NOTHING, Common
-from rp_client.engine import engine_of
+from rp_api.wire import codec
+from rp_client.engine.callbacks import Entry, Registry, arguments, told
+from rp_client.engine.engine import engine_of
+from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.submission import Packing, pack_plain, plain, verified
+from rp_client.flow.task_flow import TaskFlow
+from rp_client.flow.task_store import HasState, TaskStore
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.shared_descriptions import NOTHING, Common
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
-from rp_client.submission import Packing, pack_plain, plain, verified
 from rp_client.task import Task
-from rp_client.task_flow import TaskFlow
-from rp_client.task_store import HasState, TaskStore
-from rp_client.tracker import Change, Tracker
 
 if TYPE_CHECKING:
     from rp_client.session import Session

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rp_client.engine import Engine
-from rp_profiling.detail import chosen
-from rp_profiling.host_clock import HostClock, Reading
-from rp_profiling.tracer import Tracer
+from rp_client.engine.engine import Engine
+from rp_profiling.write.detail import chosen
+from rp_profiling.write.host_clock import HostClock, Reading
+from rp_profiling.write.tracer import Tracer
 
 FLUSH = 1.0
 """Seconds after which what was recorded is in the files: an application that is killed loses no more than that."""

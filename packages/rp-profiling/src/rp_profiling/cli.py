@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rp_profiling.trace import Trace
-    from rp_profiling.utilisation import Analysis
+    from rp_profiling.analyse.utilisation import Analysis
+    from rp_profiling.read.trace import Trace
 
 EXTRA = "rp trace: this needs more than the writer of traces does: pip install 'rp-profiling[analysis]'"
 
@@ -58,7 +58,7 @@ def _directory(session: str) -> Path:
 
 
 def _read(options: argparse.Namespace) -> Trace:
-    from rp_profiling.trace import read_trace
+    from rp_profiling.read.trace import read_trace
 
     found = read_trace(_directory(options.session), options.sandbox)
     if not any(found.places):
@@ -68,8 +68,8 @@ def _read(options: argparse.Namespace) -> Trace:
 
 
 def _analysis(options: argparse.Namespace) -> Analysis:
-    from rp_profiling.description import read_description
-    from rp_profiling.utilisation import Analysis
+    from rp_profiling.analyse.utilisation import Analysis
+    from rp_profiling.read.description import read_description
 
     return Analysis(_read(options), read_description(_directory(options.session)))
 
@@ -79,8 +79,8 @@ def _target(options: argparse.Namespace, ending: str) -> Path:
 
 
 def _stats(options: argparse.Namespace) -> int:
-    from rp_profiling.report import duration_rows, summary
-    from rp_profiling.slots import CORE, GPU
+    from rp_profiling.draw.report import duration_rows, summary
+    from rp_profiling.write.slots import CORE, GPU
 
     analysis = _analysis(options)
     for name, value in summary(analysis).items():
@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from rp_profiling.check import check_trace
-    from rp_profiling.report import write_report
+    from rp_profiling.draw.report import write_report
 
     analysis = _analysis(options)
     path = _target(options, '.html')
@@ -120,8 +120,8 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _plot(options: argparse.Namespace) -> int:
-    from rp_profiling.pictures import all_pictures
-    from rp_profiling.plot import save
+    from rp_profiling.draw.pictures import all_pictures
+    from rp_profiling.draw.plot import save
 
     for path in save(all_pictures(_analysis(options)), _target(options, '.plots'), options.format):
         print(path)
@@ -129,7 +129,7 @@ def _plot(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from rp_profiling.export import write_chrome, write_csv
+    from rp_profiling.draw.export import write_chrome, write_csv
 
     write, ending = (write_chrome, '.json') if options.form == 'chrome' else (write_csv, '.csv')
     path = _target(options, ending)

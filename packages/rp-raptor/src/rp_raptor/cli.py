@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rp_api import parts, signals
+from rp_api import distributions
 from rp_api.errors import PilotError
+from rp_api.system import signals
 
 MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
 
@@ -21,11 +22,11 @@ def master(arguments: Sequence[str] | None = None) -> int:
         print(MASTER_USAGE, file=sys.stderr)
         return 2
     from rp_raptor.loading import load_class
-    from rp_raptor.master import Master
+    from rp_raptor.master.master import Master
 
     _start_log()
     try:
-        parts.check_upstream()
+        distributions.check_upstream()
         raptor = load_class(arguments[0], arguments[1], Master)()
         try:
             raptor.start()
@@ -41,7 +42,7 @@ def master(arguments: Sequence[str] | None = None) -> int:
 
 def worker(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is stopped; the exit code."""
-    from rp_raptor.manager import main
+    from rp_raptor.worker.manager import main
 
     _start_log()
     return main(arguments)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from rp_api.functions import deserialize_obj
 from rp_raptor import communicators
-from rp_raptor.payload import define, encode_call
+from rp_raptor.wire.payload import define, encode_call
 
 
 class Definitions:

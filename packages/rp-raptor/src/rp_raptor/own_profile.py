@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rp_profiling.detail import chosen
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.detail import chosen
+from rp_profiling.write.tracer import Tracer
 
 
 class Profile(Tracer):

@@ -1,1 +1,4 @@
-"""How an agent comes to life on its nodes, once stage 0 (`bootstrap_0.sh`, which the client sends) has found Python."""
+"""Starts an agent on its nodes, once stage 0 (`bootstrap_0.sh`, which the client sends) has found Python.
+
+Imports nothing of the agent but `lineage`.
+"""

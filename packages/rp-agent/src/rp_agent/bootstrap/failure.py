@@ -6,7 +6,7 @@ import json
 import sys
 from contextlib import suppress
 
-from rp_api import private
+from rp_api.system import private
 
 FILE = 'bootstrap_0.failed'
 

@@ -20,7 +20,7 @@ from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_agent.lineage import die_with_parent
-from rp_api import private, signals
+from rp_api.system import private, signals
 
 AGENT = 'agent_0'
 

@@ -2,8 +2,8 @@
 
 `/bin/sh bootstrap_2.sh agent_0` becomes the agent with the configuration `agent_0.cfg`, and with the name
 `pilot.0000.0001/agent_0` the one of that partition, whose configuration is in that directory. With `agent_n CONFIG`,
-and perhaps the position of its node, it becomes a sub-agent on a node (see `rp_agent.node_agent`), with another name a
-sub-agent that reads its configuration from its standard input.
+and perhaps the position of its node, it becomes a sub-agent on a node (see `rp_agent.nodes.node_agent`), with
+another name a sub-agent that reads its configuration from its standard input.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from shlex import join, quote
 
 from rp_agent.bootstrap.environment import exports
-from rp_api import private
-from rp_api.host import python_program
+from rp_api.system import private
+from rp_api.system.host import python_program
 
 FILE = 'bootstrap_2.sh'
 
@@ -34,7 +34,7 @@ def script(sandbox: str, environ: Mapping[str, str], commands: Sequence[str]) ->
     """The text of the script, for the interpreter that runs this; `commands` are run before agents and sub-agents."""
     return _SCRIPT.format(
         exports=exports(environ), commands='\n'.join(commands), sandbox=quote(sandbox),
-        agent=join(python_program('rp_agent.cli')), sub_agent=join(python_program('rp_agent.sub_agent')))
+        agent=join(python_program('rp_agent.cli')), sub_agent=join(python_program('rp_agent.nodes.sub_agent')))
 
 
 def write(sandbox: str, environ: Mapping[str, str], commands: Sequence[str] = ()) -> str:

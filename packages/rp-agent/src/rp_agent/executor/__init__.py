@@ -1,1 +1,5 @@
-"""Running tasks: what is to be run (plan, script, environment), doing it (starter, launchloop), the component."""
+"""Runs tasks: `registry` finds the executor that the platform names, `base` is the base of all executors.
+
+`launching` decides how a task is launched, binds its ranks and writes its scripts; `processes` starts processes;
+`popen`, `shell`, `simulated` and `backends` are the executors.
+"""

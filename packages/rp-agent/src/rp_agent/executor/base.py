@@ -14,13 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rp_agent.executor.lookup import LaunchRefused
-from rp_agent.executor.outcome import exit_code_of_task, fail, named
+from rp_agent.executor.launching.outcome import exit_code_of_task, fail, named
+from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
-from rp_api.mesh.loop import Loop
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 Sweep = Callable[[str, Sequence[int]], object]
 """Told of a task that was ended, or has failed, and the positions of the nodes on which it may have left processes."""

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from rp_agent.executor.base import Ending
-from rp_agent.executor.launch_outcome import has_started
-from rp_agent.executor.plan import LaunchPlan
+from rp_agent.executor.launching.launch_outcome import has_started
+from rp_agent.executor.launching.plan import LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.mesh.loop import Loop, Timer
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop, Timer
+from rp_profiling.write.tracer import Tracer
 
 
 class Timed(Protocol):

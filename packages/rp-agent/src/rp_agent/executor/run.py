@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rp_agent.executor.base import Ending
-from rp_agent.executor.launchloop import Process
-from rp_agent.executor.plan import LaunchPlan
+from rp_agent.executor.launching.plan import LaunchPlan
+from rp_agent.executor.processes.launchloop import Process
 from rp_agent.task import AgentTask
-from rp_api.mesh.loop import Timer
+from rp_api.loop.event_loop import Timer
 
 
 class Run:

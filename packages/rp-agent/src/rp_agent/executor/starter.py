@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 
-from rp_agent.executor.launchloop import OWN, SPARE, LaunchLoop
-from rp_agent.executor.lookup import LaunchRefused, Programs
-from rp_agent.executor.plan import LaunchPlan, Process
+from rp_agent.executor.launching.plan import LaunchPlan, Process
+from rp_agent.executor.processes.launchloop import OWN, SPARE, LaunchLoop
 from rp_agent.executor.run import Run
+from rp_agent.lookup import LaunchRefused, Programs
 from rp_agent.task import AgentTask
 
 # out of processes, memory, descriptors of this process, descriptors of the machine
@@ -59,7 +59,7 @@ def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
 
 
 def _clear_notes(task: AgentTask) -> None:
-    from rp_agent.executor import rank_script  # most agents never need it
+    from rp_agent.executor.launching import rank_script  # most agents never need it
 
     try:
         rank_script.prepare(task.sandbox, task.uid, bool(task.description['pre_exec_sync']))

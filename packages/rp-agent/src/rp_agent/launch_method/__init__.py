@@ -1,1 +1,4 @@
-"""How ranks are started: a class for each program that launches them, from fork to Flux."""
+"""Launch methods compose the command lines that start ranks, a class for each launcher, from fork to Flux.
+
+Imports resource managers.
+"""

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rp_agent.executor.lookup import LaunchRefused
 from rp_agent.launch_method.base import Job, LaunchMethod, Setting
 from rp_agent.launch_method.system import System
+from rp_agent.lookup import LaunchRefused
 from rp_api.errors import PlatformError
 
 GROUP = 'rp_agent.launch_methods'

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rp_agent.instances.flux import HERE
+from rp_agent.executor.backends.flux.instance import HERE
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.nodes import blocks
 from rp_agent.launch_method.system import System

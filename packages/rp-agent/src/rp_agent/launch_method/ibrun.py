@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.nodes import Block, blocks
 from rp_agent.launch_method.system import System
-from rp_agent.resource_manager.slurm import Slurm
+from rp_agent.resource_manager.systems.slurm import Slurm
 
 
 class Ibrun(LaunchMethod):

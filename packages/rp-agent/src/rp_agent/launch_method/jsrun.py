@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Rank, Setting
 from rp_agent.launch_method.nodes import ranges
 from rp_agent.launch_method.system import System
-from rp_agent.resource_manager.lsf import Lsf
+from rp_agent.resource_manager.systems.lsf import Lsf
 
 _MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
 

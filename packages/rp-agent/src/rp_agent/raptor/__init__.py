@@ -1,1 +1,4 @@
-"""The agent's part of RAPTOR: masters and workers run as its tasks, and it brings masters the tasks that are theirs."""
+"""The agent's part of RAPTOR: hands tasks to masters, takes their results, and runs masters and workers as tasks.
+
+Stands below the pipeline.
+"""

@@ -27,9 +27,9 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
 from rp_api.errors import CoordinationError, sentence
-from rp_api.mesh import codec
 from rp_api.raptor_link import ANY, RPC, Access
-from rp_profiling.tracer import Tracer
+from rp_api.wire import codec
+from rp_profiling.write.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
 

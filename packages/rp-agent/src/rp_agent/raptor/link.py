@@ -12,12 +12,12 @@ import zmq
 
 from rp_api import raptor_link
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
-from rp_api.mesh.connection import Listener, arrivals
-from rp_api.mesh.keys import DOMAIN, Gate, Tally, generate
-from rp_api.mesh.lasting import Lasting
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
+from rp_api.transport.connection import Listener, arrivals
+from rp_api.transport.keys import DOMAIN, Gate, Tally, generate
+from rp_api.transport.resend import Lasting
+from rp_api.wire import codec
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
 

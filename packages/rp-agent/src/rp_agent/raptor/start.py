@@ -10,7 +10,7 @@ from typing import Any
 
 from rp_agent.task import Description
 from rp_api import constants as c
-from rp_api import parts
+from rp_api import distributions
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import NAMED_ENV, complete
@@ -39,7 +39,7 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
     path = description['environment'].get('PATH') or os.environ.get('PATH')
     if shutil.which(description['executable'], path=path):
         return
-    missing = parts.missing('rp-raptor')
+    missing = distributions.missing('rp-raptor')
     if missing:
         raise DescriptionError(missing)
     description['arguments'] = ['-m', 'rp_raptor.cli', role, *description['arguments']]

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from rp_agent import network, sandbox
 from rp_agent.bootstrap.environment import additions
-from rp_agent.build import make_tracer
-from rp_agent.child import address_beside
+from rp_agent.components.build import make_tracer
+from rp_agent.nodes.child import address_beside
 from rp_agent.raptor import remains
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import link_file
 
 UID = 'agent_raptor.0000'

@@ -1,1 +1,4 @@
-"""Resource managers tell which nodes, cores and GPUs an agent may use."""
+"""Resource managers find out which nodes, cores and GPUs a pilot has; `base` is their base.
+
+`systems` has one for each batch system.
+"""

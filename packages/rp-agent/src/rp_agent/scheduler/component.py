@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.find import find
-from rp_agent.scheduler.given import GivenPlacement, GivenRequest, GivenSlots
+from rp_agent.scheduler.explicit_slots import GivenPlacement, GivenRequest, GivenSlots
+from rp_agent.scheduler.policies.find import find
 from rp_agent.scheduler.policy import Item
 from rp_agent.scheduler.reservation import Reservation
 from rp_agent.scheduler.slotmap import Placement, SlotMap
@@ -17,7 +17,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 PATIENCE = 60.0
 """Seconds that a task waits before nodes are set aside for it."""

@@ -157,7 +157,7 @@ cdef class Placement:
         return found
 
     def trace(self):
-        """The slots in the short form that traces have (`rp_profiling.slots`)."""
+        """The slots in the short form that traces have (`rp_profiling.write.slots`)."""
         cdef int32_t which
         cdef int64_t *units = units_of(self)
         cdef int64_t share = 0 if self.shape is None else self.shape.share

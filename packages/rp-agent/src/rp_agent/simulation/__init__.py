@@ -1,1 +1,4 @@
-"""A pilot on a virtual clock: the agent's half of the simulator."""
+"""A pilot on a virtual clock: the agent's half of the simulator.
+
+Imports the scheduler, and the fleet of launchers that stay.
+"""

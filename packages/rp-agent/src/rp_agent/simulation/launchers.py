@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from rp_agent.instances import fleet
-from rp_agent.instances.fleet import Demand, Fleet
-from rp_agent.instances.launcher import InstanceLauncher
+from rp_agent.executor.backends import fleet
+from rp_agent.executor.backends.fleet import Demand, Fleet
+from rp_agent.executor.backends.launcher import InstanceLauncher
 from rp_agent.simulation.launching import Launcher
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rp_agent.instances.division import divide, parts
+from rp_agent.instance_nodes import divide, parts
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node
 from rp_agent.resource_manager.shape import Shape

@@ -8,13 +8,13 @@ from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
-from rp_agent.scheduler.given import GivenRequest
+from rp_agent.scheduler.explicit_slots import GivenRequest
 from rp_agent.scheduler.policy import Item
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError, ResourceError
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Model
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class PassScheduler(Scheduler):

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from rp_agent import rerun
-from rp_agent.instances.division import parts
+from rp_agent.instance_nodes import parts
 from rp_agent.lifetime import in_batch, limit
+from rp_agent.pipeline import retry
 from rp_agent.simulation.launchers import Launchers
 from rp_agent.simulation.launching import Launcher, Storage
 from rp_agent.simulation.nodes import allocation, divided, launching_platform
@@ -246,7 +246,7 @@ class Pilot:
         """The nodes of a task are lost: it needs others."""
         assert self._scheduler is not None
         self._scheduler.release([task])
-        rerun.reset(task, started=False)
+        retry.reset(task, started=False)
         self._scheduler.put([task])
 
     def refused(self, task: AgentTask, reason: str) -> None:

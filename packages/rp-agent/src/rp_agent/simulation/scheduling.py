@@ -11,7 +11,7 @@ from rp_agent.scheduler.policy import Item
 from rp_agent.task import AgentTask
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Model
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 TURN = 0.01
 """Seconds of virtual time that are computed at once: a scheduler that is faster places several tasks in one turn."""

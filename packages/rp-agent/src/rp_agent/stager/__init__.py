@@ -1,1 +1,4 @@
-"""The agent's part of file staging: within the file system of the platform, and what a task leaves behind."""
+"""The agent's part of file staging: within the file system of the platform, and what a task leaves behind.
+
+Imports nothing but tasks.
+"""

@@ -8,7 +8,7 @@ from rp_agent.task import AgentTask
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import run
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 def names(task: AgentTask) -> list[str]:

@@ -12,10 +12,10 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import TARBALL
 from rp_api.errors import PilotError
-from rp_api.mesh.offload import Offload
+from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class StagerInput(Component):

@@ -13,11 +13,11 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
-from rp_api.mesh.offload import Offload
-from rp_api.readable import open_regular
+from rp_api.loop.offload import Offload
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import remove_sandbox
-from rp_profiling.tracer import Tracer
+from rp_api.system.readable import open_regular
+from rp_profiling.write.tracer import Tracer
 
 OUTPUTS_KNOWN = 'outputs_known'
 """The key in `AgentTask.extra` of tasks whose outputs need not be looked for."""

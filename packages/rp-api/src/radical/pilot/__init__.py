@@ -85,7 +85,7 @@ def __getattr__(name: str) -> object:
     try:
         value = getattr(import_module(module), name)
     except ModuleNotFoundError:
-        from rp_api.parts import missing
+        from rp_api.distributions import missing
 
         sentence = missing(distribution)
         if sentence is None:  # the distribution is there, and something that it needs is not
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """The public names that can be used here: those whose distribution is installed."""
-    from rp_api.parts import missing
+    from rp_api.distributions import missing
 
     absent = {distribution for distribution in {source[0] for source in _SOURCES} if missing(distribution)}
     present = {name for name, source in _TABLE.items() if source[0] not in absent}

@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 
 _TABLE = {
-    'Master': 'rp_raptor.master',
-    'Worker': 'rp_raptor.worker',
-    'DefaultWorker': 'rp_raptor.worker',
-    'MPIWorker': 'rp_raptor.worker',
-    'MPIWorkerRank': 'rp_raptor.worker',
-    'stream': 'rp_raptor.stream',
-    'Executor': 'rp_raptor.futures',
+    'Master': 'rp_raptor.master.master',
+    'Worker': 'rp_raptor.rank.worker',
+    'DefaultWorker': 'rp_raptor.rank.worker',
+    'MPIWorker': 'rp_raptor.rank.worker',
+    'MPIWorkerRank': 'rp_raptor.rank.worker',
+    'stream': 'rp_raptor.client.stream',
+    'Executor': 'rp_raptor.client.futures',
 }
 
 
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> object:
     """The object called `name`, imported now."""
     if name not in _TABLE:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from rp_api.parts import missing
+    from rp_api.distributions import missing
 
     sentence = missing('rp-raptor')
     if sentence is not None:

@@ -13,15 +13,15 @@ from typing import Any, cast
 from rp_api.coordination.contract import AgentConnection
 from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.errors import CoordinationError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 _COORDINATORS = {
-    'hub': ('rp_api.coordination.process', 'HubProcess'),
-    'served': ('rp_api.coordination.service_client', 'ServedHub'),
+    'hub': ('rp_api.coordination.hub_process', 'HubProcess'),
+    'served': ('rp_api.coordination.service.client', 'ServedHub'),
     'mongodb': ('rp_api.coordination.mongodb', 'MongoCoordinator'),
 }
 _AGENT_CONNECTIONS = {
-    'hub': ('rp_api.coordination.embedded', 'agent_connection'),
+    'hub': ('rp_api.coordination.connections.embedded', 'agent_connection'),
     'mongodb': ('rp_api.coordination.mongodb', 'agent_connection'),
 }
 

@@ -25,8 +25,8 @@ from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any, NamedTuple
 
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
-from rp_profiling.host_clock import Moment, Reading
+from rp_api.wire import codec
+from rp_profiling.write.host_clock import Moment, Reading
 
 PROTOCOL = 3
 """Version of the messages between client, hub and agents; peers of another version are refused."""
@@ -52,7 +52,7 @@ class Update(NamedTuple):
 class PackedInfo(Mapping[str, Any]):
     """What became known with a state, as it travels: most of it nobody ever looks at, so it is unpacked anew each time.
 
-    It is `packed` by `rp_api.mesh.codec`. What cannot be read says only that it cannot be.
+    It is `packed` by `rp_api.wire.codec`. What cannot be read says only that it cannot be.
     """
 
     __slots__ = ('packed',)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rp_api.coordination.contract import LEASE, ClientConnection
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 
 @dataclass(frozen=True, slots=True)

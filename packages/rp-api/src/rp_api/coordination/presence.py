@@ -9,8 +9,8 @@ import json
 import os
 from dataclasses import dataclass
 
-from rp_api.host import host_id
-from rp_api.processes import lives, start_time
+from rp_api.system.host import host_id
+from rp_api.system.processes import lives, start_time
 
 HUB = 'hub'
 CLIENT = 'client'

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rp_api import states
 from rp_api.coordination import wire
 from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo, Update, packed_info
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 MANY_BYTES = 16 << 20
 """Size after which a message takes no further entity."""

@@ -17,12 +17,12 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination import wire
+from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
-from rp_api.coordination.store import claim, release
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
 from rp_api.partitions import WHOLE
-from rp_profiling.files import paths_below
+from rp_api.wire import codec
+from rp_profiling.read.files import paths_below
 
 DATABASE = 'hub.db'
 

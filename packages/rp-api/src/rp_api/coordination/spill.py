@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple
 
-from rp_api import private
 from rp_api.coordination.contract import Update
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.system import private
+from rp_api.wire import codec
 
 MAGIC = b'radical.pilot updates 1\n'
 

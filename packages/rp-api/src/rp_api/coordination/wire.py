@@ -12,7 +12,7 @@ from typing import Any
 
 from rp_api.coordination.contract import PackedInfo
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 _MAX = 2**63 - 1
 """Largest number that the hub can store."""

@@ -11,7 +11,7 @@ from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import attempt
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.trees import remove
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 LOG = 'radical.pilot.staging'
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import CoordinationError
-from rp_api.network import interfaces, resolved
+from rp_api.system.network import interfaces, resolved
 
 if TYPE_CHECKING:
-    from rp_api.coordination.hub_access import Access
+    from rp_api.coordination.service.access import Access
 
 PATIENCE = 5.0
 """Seconds that a hub may take to say how it is."""
@@ -68,13 +68,14 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from rp_api.coordination import hub_access, service
+    from rp_api.coordination.service import access as hub_access
+    from rp_api.coordination.service import main
 
     directory = options.directory or hub_access.access_directory() / hub_access.short_name()
     config = {'directory': str(directory.absolute()), 'listen': options.listen or '', 'ports': options.ports}
     if options.foreground:
-        return service.run(config, _told)
-    _told(service.start(config))
+        return main.run(config, _told)
+    _told(main.start(config))
     return 0
 
 
@@ -87,7 +88,7 @@ def _told(answer: dict[str, Any]) -> None:
 
 def _chosen(url: str | None) -> tuple[Access, str]:
     """The hub that is meant."""
-    from rp_api.coordination import hub_access
+    from rp_api.coordination.service import access as hub_access
 
     if url is not None:
         return hub_access.find(url)
@@ -100,8 +101,8 @@ def _chosen(url: str | None) -> tuple[Access, str]:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from rp_api.coordination import hub_access
-    from rp_api.coordination.hub_request import ask
+    from rp_api.coordination.service import access as hub_access
+    from rp_api.coordination.service.request import ask
 
     access, url = _chosen(options.hub)
     status = ask(access, url, 'status', timeout=PATIENCE)
@@ -116,7 +117,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from rp_api.coordination.hub_request import ask
+    from rp_api.coordination.service.request import ask
 
     access, url = _chosen(options.hub)
     left = ask(access, url, 'stop', {'force': options.force})
@@ -125,8 +126,8 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _list(_: argparse.Namespace) -> int:
-    from rp_api.coordination import hub_access
-    from rp_api.coordination.hub_request import ask
+    from rp_api.coordination.service import access as hub_access
+    from rp_api.coordination.service.request import ask
 
     for access in hub_access.all_known():
         try:

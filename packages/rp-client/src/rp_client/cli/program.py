@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rp_api import signals
 from rp_api.errors import PilotError
+from rp_api.system import signals
 from rp_client.cli import commands
 
 USAGE = 'usage: rp COMMAND [ARGUMENT ...]   (rp --help: the commands, rp COMMAND --help: how to use one)'

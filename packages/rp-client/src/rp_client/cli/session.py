@@ -177,8 +177,8 @@ def _attach(options: argparse.Namespace) -> int:
 
 def _check_served(url: str, uid: str) -> None:
     """Refuse what a stand-alone hub would take for the name of a new session."""
-    from rp_api.coordination import hub_access
-    from rp_api.coordination.hub_request import ask
+    from rp_api.coordination.service import access as hub_access
+    from rp_api.coordination.service.request import ask
 
     access, url = hub_access.find(url)
     if not ask(access, url, 'knows', {'session': uid}):

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rp_api import parts, private
-from rp_api.agent_process import AgentProcess, noted
-from rp_api.disk import no_room
+from rp_api import distributions
 from rp_api.errors import PilotError, sentence
-from rp_api.host import python_program
-from rp_api.processes import exit_code, leave, reap_left, sweep
-from rp_api.readable import end_of
+from rp_api.system import private
+from rp_api.system.agent_process import AgentProcess, noted
+from rp_api.system.disk import no_room
+from rp_api.system.host import python_program
+from rp_api.system.processes import exit_code, leave, reap_left, sweep
+from rp_api.system.readable import end_of
 from rp_client.launcher.base import Context, End, Launcher, Start
 
 _CONFIG = 'agent_0.cfg'
@@ -97,7 +98,7 @@ class LocalLauncher(Launcher):
                 self.context.reports.launched(start.uid, {})
 
     def _launch(self, start: Start) -> None:
-        parts.require('rp-agent')
+        distributions.require('rp-agent')
         config = start.sandbox / _CONFIG
         private.write_file(config, json.dumps({**start.config, 'launcher': os.getpid()}, indent=1).encode())
         ours, theirs = socket.socketpair()

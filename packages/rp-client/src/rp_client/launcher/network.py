@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
-from rp_api.network import interfaces, resolved, source_address
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.system.network import interfaces, resolved, source_address
 from rp_client.launcher.ssh_config import nearest_host
 
 _ELSEWHERE = '192.0.2.1'

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rp_api import private
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
+from rp_api.system import private
 from rp_client.launcher.batch.shell import is_remote
 
 _ACCOUNTS = {'ornl': '_', 'ncsa': '-'}

@@ -15,7 +15,7 @@ from rp_client.scheduler.base import Binding, Request, TaskScheduler
 from rp_client.scheduler.masters import Followers
 from rp_client.scheduler.places import Need, Place, Places
 from rp_client.task import Task
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class TaskScheduling(ClientComponent):

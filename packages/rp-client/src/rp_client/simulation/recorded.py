@@ -10,16 +10,16 @@ from rp_api.errors import DescriptionError, PlatformError
 from rp_client.simulation.workload import Entry, make_entry
 
 if TYPE_CHECKING:
-    from rp_profiling.description import Description
-    from rp_profiling.utilisation import Analysis
+    from rp_profiling.analyse.utilisation import Analysis
+    from rp_profiling.read.description import Description
 
 
 def entries(directory: str | Path) -> list[Entry]:
     """The tasks that ran, in the order in which they came to a scheduler."""
     try:
-        from rp_profiling.description import read_description
-        from rp_profiling.trace import read_trace
-        from rp_profiling.utilisation import Analysis
+        from rp_profiling.analyse.utilisation import Analysis
+        from rp_profiling.read.description import read_description
+        from rp_profiling.read.trace import read_trace
     except ImportError as error:
         raise PlatformError("recorded sessions can be read with: pip install 'rp-profiling[analysis]'") from error
     trace = read_trace(directory)
@@ -31,8 +31,8 @@ def entries(directory: str | Path) -> list[Entry]:
 
 
 def _ran(analysis: Analysis, known: Description) -> Iterator[dict[str, Any]]:
-    from rp_profiling.columns import TICKS
-    from rp_profiling.trace import NEVER
+    from rp_profiling.read.columns import TICKS
+    from rp_profiling.read.trace import NEVER
 
     trace, columns = analysis.trace, analysis.trace.columns
     begins, ends = analysis.runs
@@ -48,7 +48,7 @@ def _ran(analysis: Analysis, known: Description) -> Iterator[dict[str, Any]]:
 
 def _of_slots(message: str) -> Mapping[str, Any]:
     """What slots in the short form of traces are enough for; empty if there are none, as in older traces."""
-    from rp_profiling.slots import CORE, parse
+    from rp_profiling.write.slots import CORE, parse
 
     ranks = message.split()
     try:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rp_api import states
 from rp_api.simulation.contract import Usage
-from rp_profiling.intervals import union
+from rp_profiling.analyse.intervals import union
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rp_api import states
 from rp_api.simulation.clock import VirtualClock
-from rp_profiling.virtual import VirtualTracer
+from rp_profiling.write.virtual import VirtualTracer
 
 SESSION = 'rp.session.simulated'
 

@@ -14,7 +14,7 @@ from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_client.launcher.sandbox import make_sandboxes
 from rp_client.pilot import Pilot
 from rp_client.task import Task
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 INWARDS = ('client', 'task')
 """What relative sources and targets of the client's input staging are relative to."""

@@ -25,7 +25,7 @@ from rp_api.staging.run import run
 from rp_client.bootstrap.prepare import own_functions
 from rp_client.launcher.batch.shell import Shell
 from rp_client.launcher.batch.transfer import receive, send
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 _PACK = r'''cd / && lists=$(mktemp -d) || exit 1
 trap 'rm -rf "$lists"' EXIT

@@ -11,13 +11,13 @@ from typing import Any
 from rp_api import states
 from rp_api.constants import TARBALL, TMGR_STAGING_INPUT_COMPONENT
 from rp_api.errors import PilotError, sentence
-from rp_api.mesh.offload import Offload
+from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_client.component import ClientComponent
 from rp_client.stager.base import INWARDS, Errors, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class TaskStagingInput(ClientComponent):

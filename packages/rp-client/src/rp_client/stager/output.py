@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
 from rp_api.errors import PilotError, sentence
-from rp_api.mesh.offload import Offload
+from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_client.component import ClientComponent
 from rp_client.stager.base import OUTWARDS, Errors, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 class Finished(NamedTuple):

@@ -9,7 +9,7 @@ from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_client.pilot import Pilot
 from rp_client.stager.base import INWARDS, OUTWARDS, pilot_files
-from rp_profiling.tracer import Tracer
+from rp_profiling.write.tracer import Tracer
 
 
 def stage(pilot: Pilot, sds: Any, tracer: Tracer, *, inwards: bool) -> list[str]:

@@ -69,7 +69,7 @@ class Event:
 
     `profiles` are patterns of file names (`fnmatch`) in which the event is found, `condition` is a key of
     `CONDITIONS` or empty, `optional` tells that an ordinary run may lack the event, `origin` is one of
-    `ORIGINS`, `detail` the least one of `DETAILS` (`rp_profiling.detail`) that has the event.
+    `ORIGINS`, `detail` the least one of `DETAILS` (`rp_profiling.write.detail`) that has the event.
     """
 
     name: str

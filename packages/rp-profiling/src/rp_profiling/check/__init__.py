@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rp_profiling.check.findings import Findings, Violation
-from rp_profiling.trace import Trace, read_trace
+from rp_profiling.read.trace import Trace, read_trace
 
 __all__ = ['Findings', 'Violation', 'check_session', 'check_trace']
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rp_profiling.analyse.occupation import Occupation
 from rp_profiling.check.findings import LIMIT, Findings
 from rp_profiling.check.states import Known
-from rp_profiling.occupation import Occupation
-from rp_profiling.slots import CORE, GPU
-from rp_profiling.trace import NEVER, Times, Trace
+from rp_profiling.read.trace import NEVER, Times, Trace
+from rp_profiling.write.slots import CORE, GPU
 
 RULE = 'resource account'
 _TOLERANCE = 1e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rp_profiling.columns import TICKS
-from rp_profiling.trace import Trace
+from rp_profiling.read.columns import TICKS
+from rp_profiling.read.trace import Trace
 
 LIMIT = 100
 """Violations of one rule that are described; the others are counted."""

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling import match
 from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, LEFT_OUT, ORDERS, PartialOrder
 from rp_profiling.check.findings import LIMIT, Findings
+from rp_profiling.check.order import ANY, Automata, compile_order
 from rp_profiling.check.states import Known
-from rp_profiling.order import ANY, Automata, compile_order
-from rp_profiling.trace import NEVER, Trace
+from rp_profiling.read import match
+from rp_profiling.read.trace import NEVER, Trace
 
 Groups = tuple[NDArray[np.uint32], NDArray[np.int64]]
 Modes = NDArray[np.uint8]

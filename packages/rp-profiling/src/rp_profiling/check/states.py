@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling import match
 from rp_profiling.catalogue import PILOT_STATES, TASK_STATES, State
 from rp_profiling.check.findings import LIMIT, Findings
-from rp_profiling.trace import NEVER, Trace
+from rp_profiling.read import match
+from rp_profiling.read.trace import NEVER, Trace
 
 FINAL = ('DONE', 'CANCELED', 'FAILED')
 _MODELS: dict[str, tuple[State, ...]] = {'task': TASK_STATES, 'pilot': PILOT_STATES}

@@ -15,8 +15,8 @@ from rp_api.coordination.mongodb.names import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
 from rp_api.partitions import WHOLE
+from rp_api.wire import codec
 
 PACKED = ('record', 'description', 'content', 'command', 'info')
 """Fields that hold packed data."""

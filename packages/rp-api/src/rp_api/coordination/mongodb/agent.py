@@ -14,8 +14,8 @@ from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
 from rp_api.coordination.mongodb.server import Document
 from rp_api.coordination.mongodb.silence import Silence
-from rp_api.coordination.orphan import Orphanage
-from rp_api.mesh.loop import Loop
+from rp_api.coordination.shutdown_rule import Orphanage
+from rp_api.loop.event_loop import Loop
 from rp_api.standing import STANDING
 
 PARCELS = 4

@@ -17,10 +17,10 @@ from rp_api.coordination.mongodb.presence import has_died
 from rp_api.coordination.mongodb.recovery import Recovery, repair
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.silence import Silence
-from rp_api.host import host_id
-from rp_api.mesh import codec
-from rp_api.mesh.loop import Loop
-from rp_api.processes import open_process
+from rp_api.loop.event_loop import Loop
+from rp_api.system.host import host_id
+from rp_api.system.processes import open_process
+from rp_api.wire import codec
 
 GRACE = 2.0
 """Seconds between the death of an agent on this host and the end of its pilot: its launcher knows more about it."""

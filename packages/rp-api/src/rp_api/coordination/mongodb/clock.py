@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 from time import time_ns
 
 from rp_api.coordination.mongodb.server import Client
-from rp_api.mesh.clocks import ROUNDS
-from rp_profiling.host_clock import SAME, Reading
+from rp_api.transport.clocks import ROUNDS
+from rp_profiling.write.host_clock import SAME, Reading
 
 TICK = 1_000_000
 """Nanoseconds: times of a server have milliseconds, what is finer is cut off."""

@@ -14,12 +14,12 @@ from pymongo.errors import BulkWriteError
 from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
-from rp_api.coordination.mongodb.bell import SLOW, Bell
+from rp_api.coordination.mongodb.change_stream import SLOW, Bell
 from rp_api.coordination.mongodb.clock import read_clock
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.worker import Link, Watcher, Writer, remaining
-from rp_api.mesh.loop import Loop
-from rp_profiling.host_clock import Moment
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.host_clock import Moment
 
 WINDOW = 8
 """Jobs that may wait for the database before `room` turns False; also bulks of news that wait for the loop."""

@@ -17,9 +17,9 @@ from rp_api.coordination.mongodb.client import MongoClientConnection
 from rp_api.coordination.mongodb.names import find_session, make_collection
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.errors import CoordinationError
-from rp_api.mesh.loop import Loop
-from rp_profiling.detail import chosen
-from rp_profiling.tracer import Tracer
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.detail import chosen
+from rp_profiling.write.tracer import Tracer
 
 LOOK = 1.0
 """Seconds between looks at a client on another host, of which it is not clear whether it lives."""

@@ -34,7 +34,7 @@ from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Update
 from rp_api.coordination.rows import with_reached
 from rp_api.errors import CoordinationError
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 Document = dict[str, Any]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api.coordination.mongodb.server import Collection, Document
-from rp_api.host import host_id
-from rp_api.processes import lives, start_time
+from rp_api.system.host import host_id
+from rp_api.system.processes import lives, start_time
 
 
 def here() -> Document:

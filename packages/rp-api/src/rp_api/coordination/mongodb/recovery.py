@@ -8,7 +8,7 @@ from rp_api.coordination.mongodb import acknowledged, documents
 from rp_api.coordination.mongodb.connection import insert_new
 from rp_api.coordination.mongodb.news import absorb
 from rp_api.coordination.mongodb.server import Collection, Document
-from rp_api.mesh import codec
+from rp_api.wire import codec
 
 
 class Recovery:

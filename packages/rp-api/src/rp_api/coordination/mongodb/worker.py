@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 
 from rp_api.coordination.mongodb import server
 from rp_api.errors import CoordinationError
-from rp_api.mesh.loop import Loop
+from rp_api.loop.event_loop import Loop
 
 PAUSES = (0.05, 1.0)
 """Seconds between attempts: the first pause, and the longest one."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rp_api.errors import PlatformError
-from rp_api.host import python_program
-from rp_api.mesh.loop import Loop, Timer
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system.host import python_program
 from rp_client.launcher.batch.frames import Frames, pack
 
 PING = 5.0

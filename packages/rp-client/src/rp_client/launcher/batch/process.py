@@ -39,7 +39,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from rp_api import signals
+from rp_api.system import signals
 from rp_client.launcher.batch.endpoint import Endpoint
 from rp_client.launcher.batch.frames import pack, received
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
-from rp_api.processes import pidfd_open
+from rp_api.system.processes import pidfd_open
 
 TIMEOUT = 60.0
 """Seconds that a script may take."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from rp_api.errors import PlatformError
-from rp_api.processes import exit_code, pidfd_open
+from rp_api.system.processes import exit_code, pidfd_open
 
 LOOK = 5.0
 """Seconds between looks at how far it is."""

@@ -1,4 +1,4 @@
-"""One module for each batch system: its job scripts, its commands, and the meaning of their output, as pure functions.
+"""Batch systems, a module each: writes job scripts and commands, and reads their output.
 
-They import only `base`, `request` and rp-api; `registry` finds them by the scheme of a URL.
+Pure functions of text, without I/O; `registry` finds the module by the scheme of a URL.
 """

@@ -1,0 +1,67 @@
+"""Flux jobspecs, version 1: what a task is to a Flux instance. Source: Flux RFC 25."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rp_agent.lookup import LaunchRefused
+
+
+def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Mapping[str, str], directory: str,
+            output: tuple[str, str], threads: int = 1) -> dict[str, Any]:
+    """The jobspec of a task, each rank of which runs `argv` in this directory, with its output in these two files.
+
+    The cores of the description are hardware threads, of which each core that Flux knows has so many; ranks share none.
+    Time limits are the executor's: one of Flux would end at the same moment, with another reason. Raises LaunchRefused
+    if Flux cannot be told what the description asks for.
+    """
+    ranks = description['ranks']
+    resources, count = _resources(description, ranks, threads)
+    stdout, stderr = output
+    options: dict[str, Any] = {'output': {'stdout': {'type': 'file', 'path': stdout},
+                                          'stderr': {'type': 'file', 'path': stderr}}}
+    if ranks > 1:
+        options['cpu-affinity'] = 'per-task'
+        if description['gpus_per_rank']:
+            options['gpu-affinity'] = 'per-task'
+        if _is_mpi(description):
+            options['exit-on-error'] = 1
+        else:
+            options['exit-timeout'] = 'none'
+    return {
+        'version': 1,
+        'resources': [resources],
+        'tasks': [{'command': list(argv), 'slot': 'task', 'count': count}],
+        'attributes': {'system': {
+            'duration': 0,
+            'cwd': directory,
+            'environment': dict(environment),
+            'shell': {'options': options},
+        }},
+    }
+
+
+def _resources(description: Mapping[str, Any], ranks: int, threads: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """What is asked for, as one vertex, and how ranks are counted."""
+    within = [{'type': 'core', 'count': math.ceil(description['cores_per_rank'] / threads)}]
+    gpus = description['gpus_per_rank']
+    if 0 < gpus < 1:
+        raise LaunchRefused(f'gpus_per_rank is {gpus:g}: Flux gives out whole GPUs')
+    if gpus:
+        within.append({'type': 'gpu', 'count': math.ceil(gpus)})
+    # ranks that are not MPI share a node
+    most = description['ranks_per_node'] or (ranks if not _is_mpi(description) else 0)
+    if ranks == 1 or not most:
+        return {'type': 'slot', 'count': ranks, 'label': 'task', 'with': within}, {'per_slot': 1}
+    nodes = -(-ranks // most)
+    slots = -(-ranks // nodes)
+    slot = {'type': 'slot', 'count': slots, 'label': 'task', 'with': within}
+    counted = {'per_slot': 1} if nodes * slots == ranks else {'total': ranks}
+    return {'type': 'node', 'count': nodes, 'with': [slot]}, counted
+
+
+def _is_mpi(description: Mapping[str, Any]) -> bool:
+    wanted = description['use_mpi']
+    return description['ranks'] > 1 if wanted is None else bool(wanted)

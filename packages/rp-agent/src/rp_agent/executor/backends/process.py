@@ -1,0 +1,198 @@
+"""The process of an instance, or of a program that speaks to one: started, heard line by line, spoken to, and ended.
+
+It dies with the agent, and what it leaves in its process group dies with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from rp_agent.executor.backends.launcher import Startup
+from rp_agent.executor.processes.launchloop import LaunchLoop, Process
+from rp_agent.lookup import LaunchRefused, find_program
+from rp_api.loop.event_loop import Loop
+from rp_api.system import private
+
+_TAIL = 20
+"""Lines of output that are kept, to be shown when the process has ended."""
+
+_LONGEST_LINE = 65536
+
+Said = Callable[[str], object]
+Ended = Callable[[str], object]
+
+
+class InstanceProcess:
+    """A process that runs; `said(line)` gets what it writes to its output and error output."""
+
+    __slots__ = ('_buffer', '_input', '_loop', '_output', '_room', '_said', '_unsent', 'ended', 'lines', 'process')
+
+    def __init__(self, loop: Loop, output: int, input_: int, said: Said, ended: Ended) -> None:
+        self._loop = loop
+        self._output = output
+        self._input = input_
+        self._said = said
+        self._buffer = b''
+        self._unsent = bytearray()
+        self._room: select.epoll | None = None
+        self.ended = ended
+        self.lines: deque[str] = deque(maxlen=_TAIL)
+        self.process: Process | None = None
+        loop.add_fd(output, self.read)
+
+    def read(self) -> None:
+        """Take in what has come."""
+        while self._output >= 0:
+            try:
+                data = os.read(self._output, 65536)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output()
+                return
+            *lines, self._buffer = (self._buffer + data).split(b'\n')
+            if len(self._buffer) > _LONGEST_LINE:
+                lines, self._buffer = [*lines, self._buffer], b''
+            for line in lines:
+                text = line.decode(errors='replace').strip()
+                self.lines.append(text)
+                self._said(text)
+
+    def write(self, data: bytes) -> None:
+        """Write to its standard input, now or when it has read what came before."""
+        self._unsent += data
+        if self._room is None:
+            self._write()
+
+    def signal(self, number: int) -> None:
+        """Signal the process and those that it has started, if they still run."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        """Neither listen nor speak any more; the end of its standard input may be what it waits for."""
+        self._close_output()
+        self.close_input()
+
+    def close_input(self) -> None:
+        """Speak no more."""
+        self._stop_waiting_for_room()
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    def _close_output(self) -> None:
+        if self._output >= 0:
+            self._loop.remove_fd(self._output)
+            os.close(self._output)
+            self._output = -1
+
+    def _write(self) -> None:
+        try:
+            while self._unsent and self._input >= 0:
+                with memoryview(self._unsent) as rest:
+                    written = os.write(self._input, rest)
+                del self._unsent[:written]
+        except BlockingIOError:
+            if self._room is None:
+                # the loop knows descriptors that can be read; this one can when the pipe can be written
+                self._room = select.epoll()
+                self._room.register(self._input, select.EPOLLOUT)
+                self._loop.add_fd(self._room.fileno(), self._write)
+            return
+        except BrokenPipeError:
+            self._unsent.clear()   # it has died, which will be noticed
+        self._stop_waiting_for_room()
+
+    def _stop_waiting_for_room(self) -> None:
+        if self._room is not None:
+            self._loop.remove_fd(self._room.fileno())
+            self._room.close()
+            self._room = None
+
+
+class Processes:
+    """Starts processes in a directory, with an environment; closing it kills those that still run."""
+
+    def __init__(self, loop: Loop, directory: str, environment: Mapping[str, str]) -> None:
+        self._loop = loop
+        self._directory = directory
+        self._environment = dict(environment)
+        self._launched = LaunchLoop()
+        self._running: set[InstanceProcess] = set()
+        loop.add_fd(self._launched.fd, self._some_ended)
+
+    def start(self, startup: Startup, said: Said, ended: Ended, *, spoken_to: bool = False) -> InstanceProcess:
+        """Start a process, with a pipe to its standard input if it is `spoken_to`; OSError if that cannot be done.
+
+        `ended(how)` is called when it has ended, with a sentence on its exit code and the last lines of its output.
+        """
+        environment = self._environment | dict(startup.environment)
+        try:
+            path = find_program(startup.argv[0], environment.get('PATH', os.defpath), self._directory)
+        except LaunchRefused as error:
+            raise OSError(errno.ENOENT, str(error)) from error
+        for name, text in startup.files.items():
+            private.write_file(os.path.join(self._directory, name), text.encode())   # it may hold keys
+        reading, writing = os.pipe()
+        stdin, to_stdin = os.pipe() if spoken_to else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+        for descriptor in (reading, *((to_stdin,) if spoken_to else ())):
+            os.set_blocking(descriptor, False)
+        found = InstanceProcess(self._loop, reading, to_stdin, said, ended)
+        try:
+            found.process = self._launched.start(
+                found, 0, [os.fsencode(word) for word in startup.argv],
+                [os.fsencode(f'{name}={value}') for name, value in environment.items()],
+                os.fsencode(self._directory), (stdin, writing, writing), (), os.fsencode(path))
+        except OSError:
+            found.close()
+            raise
+        finally:
+            os.close(writing)
+            os.close(stdin)
+        self._running.add(found)
+        return found
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self._launched.fd < 0:
+            return
+        for running in self._running:
+            running.close()
+            if running.process is not None:
+                self._launched.kill(running.process)
+                running.process = None
+        self._loop.remove_fd(self._launched.fd)
+        self._launched.close()
+
+    def _some_ended(self) -> None:
+        for process in self._launched.ended():
+            running: InstanceProcess = process.run
+            running.process = None
+            running.read()   # what it has written last
+            running.close()
+            self._running.discard(running)
+            running.ended(_how(process, running.lines))
+
+
+def _how(process: Process, lines: Iterable[str]) -> str:
+    """How a process has ended, and the last lines that it has written."""
+    if process.failure is not None:
+        return f'could not be started: {process.failure.strerror} ({process.failure.filename})'
+    how = f'was killed by {_name(-process.code)}' if process.code < 0 else f'ended with exit code {process.code}'
+    said = '\n'.join(line for line in lines if line)
+    return how + (f', its last lines:\n{said}' if said else '')
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f'signal {number}'

@@ -1,0 +1,292 @@
+"""Keeps the instances of a launcher: starts them, watches them, ends them, and tells which task to launch with which.
+
+What is decided stands in `fleet`; here it is carried out. Each start gets a number of its own, by which its events
+(`dvm_start` and so on) and its files are named.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from rp_agent.executor.backends import fleet, segments
+from rp_agent.executor.backends.fleet import Demand, Fleet
+from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.executor.backends.process import InstanceProcess, Processes
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system import processes
+from rp_api.system.processes import read_process
+from rp_profiling.write.tracer import Tracer
+
+_log = logging.getLogger('radical.pilot.agent')
+
+INSTANCE = 'RP_INSTANCE'
+"""The variable by which what an instance has left is found."""
+
+
+_TICK = 1.0
+"""Seconds by which the times of files may differ from the clock."""
+
+
+class User(Protocol):
+    """What is called with the decisions about tasks, and what happens to the instances."""
+
+    def launch(self, uid: str, index: int, address: str) -> None:
+        """Launch the task with the instance at this address, and say `done`, `failed` or `forget` in the end."""
+
+    def abandon(self, uid: str, reason: str) -> None:
+        """The instance of this task is gone: end what is left of its launch, and say `failed` or `done` then."""
+
+    def displace(self, uid: str, reason: str) -> None:
+        """Find another place for the task."""
+
+    def refuse(self, uid: str, reason: str) -> None:
+        """Fail the task."""
+
+    def lost(self, nodes: range, reason: str) -> None:
+        """These nodes of the pilot cannot be used any more; no task may be ended before this returns."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """An instance that has a process."""
+
+    number: int
+    process: InstanceProcess
+    since: float
+    """When it was started, by the clock of files."""
+    directory: str = ''
+    """Of its own, for temporary files."""
+    address: str = ''
+    timer: Timer | None = None
+    overstayed: bool = False
+
+
+class InstanceKeeper:
+    """The instances of one launcher, on these parts of the pilot's nodes, for the tasks of one user of them.
+
+    `directory` is the pilot sandbox, `environment` what the processes start from, `pilot` the uid to record events on.
+    """
+
+    def __init__(self, loop: Loop, tracer: Tracer, pilot: str, launcher: InstanceLauncher, parts: Sequence[range],
+                 nodes: Sequence[Node], directory: str, environment: Mapping[str, str], user: User) -> None:
+        self._loop = loop
+        self._tracer = tracer
+        self._pilot = pilot
+        self._launcher = launcher
+        self.parts = tuple(parts)
+        self._nodes = tuple(nodes)
+        self._user = user
+        self._directory = directory
+        self._environment = environment
+        self._processes = Processes(loop, directory, environment)
+        self._fleet = Fleet([len(part) for part in parts])
+        self._live: dict[int, _Live] = {}
+        self._unstarted: set[int] = set()
+        self._starts = 0
+        self._on_stopped: Callable[[], object] | None = None
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._fleet
+
+    def lives(self, uid: str) -> bool:
+        """Whether the instance that a task was launched with has a process that has not ended."""
+        live = self._live.get(self._fleet.instance_of(uid))
+        process = live.process.process if live is not None else None
+        found = read_process(process.pid) if process is not None else None
+        return found is not None and found.alive
+
+    def index_of(self, position: int) -> int:
+        """Which instance has the node at this position of the pilot."""
+        return next(index for index, part in enumerate(self.parts) if position in part)
+
+    def admit(self, demand: Demand) -> None:
+        """A task is to be launched as soon as an instance can; all are started with the first one."""
+        self._do(self._fleet.start())
+        self._do(self._fleet.admit(demand))
+
+    def done(self, uid: str) -> None:
+        """The launch of a task has ended as it should."""
+        self._do(self._fleet.done(uid))
+
+    def failed(self, uid: str, reason: str, *, blame: bool = True) -> None:
+        """The launch of a task has failed, and that is the fault of the instance, if that is to blame."""
+        self._do(self._fleet.failed(uid, reason, blame=blame))
+
+    def forget(self, uid: str) -> None:
+        """The task was ended, waiting or not."""
+        self._do(self._fleet.forget(uid))
+
+    def hear(self, number: int, line: str) -> None:
+        """Take a line as one that the instance of this number has written."""
+        for index, live in list(self._live.items()):
+            if live.number == number:
+                self._said(index, line)
+
+    def stop(self, stopped: Callable[[], object]) -> None:
+        """End all instances; `stopped()` is called when they have ended."""
+        self._on_stopped = stopped
+        self._do(self._fleet.stop())
+        self._check_stopped()
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for live in self._live.values():
+            if live.timer is not None:
+                live.timer.cancel()
+        self._processes.close()
+        for live in self._live.values():
+            self._tidy(live)
+        self._live.clear()
+
+    def check(self) -> None:
+        """Verify all invariants; raises AssertionError."""
+        self._fleet.check()
+        for index, instance in enumerate(self._fleet.instances):
+            has_process = instance.state in (fleet.State.STARTING, fleet.State.READY, fleet.State.DRAINING,
+                                             fleet.State.STOPPING)
+            known = index in self._live or index in self._unstarted
+            assert has_process == known, f'instance {index} is {instance.state}'
+
+    # what the fleet wants
+
+    def _do(self, commands: Sequence[fleet.Command]) -> None:
+        for command in commands:
+            if isinstance(command, fleet.Start):
+                self._start(command.instance)
+            elif isinstance(command, fleet.Stop):
+                self._stop(command.instance)
+            elif isinstance(command, fleet.Kill):
+                self._live[command.instance].process.signal(signal.SIGKILL)
+            elif isinstance(command, fleet.Launch):
+                self._user.launch(command.uid, command.instance, self._live[command.instance].address)
+            elif isinstance(command, fleet.Abandon):
+                self._user.abandon(command.uid, self._told(command.reason))
+            elif isinstance(command, fleet.PlaceAgain):
+                self._user.displace(command.uid, self._told(command.reason))
+            elif isinstance(command, fleet.Refuse):
+                self._user.refuse(command.uid, self._told(command.reason))
+            else:
+                _log.error('%s', self._told(f'instance {command.instance} is lost: {command.reason}'))
+                self._user.lost(self.parts[command.instance], self._told(command.reason))
+
+    def _told(self, reason: str) -> str:
+        return f'{self._launcher.NAME}: {reason}'
+
+    def _start(self, index: int) -> None:
+        number = self._starts
+        self._starts += 1
+        nodes = [self._nodes[position] for position in self.parts[index]]
+        self._record('dvm_start', number)
+        since = time.time() - _TICK
+        try:
+            startup = self._launcher.startup(number, nodes)
+            directory = self._temporary() if self._launcher.USES_TMPDIR else ''
+            own = {'TMPDIR': directory} if directory else {}
+            startup = replace(startup, environment={**startup.environment, **own, INSTANCE: self._mark(number)})
+            process = self._processes.start(startup,
+                                            partial(self._said, index), partial(self._ended, index))
+        except OSError as error:
+            # later: whoever asked for it is not done yet
+            self._unstarted.add(index)
+            self._loop.call_soon(self._not_started, index, number, f'cannot be started: {error}')
+            return
+        live = self._live[index] = _Live(number, process, since, directory)
+        live.timer = self._loop.call_later(self._launcher.SECONDS_TO_START, self._overdue, index)
+
+    def _stop(self, index: int) -> None:
+        if index in self._unstarted:
+            return
+        live = self._live[index]
+        self._set_timer(live, self._launcher.SECONDS_TO_STOP, self._overstayed, index)
+        if self._launcher.STOP_SIGNAL:
+            live.process.signal(self._launcher.STOP_SIGNAL)
+
+    # what processes do
+
+    def _said(self, index: int, line: str) -> None:
+        live = self._live[index]
+        _log.debug('%s %d: %s', self._launcher.NAME, live.number, line)
+        if not live.address:
+            live.address = self._launcher.address(line)
+            if live.address:
+                self._record('dvm_uri', live.number)
+        if live.address and self._launcher.is_ready(line) and live.timer is not None and not self._stopping:
+            live.timer.cancel()
+            live.timer = None
+            self._record('dvm_ready', live.number)
+            # later: we may be reading what a process has written that has ended
+            self._loop.call_soon(self._ready, index, live)
+
+    def _ready(self, index: int, live: _Live) -> None:
+        if self._live.get(index) is live:
+            self._do(self._fleet.ready(index))
+
+    def _ended(self, index: int, how: str) -> None:
+        live = self._live.pop(index)
+        if live.timer is not None:
+            live.timer.cancel()
+        self._tidy(live)
+        self._record('dvm_fail' if live.overstayed else 'dvm_stop', live.number)
+        if not self._stopping:
+            _log.warning('%s', self._told(f'instance {index} {how}'))
+        self._gone(index, how)
+
+    def _tidy(self, live: _Live) -> None:
+        """Remove what an instance has left on this host: processes, files, shared memory."""
+        mark = {INSTANCE: self._mark(live.number)}
+        processes.sweep(mark, signal.SIGKILL)
+        if self._launcher.SEGMENTS:
+            segments.remove_unused(self._launcher.SEGMENTS, live.since, mark)
+        if live.directory:
+            shutil.rmtree(live.directory, ignore_errors=True)
+
+    def _temporary(self) -> str:
+        """A directory on this host that nobody else can use."""
+        return tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
+
+    def _not_started(self, index: int, number: int, how: str) -> None:
+        self._unstarted.discard(index)
+        self._record('dvm_stop', number)
+        self._gone(index, how)
+
+    def _gone(self, index: int, how: str) -> None:
+        self._do(self._fleet.ended(index, how))
+        self._check_stopped()
+
+    def _overdue(self, index: int) -> None:
+        self._live[index].timer = None
+        self._do(self._fleet.overdue(index, f'was not ready within {self._launcher.SECONDS_TO_START:g} s'))
+
+    def _overstayed(self, index: int) -> None:
+        live = self._live[index]
+        live.timer = None
+        live.overstayed = True
+        live.process.signal(signal.SIGKILL)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._on_stopped is not None
+
+    def _check_stopped(self) -> None:
+        if self._on_stopped is not None and self._fleet.stopped:
+            self._loop.call_soon(self._on_stopped)
+
+    def _set_timer(self, live: _Live, seconds: float, callback: Callable[[int], object], index: int) -> None:
+        if live.timer is not None:
+            live.timer.cancel()
+        live.timer = self._loop.call_later(seconds, callback, index)
+
+    def _mark(self, number: int) -> str:
+        """What an instance, and no other on this host, has in its environment."""
+        return f'{self._directory}/{self._launcher.NAME}.{number:04d}'
+
+    def _record(self, event: str, number: int) -> None:
+        self._tracer.record(event, self._pilot, msg=f'dvm_id={number}')

@@ -1,0 +1,73 @@
+"""What launch methods are told about a task: where its ranks belong, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.launching.launchers import is_mpi
+from rp_agent.executor.launching.rank_script import RankShare
+from rp_agent.launch_method.base import Job, Rank
+from rp_agent.task import BLOCK, DVM, RANKS_PER_SLOT, AgentTask
+
+BELONGS = ('RP_SESSION_ID', 'RP_PILOT_ID', 'RP_REGISTRY_ADDRESS', 'RP_TASK_ID')
+"""The variables by which what a task has left is found, on whichever node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank belongs: the indices of its cores and GPUs on a node."""
+
+    node: str
+    index: int
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...]
+
+
+def places(task: AgentTask) -> list[Place]:
+    """Where the ranks of a placed task belong; where ranks share a slot, each has a part of its cores."""
+    description = task.description
+    each = int(task.extra.get(RANKS_PER_SLOT, 1))
+    count = description['cores_per_rank']
+    found = []
+    for slot in task.slots or ():
+        cores = tuple(core['index'] for core in slot['cores'])
+        gpus = tuple(gpu['index'] for gpu in slot['gpus'])
+        parts = [cores] if each == 1 else [cores[part * count:(part + 1) * count] for part in range(each)]
+        found += [Place(slot['node_name'], slot['node_index'], part, gpus) for part in parts]
+    return found
+
+
+def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:
+    """The job of a task whose ranks belong there."""
+    description = task.description
+    launchers = environment.context.launchers
+    return Job(
+        uid=task.uid, sandbox=task.sandbox,
+        ranks=tuple(Rank(place.node, place.index, cpus_of(place, environment) or place.cores, place.gpus)
+                    for place in where),
+        cores_per_rank=description['cores_per_rank'], gpus_per_rank=description['gpus_per_rank'],
+        mem_per_rank=description['mem_per_rank'], gpu_type=description['gpu_type'],
+        threading=description['threading_type'], mpi=is_mpi(task), variables=variables,
+        linked=launchers.linked(task) if launchers is not None else None,
+        skip_gpus=bool(description['metadata'].get('lm_skip_gpus')),
+        details={**task.extra.get(BLOCK, {}), **task.extra.get(DVM, {})})
+
+
+def share_of(place: Place, gpu_type: str, environment: TaskEnvironment) -> RankShare:
+    """What the rank that belongs there gets."""
+    visible = environment.visible_gpus(gpu_type, place.gpus, place.index)
+    return RankShare(cpus_of(place, environment), tuple(visible.items()))
+
+
+def cpus_of(place: Place, environment: TaskEnvironment) -> tuple[int, ...]:
+    """What the operating system calls the cores of a rank; empty if that is not known.
+
+    Nodes that have as many cores and GPUs are taken to be alike.
+    """
+    launchers = environment.context.launchers
+    if launchers is not None and not launchers.is_alike(place.index):
+        return ()
+    cpus = environment.context.cpus
+    return tuple(cpus[core] for core in place.cores) if place.cores and max(place.cores) < len(cpus) else ()

@@ -1,0 +1,116 @@
+"""What has to be run for a task that a launcher starts: its command line, files and environment, without running it.
+
+The launcher starts the exec script of the task for each rank, or `rp-rank` where no shell is needed. It is the process
+of the task, with the output files of the task, and what it says stands in them. `<uid>.launch.sh` in the sandbox holds
+the same command, to be read and run by hand.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rp_agent.executor.launching import rank_program, rank_script, script
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.launching.expand import literal
+from rp_agent.executor.launching.job import BELONGS, Place, job_of, places, share_of
+from rp_agent.executor.launching.rank_script import RankShare
+from rp_agent.executor.processes.launch import Block
+from rp_agent.launch_method.base import Command, LaunchMethod
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
+from rp_profiling.write.detail import Detail
+
+_MB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a task is launched: the method's name, the command line, and how to end it.
+
+    `signals` are what the launcher is sent before it is killed, `elsewhere` the positions of the nodes on
+    other hosts that have ranks.
+    """
+
+    method: str
+    argv: tuple[str, ...]
+    env: Block
+    scripts: dict[str, str]
+    ranks: int
+    signals: tuple[signal.Signals, ...]
+    elsewhere: tuple[int, ...]
+
+    @property
+    def line(self) -> str:
+        """The command line, as one would type it."""
+        return shlex.join(self.argv)
+
+
+def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str],
+            stdio: tuple[str, str], *, detail: Detail) -> Launch:
+    """How the task is launched; raises LaunchRefused, with a sentence, if no launch method can do it."""
+    launchers = environment.context.launchers
+    where = places(task)
+    ranks = task.description['ranks']
+    if launchers is None or len(where) != ranks:
+        raise LaunchRefused(f'ranks={ranks} of {task.uid} need a launch method, and nodes for all of them')
+    elsewhere = tuple(dict.fromkeys(place.index for place in where if not launchers.is_here(place.index)))
+    job = job_of(task, where, environment, BELONGS if elsewhere else ())
+    method = launchers.choose(job)
+    ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), detail)
+    if launchers.rank_program and rank_program.is_enough(task.description):
+        execute, rank_text = f'{task.uid}.exec.plan', ranks_of.plan()
+        program: tuple[str, ...] = launchers.rank_program, f'{task.sandbox}/{execute}'
+    else:
+        execute, rank_text = f'{task.uid}.exec.sh', ranks_of.script()
+        program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
+    command = method.command(job, program)
+    launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
+                                       _launch(command, stdio), detail=detail, hidden='')
+    task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
+    return Launch(
+        method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
+        {execute: rank_text, f'{task.uid}.launch.sh': launch_text, **command.files}, ranks,
+        tuple(each for each in method.CANCEL if each != signal.SIGKILL), elsewhere)
+
+
+class _Ranks:
+    """What the ranks of a task run."""
+
+    def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
+                 method: LaunchMethod, far: bool, detail: Detail) -> None:
+        self._task = task
+        self._told = told
+        self._method = method
+        self._detail = detail
+        self._shares = [share_of(place, task.description['gpu_type'], environment) for place in where]
+        if method.chooses_devices:
+            self._shares = [RankShare()] * len(where)
+        self._memory = task.description['mem_per_rank'] * _MB
+        launchers = environment.context.launchers
+        self._base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else None
+
+    def plan(self) -> str:
+        """The plan for `rp-rank`."""
+        task = self._task
+        return rank_program.plan(
+            task.uid, task.sandbox, task.description, self._told, self._shares, self._method.rank_variables,
+            launcher=self._method.NAME, base=self._base.block if self._base else '', memory=self._memory,
+            trace=self._told.get('RP_PROF_TGT', ''), detail=self._detail, ends=DVM in task.extra)
+
+    def script(self) -> str:
+        """The script for the shell."""
+        task = self._task
+        surroundings = rank_script.started_by_launcher(
+            task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
+            base=self._base.script if self._base else '', memory=self._memory,
+            sync=bool(task.description['pre_exec_sync']) and len(self._shares) > 1, ends=DVM in task.extra)
+        return script.exec_script(task, self._told, surroundings, detail=self._detail)
+
+
+def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:
+    """Lines of a launch script that run the launcher."""
+    stdout, stderr = map(literal, stdio)
+    return [f'{shlex.join(command.argv)} </dev/null >{stdout} 2>{stderr}', 'RP_RET=$?']

@@ -1,0 +1,120 @@
+"""The MPI libraries of programs that launchers start, each of them looked at once, in a helper thread.
+
+Programs are told apart by path, inode, size and time of change. Unknown remains what cannot be seen before the task
+runs: programs that a shell or another script starts, and names that depend on the commands of `pre_exec`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rp_agent.lookup import LaunchRefused, Programs, find_program
+from rp_api.loop.offload import Offload
+
+if TYPE_CHECKING:
+    from rp_agent.launch_method.mpi_library import Linked
+
+_VARIABLES = ('LD_LIBRARY_PATH', 'LD_PRELOAD', 'PYTHONHOME', 'PYTHONPATH', 'MPI4PY_LIBMPI', 'MPI4PY_MPIABI')
+"""Variables of a task that decide which libraries are found."""
+
+_PYTHON = re.compile(r'python[\d.]*')
+_USES_MPI4PY = re.compile(rb'^\s*(?:from|import)\s+mpi4py\b', re.MULTILINE)
+_MOST = 1 << 20
+"""Bytes of a script that are looked at."""
+
+_REMEMBERED = 4096
+"""Programs; tasks may each have a copy of their own."""
+
+_Identity = tuple[str, int, int, int]
+
+
+class Program(NamedTuple):
+    """A program as it is now: an executable, or a script and its Python."""
+
+    executable: _Identity
+    script: _Identity | None
+    variables: tuple[tuple[str, str], ...]
+
+
+class MpiPrograms:
+    """Knows the libraries of programs; `environ` is that of launchers."""
+
+    def __init__(self, environ: Mapping[str, str], offload: Offload) -> None:
+        self._environ = environ
+        self._offload = offload
+        self._programs = Programs(find_program)
+        self._known: dict[Program, Linked | None] = {}
+        self._waiting: dict[Program, list[Callable[[], object]]] = {}
+
+    def program(self, description: Mapping[str, Any], sandbox: str) -> Program | None:
+        """The program of a task; None if it is not known before the task runs."""
+        own = description['environment']
+        variables = tuple((name, own[name]) for name in _VARIABLES if name in own)
+        prepared = bool(description['pre_exec'] or description['named_env'])
+        path = self._path(description['executable'], sandbox, fixed=not prepared and 'PATH' not in own)
+        if not path or any('$' in value or '`' in value for _, value in variables):
+            return None
+        executable, script = _identity(path), None
+        if _PYTHON.fullmatch(os.path.basename(path)):
+            arguments = description['arguments']
+            script = _identity(os.path.join(sandbox, arguments[0])) if arguments and not prepared else None
+            if script is None:
+                return None
+        return Program(executable, script, variables) if executable else None
+
+    def linked(self, program: Program | None) -> Linked | None:
+        """The library of a program that was looked at; None if it has none, or it is not known."""
+        return None if program is None else self._known.get(program)
+
+    def look(self, program: Program | None, seen: Callable[[], object]) -> bool:
+        """Look at a program that was not looked at, and call `seen()` in the loop then; False for others."""
+        if program is None or program in self._known:
+            return False
+        waiting = self._waiting.setdefault(program, [])
+        waiting.append(seen)
+        if len(waiting) == 1:
+            self._offload(lambda: self._find(program), lambda linked: self._seen(program, linked),
+                          lambda error: self._seen(program, None))
+        return True
+
+    def _path(self, name: str, sandbox: str, *, fixed: bool) -> str:
+        """The path of an executable; `fixed` tells that PATH is the launcher's."""
+        if '$' in name or '`' in name:
+            return ''
+        if '/' in name:
+            return os.path.join(sandbox, name)
+        try:
+            return self._programs.find(name, self._environ.get('PATH', os.defpath), sandbox) if fixed else ''
+        except LaunchRefused:   # which is told when the task starts
+            return ''
+
+    def _find(self, program: Program) -> Linked | None:
+        from rp_agent.launch_method.mpi_library import of_executable, of_python
+        from rp_agent.launch_method.system import System
+
+        system = System({**self._environ, **dict(program.variables)})
+        path = program.executable[0]
+        if program.script is None:
+            return of_executable(system, path)
+        with open(program.script[0], 'rb') as file:
+            uses = _USES_MPI4PY.search(file.read(_MOST))
+        return of_python(system, path) if uses else None
+
+    def _seen(self, program: Program, linked: Linked | None) -> None:
+        if len(self._known) >= _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[program] = linked
+        for call in self._waiting.pop(program):
+            call()
+
+
+def _identity(path: str) -> _Identity | None:
+    """What tells whether a file is still the one that was looked at; None if it is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return path, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,249 @@
+"""What has to be run for a task: the decision, without doing any of it.
+
+There are four kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
+are no commands to run before or after it and no text needs a shell to be expanded. `EXEC`: each rank is a shell that
+runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank. `LAUNCHED`:
+the launcher of a launch method starts that script for each rank, or a program that does without it (`rank_program`),
+for tasks that are MPI or have ranks on other hosts; if these have commands to run before or after it, their plan is a
+`LAUNCH`, whose script runs the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.executor.launching.expand import expand
+from rp_agent.executor.launching.launchers import is_mpi, needs_launcher
+from rp_agent.executor.processes.launch import Block
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import AgentTask
+
+if TYPE_CHECKING:
+    from rp_agent.executor.launching.launched import Launch
+
+DIRECT = 'direct'
+EXEC = 'exec'
+LAUNCH = 'launch'
+LAUNCHED = 'launched'
+
+SHELL = '/bin/sh'
+
+MB = 2**20
+
+
+class Process:
+    """One process to start: the program's path, its arguments with its name, its environment.
+
+    `cpus` is the mask of the CPUs that it is bound to, None if it is not; `memory` the bytes that it may use, 0 for no
+    limit. If the program was searched for, `name` is what was searched for in the directories `search_path`.
+    """
+
+    __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')
+
+    def __init__(self, path: str, argv: list[bytes], env: Block, cpus: bytes | None = None, memory: int = 0,
+                 name: str = '', search_path: str = '') -> None:
+        self.path = path
+        self.argv = argv
+        self.env = env
+        self.cpus = cpus
+        self.memory = memory
+        self.name = name
+        self.search_path = search_path
+
+
+class LaunchPlan:
+    """The processes of a task, in the order of the ranks, and what they need.
+
+    `output` are the files that their standard output and error go to. `scripts` maps names in the sandbox to texts.
+    `sync` tells that the ranks wait for each other before the program starts, `signals_start` that they tell when they
+    run. `launch` is how a launcher starts the ranks, None if there is none.
+    """
+
+    __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
+
+    def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
+                 scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
+                 launch: Launch | None = None) -> None:
+        self.kind = kind
+        self.processes = processes
+        self.output = output
+        self.scripts = scripts or {}
+        self.sync = sync
+        self.signals_start = signals_start
+        self.launch = launch
+
+
+def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
+    """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
+    _check(task, environment)
+    try:
+        return _plan(task, environment)
+    except UnicodeEncodeError as error:
+        raise LaunchRefused(f'{error.object!r} cannot be passed to a program: {error.reason}') from error
+    except ValueError as error:   # something holds a NUL character
+        raise LaunchRefused(str(error)) from error
+
+
+def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
+    description = task.description
+    own = environment.of_task(task)
+    if needs_launcher(task, environment.context.launchers):
+        return _launched(task, environment, own)
+    if description['pre_launch'] or description['post_launch']:
+        return _launch_script(task, environment, own)
+    if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
+        processes = _programs(task, environment, own)
+        if processes is not None:
+            return LaunchPlan(DIRECT, processes, _stdio(task))
+    return _exec_scripts(task, environment, own)
+
+
+def _check(task: AgentTask, environment: TaskEnvironment) -> None:
+    description = task.description
+    if not description['executable']:
+        raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
+                            f'master, set raptor_id')
+    if environment.context.launchers is None and is_mpi(task):
+        raise LaunchRefused(f'ranks={description["ranks"]} needs an MPI launch method, and platform '
+                            f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
+    for name in ('stdout', 'stderr'):
+        if '\0' in description[name]:
+            raise LaunchRefused(f'{name} is {description[name]!r}: the name of a file has no NUL character')
+    for name, value in description['environment'].items():
+        if not name or '=' in name or '\0' in name:
+            raise LaunchRefused(f'environment has the variable {name!r}: a name is not empty and has no "="')
+        if '\0' in value:
+            raise LaunchRefused(f'environment variable {name} holds a NUL character')
+
+
+def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> list[Process] | None:
+    """The task's program once per rank, or None if a shell is needed to expand a text."""
+    description = task.description
+    own_environment = description['environment']
+    memory = description['mem_per_rank'] * MB
+    active = bool(own_environment) or any('$' in text or '`' in text for text in
+                                          (description['executable'], *description['arguments']))
+    processes = []
+    for rank in range(task.processes):
+        variables = {**own, **environment.of_rank(task, rank)}
+        # later assignments see earlier ones
+        scope = ChainMap(variables, environment.base) if active else variables
+        for name, text in own_environment.items():
+            value = expand(text, scope)
+            if value is None:
+                return None
+            variables[name] = value
+        words = _words(description['executable'], description['arguments'], scope)
+        if words is None:
+            return None
+        argv = [_argument(word) for word in words]
+        search_path = variables.get('PATH', environment.search_path)
+        path = environment.programs.find(words[0], search_path, task.sandbox)
+        processes.append(Process(path, argv, environment.block(variables), environment.binding(_cores(task, rank)),
+                                 memory, words[0], search_path))
+    return processes
+
+
+def _words(executable: str, arguments: list[str], scope: Mapping[str, str]) -> list[str] | None:
+    words = []
+    for text in (executable, *arguments):
+        word = expand(text, scope)
+        if word is None:
+            return None
+        words.append(word)
+    return words
+
+
+def _argument(word: str) -> bytes:
+    if '\0' in word:
+        raise LaunchRefused(f'argument {word!r} holds a NUL character, which cannot be passed to a program')
+    return os.fsencode(word)
+
+
+def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """A shell with the exec script for each rank."""
+    from rp_agent.executor.launching import script  # most tasks need none
+
+    name = f'{task.uid}.exec.sh'
+    sync = _synchronised(task)
+    processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
+                 for rank in range(task.processes)]
+    text = script.exec_script(task, _told(environment, own), script.started_by_agent(sync=sync),
+                              detail=environment.context.in_scripts)
+    return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
+
+
+def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """One shell with the launch script, which starts the exec scripts."""
+    from rp_agent.executor.launching import script
+
+    launch, execute = f'{task.uid}.launch.sh', f'{task.uid}.exec.sh'
+    ranks = [environment.of_rank(task, rank) for rank in range(task.processes)]
+    sync = _synchronised(task)
+    starts = task.description['startup_timeout'] > 0
+    told = _told(environment, own)
+    detail = environment.context.in_scripts
+    surroundings = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
+    texts = {execute: script.exec_script(task, told, surroundings, detail=detail),
+             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task), sync=sync),
+                                          detail=detail)}
+    scripts = {name: os.fsencode(text) for name, text in texts.items()}
+    cores = _all_cores(task)
+    return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], _launch_output(task), scripts, sync,
+                      starts)
+
+
+def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    """The launcher that starts the exec scripts, perhaps in the launch script."""
+    from rp_agent.executor.launching.launched import compose  # most agents never need it
+
+    launch = compose(task, environment, own, _told(environment, own), _stdio(task),
+                     detail=environment.context.in_scripts)
+    description = task.description
+    scripts = {name: os.fsencode(text) for name, text in launch.scripts.items()}
+    kind, words, output = LAUNCHED, launch.argv, _stdio(task)
+    if description['pre_launch'] or description['post_launch']:
+        kind, words, output = LAUNCH, (SHELL, f'./{task.uid}.launch.sh'), _launch_output(task)
+    process = Process(words[0], [_argument(word) for word in words], launch.env)
+    return LaunchPlan(kind, [process], output, scripts, launch=launch)
+
+
+def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
+           cores: tuple[int, ...]) -> Process:
+    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.block(variables),
+                   environment.binding(cores), task.description['mem_per_rank'] * MB)
+
+
+def _cores(task: AgentTask, rank: int) -> tuple[int, ...]:
+    """The cores of a process: those of a rank, or of all ranks if it starts them itself."""
+    return task.cores(rank) if task.processes == task.description['ranks'] else _all_cores(task)
+
+
+def _all_cores(task: AgentTask) -> tuple[int, ...]:
+    return tuple({core: None for rank in range(task.description['ranks']) for core in task.cores(rank)})
+
+
+def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
+    """The variables that a script sets, so that it can also be run by hand."""
+    return {**environment.context.variables(), **{key: own[key] for key in own if key != 'PWD'}}
+
+
+def _synchronised(task: AgentTask) -> bool:
+    return bool(task.description['pre_exec_sync']) and task.processes > 1
+
+
+def _launch_output(task: AgentTask) -> tuple[str, str]:
+    output = os.path.join(task.sandbox, f'{task.uid}.launch.out')
+    return output, output
+
+
+def _stdio(task: AgentTask) -> tuple[str, str]:
+    description = task.description
+    stdout = description['stdout'] or f'{task.uid}.out'
+    stderr = description['stderr'] or f'{task.uid}.err'
+    return (stdout if stdout.startswith('/') else f'{task.sandbox}/{stdout}',
+            stderr if stderr.startswith('/') else f'{task.sandbox}/{stderr}')

@@ -1,0 +1,229 @@
+"""The texts of a task's shell scripts, for any POSIX shell.
+
+`<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. The order of their steps and events is the one of the
+RADICAL-Pilot event model. How a rank learns its number, and how it meets the others, depends on who starts it: the
+agent (`Surroundings` as `started_by_agent` makes them) or a launcher (`rank_script`).
+
+Descriptors that a script may be given by the agent: START tells that the task runs, by a byte that is written to it.
+SYNC is the write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends,
+which it does when all others have closed it too, be it because they ended. Commands of the user never see these
+descriptors. But a subshell among them keeps what the rank holds, even if that is killed; the agent then ends it. Of
+ranks that the launch script starts, it cannot; so a process of that script holds SYNC for each, until the rank sends it
+SIGUSR1 or has ended, and the rank has only the read end, as ALL_READY.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rp_agent.executor.launching.expand import literal, shell_quote
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import AgentTask
+from rp_profiling.write.detail import Detail
+
+START = 3
+SYNC = 4
+ALL_READY = 5
+
+_IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
+_UNFIT_FOR_A_ROW = re.compile(r'[\x00-\x1f\x7f,"]')
+_HIDDEN = f'{START}>&- {SYNC}>&-'
+
+_KEEPS_SYNC = f'''\
+rp_keep() {{
+    exec {START}>&-
+    while :; do
+        wait "$1"
+        rp_code=$?
+        test "$rp_code" -gt 128 && kill -0 "$1" 2>/dev/null || exit "$rp_code"
+    done
+}}'''
+
+_FAILED = '''\
+rp_failed() {
+    printf '%s failed with exit code %s: %s\\n' "$1" "$2" "$3" >&2
+    exit 1
+}'''
+
+# as `$RP_PROF` does it, but without a program for each event: some shells know the time, of the others one asks `date`
+_RECORD = '''\
+rp_event() {
+    test -n "${RP_PROF_TGT:-}" || return 0
+    rp_now=${EPOCHREALTIME:-$(date +%%s.%%N)}
+    rp_part=${rp_now#*[.,]}
+    case $rp_part in (*[!0-9]*) rp_part=0 ;; esac
+    while test "$#" -gt 0; do
+        printf '%%s.%%.7s,%%s,,MainThread,%%s,AGENT_EXECUTING,%%s\\n' "${rp_now%%%%[.,]*}" "${rp_part}0000000" "$1" \\
+            %s "$2"
+        shift 2
+    done >> "$RP_PROF_TGT"
+} 2> /dev/null'''
+
+
+class Surroundings(NamedTuple):
+    """How the script of a rank gets on with whoever started it, as lines of shell code.
+
+    `begins` finds out the rank's number and what is its own, `starts` tells that the rank runs, `waits` returns when
+    all ranks are ready, `heeds` keeps signals for the program that is started next, `runs` follows it, whose process is
+    `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes what commands of the user must not see.
+    """
+
+    begins: Sequence[str]
+    starts: Sequence[str] = ()
+    waits: Sequence[str] = ()
+    heeds: Sequence[str] = ()
+    runs: Sequence[str] = ('wait "$RP_RANK_PID"', 'export RP_RET=$?')
+    hidden: str = ''
+
+
+def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> Surroundings:
+    """Surroundings of ranks that are told their number by RP_RANK; `launched` are those that a launch script starts."""
+    ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
+    return Surroundings(
+        begins=['export RP_RANK="${RP_RANK:-0}"'],
+        starts=[f'echo 1 >&{START}', f'exec {START}>&-'] if signals_start else [],
+        waits=[ready, f'read -r rp_all <&{ALL_READY}', f'exec {ALL_READY}<&-'] if sync else [],
+        hidden=f'{_HIDDEN} {ALL_READY}<&-' if sync and launched else _HIDDEN)
+
+
+def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, detail: Detail) -> str:
+    """The script of one rank; `told` are variables that it sets.
+
+    Its exit code is the one of the executable, or 1 if a command before or after it fails. It records the events that
+    `detail` has.
+    """
+    description = task.description
+    hidden = surroundings.hidden
+    record = _Record(task.uid, detail)
+    lines = [*_head(told), *surroundings.begins, 'export RP_EXEC_PID=$$', *record.functions,
+             'cd "$RP_TASK_SANDBOX" || exit 1', *surroundings.starts]
+    record.note('exec_start')
+    if description['named_env']:
+        lines += record.lines()
+        lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")}')
+    if description['environment']:
+        lines += [*record.lines(), *_assignments(description['environment'])]
+    record.note('exec_pre')
+    if description['pre_exec'] or surroundings.waits:
+        lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *surroundings.waits]
+    record.note('rank_start')
+    program = ' '.join(shell_quote(text) for text in (description['executable'], *description['arguments']))
+    lines += [*record.lines(), *surroundings.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
+              *surroundings.runs]
+    record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')
+    record.note('exec_post')
+    if description['post_exec']:
+        lines += [*record.lines(), *_commands('post_exec', description['post_exec'], hidden)]
+    record.note('exec_stop')
+    return _text([*lines, *record.lines(), 'exit "$RP_RET"'])
+
+
+def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, detail: Detail,
+                  hidden: str = _HIDDEN) -> str:
+    """The script that runs the ranks by the lines `start`, which set RP_RET to the exit code of all of them."""
+    description = task.description
+    record = _Record(task.uid, detail)
+    lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
+             'cd "$RP_TASK_SANDBOX" || exit 1']
+    record.note('launch_pre')
+    if description['pre_launch']:
+        lines += [*record.lines(), *_commands('pre_launch', description['pre_launch'], hidden)]
+    lines += [*record.lines('launch_submit'), *start, 'export RP_RET']
+    record.note('launch_collect')
+    record.note('launch_post')
+    if description['post_launch']:
+        lines += [*record.lines(), *_commands('post_launch', description['post_launch'], hidden)]
+    return _text([*lines, *record.lines('launch_stop'), 'exit "$RP_RET"'])
+
+
+def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str], *,
+                sync: bool = False) -> list[str]:
+    """Lines of a launch script that run the exec script `execute` once per rank, each with the variables in `ranks`.
+
+    The output of the ranks goes to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
+    """
+    stdout, stderr = literal(stdio[0]), literal(stdio[1])
+    lines = [f': >{stdout}', f': >{stderr}', *([_KEEPS_SYNC] if sync else []), 'rp_ranks=']
+    for variables in ranks:
+        settings = ' '.join(f'{name}={literal(value)}' for name, value in variables.items())
+        rank = f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr}'
+        if sync:
+            rank = f"{{ trap 'exec {SYNC}>&-' USR1; {rank} {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&- & rp_keep $!; }}"
+        lines += [f'{rank} &', 'rp_ranks="$rp_ranks $!"']
+    return [*lines, f'exec {_HIDDEN}', 'RP_RET=0', 'for rp_rank in $rp_ranks; do', '    wait "$rp_rank"',
+            '    rp_code=$?', '    test "$RP_RET" -ne 0 || RP_RET=$rp_code', 'done']
+
+
+def fit_for_a_row(text: str) -> str:
+    """The text, without what cannot stand in a row of a trace."""
+    return _UNFIT_FOR_A_ROW.sub('_', text)
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """Lines that set variables to these values, as they are."""
+    return [f'export {name}={literal(value)}' for name, value in variables.items()]
+
+
+class _Record:
+    """Records the events of a detail; those between which nothing happens are recorded together."""
+
+    def __init__(self, uid: str, detail: Detail) -> None:
+        self.functions = [*([_RECORD % literal(fit_for_a_row(uid))] if detail.on else []), _FAILED]
+        self._detail = detail
+        self._noted: list[str] = []
+
+    def note(self, event: str, message: str = "''") -> None:
+        """Record the event with the next ones; the message is a word of the shell."""
+        if self._detail.records(event):
+            self._noted.append(f'{event} {message}')
+
+    def lines(self, event: str = '') -> list[str]:
+        """Lines that record what was noted, and this event."""
+        if event:
+            self.note(event)
+        noted, self._noted = self._noted, []
+        return [f'rp_event {" ".join(noted)}'] if noted else []
+
+
+def _head(told: Mapping[str, str]) -> list[str]:
+    return ['#!/bin/sh', *exports(told)]
+
+
+def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environment.items():
+        if not _IDENTIFIER.match(name):
+            raise LaunchRefused(f'environment variable {name!r} cannot be set by a shell, which this task needs: '
+                                f'names are letters, digits and underscores')
+        yield f'export {name}={shell_quote(value)}'
+
+
+def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]], hidden: str) -> Iterator[str]:
+    """Lines that run the commands in order, those in dicts only on the rank that is their key."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield from _command(stage, entry, hidden)
+        else:
+            yield 'case "$RP_RANK" in'
+            for rank, commands in entry.items():
+                yield f'({literal(str(rank))})'
+                for command in [commands] if isinstance(commands, str) else commands:
+                    yield from _command(stage, command, hidden)
+                yield ';;'
+            yield 'esac'
+
+
+def _command(stage: str, command: str, hidden: str) -> list[str]:
+    """Lines that run one command in the script's own shell, so that it can set variables, and end it on failure.
+
+    The command stands on lines of its own, because it may end with a comment; the colon makes a comment a command.
+    """
+    return ['{ :', command, f'}} {hidden} || rp_failed {stage} "$?" {literal(command)}']
+
+
+def _text(lines: list[str]) -> str:
+    for line in lines:
+        if '\0' in line:
+            raise LaunchRefused(f'a NUL character cannot stand in a shell script: {line!r}')
+    return '\n'.join(lines) + '\n'

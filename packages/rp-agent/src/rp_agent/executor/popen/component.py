@@ -1,0 +1,417 @@
+"""The executor: starts tasks that have their resources, watches them, and ends them when it is told to.
+
+Rules of this file:
+
+- All methods are called in the thread of the loop. That thread must live as long as the agent, because the kernel
+  kills the tasks that it started when it ends.
+- A task is in one of four places: aside (until it is known what can launch it), queued, running or done; `check`
+  verifies it. It leaves by `output`, in the bulk
+  of all tasks that ended in one turn of the loop, and keeps its slots until then.
+- A failure of a task is data on the task and touches nothing else.
+- Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
+- Plain tasks (see `plain`) are started by compiled code, and those that are expected next have been created before
+  (see `ahead`). Their events are recorded when they are started, so as those of all others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rp_agent.executor.base import Ending, Sweep
+from rp_agent.executor.deadlines import Deadlines
+from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.launching.launch_outcome import conclude
+from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, last_words, named
+from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
+from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.popen.plain import PlainTasks
+from rp_agent.executor.popen.prelaunch import Ahead
+from rp_agent.executor.popen.reaper import Reaper
+from rp_agent.executor.run import Run
+from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import DEFAULTS, LAUNCH_INFO, AgentTask
+from rp_api import states
+from rp_api.component import Component
+from rp_api.loop.event_loop import Loop, Timer
+from rp_profiling.write.tracer import Tracer
+
+if TYPE_CHECKING:
+    from rp_agent.executor.backends.prrte.dvms import Dvms
+    from rp_agent.launch_method.base import LaunchMethod
+
+# tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk
+_STARTS_PER_TURN = 16
+
+SHORTAGE_LIMIT = 60.0
+"""Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
+
+_RETRY_AFTER = 1.0
+
+# of a plain task, from its sandbox to its program
+_STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
+            'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start')
+
+# of a task without a script for its launch, when its processes have ended
+_COLLECTED = ('launch_collect', 'launch_post', 'launch_stop')
+_STOPPED = (*_COLLECTED, 'task_run_stop')
+
+
+class Executor(Component):
+    """Runs tasks as processes of this node; `grace` is the time in seconds between SIGTERM and SIGKILL."""
+
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
+        super().__init__(uid, tracer)
+        self._loop = loop
+        self._environment = TaskEnvironment(context)
+        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished)
+        self._deadlines: Deadlines[Run] = Deadlines(loop, tracer, lambda run, ending: self._end([run], ending))
+        self._aside = Aside(loop, context.launchers, self._queue, self._launch, self._make_dvms)
+        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
+        self._done: list[AgentTask] = []
+        self._to_sweep: set[str] = set()
+        self._flushing = False
+        self._stopping: Ending | None = None
+        self._on_empty: Callable[[], Any] | None = None
+        self._starter = Starter(self._reaper.launched, self._environment.programs)
+        self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
+                                 self._environment.search_path, context.detail.on, self._starter.null)
+        self._ahead = Ahead(loop, self._plain)
+        self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
+        """Called with a task that is to run on other nodes, and the reason; it is not here any more."""
+        self.nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
+        """Called with the positions of nodes that cannot be used any more, and the reason."""
+        self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
+        self._retry: Timer | None = None
+        self.sweep_elsewhere: Sweep = lambda uid, positions: None
+
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
+        """Prepare the tasks that `expected(count)` tells: at most so many that will probably be put next.
+
+        Those that are not put any more have to be cancelled.
+        """
+        self._ahead.expected = expected
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""
+        ready = []
+        for task in tasks:
+            if task.cancelled or self._stopping is not None:
+                self._end_unstarted(task)
+            else:
+                ready.append(task)
+        self.advance(ready, states.AGENT_EXECUTING)
+        self._queue(ready)
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """End these tasks as CANCELED; those that are not here are ignored."""
+        running = self._reaper.running
+        runs = []
+        for uid in uids:
+            self._ahead.discard(uid)
+            if uid in self._queued:
+                self._short_since.pop(uid, None)
+                self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
+            elif uid in running:
+                runs.append(running[uid])
+        self._end(runs, Ending())
+
+    def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
+        """End all tasks as CANCELED for this reason, take no more; `on_empty` is called when the last one is out."""
+        self._stopping = Ending(RuntimeError(reason))
+        self._on_empty = on_empty
+        self._short_since.clear()
+        self._ahead.close()
+        while self._queued:
+            self._end_unstarted(self._queued.popitem()[1])
+        for task in self._aside.tasks:
+            self._end_unstarted(self._aside.pop(task.uid))
+        self._end(list(self._reaper.running.values()), self._stopping)
+        self._flush_soon()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Kill what tasks of this pilot, which have ended, have left on this node; they may have run elsewhere."""
+        self._reaper.sweep(set(uids))
+
+    def close(self) -> None:
+        """Free what the component holds; to be called when no task is left."""
+        self._ahead.close()
+        self._aside.close()
+        self._starter.close()
+        self._reaper.close()
+        super().close()
+
+    def check(self) -> None:
+        """Verify all invariants; raises AssertionError."""
+        done = [task.uid for task in self._done]
+        aside = [task.uid for task in self._aside.tasks]
+        places = [*aside, *self._queued, *self._reaper.running, *done]
+        self._aside.check(self._queued)
+        assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
+        assert not done or self._flushing, f'nobody will hand on {done}'
+        assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
+        assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
+        assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & set(places)}'
+        self._reaper.check()
+
+    def _queue(self, tasks: Iterable[AgentTask]) -> None:
+        idle = not self._queued
+        for task in tasks:
+            self._queued[task.uid] = task
+        if idle:
+            self._start_some()
+
+    def _start_some(self) -> None:
+        """Start a few of the queued tasks now, and the others later."""
+        for _ in range(min(_STARTS_PER_TURN, len(self._queued))):
+            _, task = self._queued.popitem(last=False)
+            if task.cancelled:
+                self._short_since.pop(task.uid, None)
+                self._end_unstarted(task)
+            elif not self._start(task):
+                return
+        if self._queued:
+            self._loop.call_soon(self._start_some)
+        else:
+            self._ahead.refill()
+
+    def _start(self, task: AgentTask) -> bool:
+        """Start a task, or set it aside; False if that has to wait because something is short."""
+        try:
+            return self._start_or_wait(task)
+        except Exception as error:
+            self._broke(task, error, 'starting')
+            return True
+
+    def _start_or_wait(self, task: AgentTask) -> bool:
+        uid = task.uid
+        again = bool(self._short_since) and uid in self._short_since
+        if not again and (self._start_plain(task) or self._aside.take(task)):
+            return True
+        try:
+            self._prepare(task, again)
+        except Shortage as shortage:
+            return self._postpone(task, shortage)
+        except LaunchRefused as error:
+            self._refuse(task, error)
+        if again:
+            del self._short_since[uid]
+        return True
+
+    def _start_plain(self, task: AgentTask) -> bool:
+        """Start a plain task; False for others, and where something is in the way."""
+        cpus = self._environment.binding(task.cores(0))
+        run = self._ahead.start(task, cpus) or self._plain.start(task, cpus)
+        if run is None:
+            return False
+        self._reaper.watch(run)
+        self.tracer.record_many(task.uid, _STARTED)
+        self._deadlines.limit(run)
+        return True
+
+    def _prepare(self, task: AgentTask, again: bool) -> None:
+        """Start a task; `again` if that was tried before, when its events were recorded."""
+        uid = task.uid
+        if not again:
+            self.tracer.record_many(uid, ('task_start', 'task_mkdir'))
+        make_sandbox(task.sandbox)
+        if not again:
+            self.tracer.record_many(uid, ('task_mkdir_done', 'task_run_start'))
+        launch_plan = plan(task, self._environment)
+        if launch_plan.scripts:
+            write_scripts(task, launch_plan)
+        if not again:
+            self.tracer.record('task_run_ok', uid)
+            if launch_plan.kind != LAUNCH:
+                self.tracer.record_many(uid, ('launch_start', 'launch_pre', 'launch_submit'))
+        self._watch(self._starter.start(task, launch_plan))
+
+    def _refuse(self, task: AgentTask, error: LaunchRefused) -> None:
+        task.fail(named(error.__cause__ or error), str(error))
+        self.tracer.record('task_run_stop', task.uid)
+        self._hand_on(task)
+
+    def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
+        """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
+        self._ahead.clear()   # which may be what is missing
+        now = time.monotonic()
+        since = self._short_since.setdefault(task.uid, now)
+        if not self._reaper.running and now - since >= SHORTAGE_LIMIT:
+            del self._short_since[task.uid]
+            self._refuse(task, LaunchRefused(f'{shortage} (for {now - since:.0f} s, with no other task running)'))
+            return True
+        self._put_back(task)
+        if self._retry is None:
+            self._retry = self._loop.call_later(_RETRY_AFTER, self._try_again)
+        return False
+
+    def _put_back(self, task: AgentTask) -> None:
+        self._queued[task.uid] = task
+        self._queued.move_to_end(task.uid, last=False)
+
+    def _try_again(self) -> None:
+        """Something has ended, or some time has passed, since a task could not be started."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+            self._start_some()
+
+    def _watch(self, run: Run) -> None:
+        """Follow the processes of a task that has just been started."""
+        uid = run.task.uid
+        try:
+            if run.start_fd >= 0:
+                self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
+        except OSError as error:
+            self._starter.abandon(run)
+            raise Shortage(f'cannot watch the start of the task: {error.strerror}') from error
+        self._reaper.watch(run)   # from here on, whatever goes wrong, its processes are ended
+        if run.plan.kind == DIRECT:
+            for _ in run.pids:
+                self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
+        self._deadlines.begin(run)
+        self._aside.started(run)
+
+    def _says_it_runs(self, run: Run) -> None:
+        """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
+        try:
+            os.read(run.start_fd, 1)
+        except BlockingIOError:
+            # news about another pipe whose descriptor had the same number
+            return
+        self._loop.remove_fd(run.start_fd)   # but it stays open: other ranks will write to it
+        self._deadlines.runs(run)
+
+    def _forget_start(self, run: Run) -> None:
+        if run.start_fd >= 0:
+            self._reaper.forget(run.start_fd)
+            run.start_fd = -1
+
+    def _end(self, runs: list[Run], ending: Ending) -> None:
+        for run in runs:
+            run.stop_timer()
+        self._reaper.end(runs, ending)
+
+    def _broke(self, task: AgentTask, error: Exception, doing: str) -> None:
+        """Something has gone wrong that nothing has foreseen: end this task, and nothing else, wherever it is."""
+        task.broke(error, doing)
+        run = self._reaper.running.get(task.uid)
+        if run is not None:
+            self._end([run], Ending(error, states.FAILED))
+            return
+        self._short_since.pop(task.uid, None)
+        self._queued.pop(task.uid, None)
+        if task.uid in self._aside:
+            self._aside.pop(task.uid)
+        self._hand_on(task)
+
+    def _finished(self, run: Run) -> None:
+        """All processes of a task have ended: note how, and let it go."""
+        try:
+            self._conclude(run)
+        except Exception as error:
+            self._broke(run.task, error, 'concluding')
+
+    def _conclude(self, run: Run) -> None:
+        task = run.task
+        uid = task.uid
+        run.stop_timer()
+        self._forget_start(run)
+        if self._aside.takes_back(run):
+            return
+        if run.failure is not None and run.ending is None:
+            if run.plan.kind != LAUNCH:
+                self.tracer.record_many(uid, _COLLECTED)
+            self._not_executed(run, *run.failure)
+            return
+        self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
+        task.exit_code = exit_code_of_task(run.codes)
+        if run.ending is not None or self._reaper.has_daemons(uid):
+            self._to_sweep.add(uid)
+        if run.ending is not None:
+            self.tracer.record('task_run_cancel_stop', uid)
+            run.ending.apply(task)
+        elif run.plan.launch is not None:
+            conclude(task, run.plan)
+        elif task.exit_code == 0:
+            task.target_state = states.DONE
+        else:
+            where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
+            fail(task, explain(run.codes, run.plan.kind != DIRECT) + where)
+        if run.plan.launch is not None and task.target_state != states.DONE:
+            self._to_sweep.add(uid)   # whatever the launcher has forgotten
+            if run.plan.launch.elsewhere:
+                self.sweep_elsewhere(uid, run.plan.launch.elsewhere)
+        self._hand_on(task)
+        if self._retry is not None:
+            self._loop.call_soon(self._try_again)
+
+    def _not_executed(self, run: Run, rank: int, error: OSError) -> None:
+        """A process was created, but its program was not executed: start the task again if that may help."""
+        refusal = self._starter.refusal(run, rank, error)
+        if isinstance(refusal, Shortage):
+            self._postpone(run.task, refusal)
+        elif isinstance(refusal, Moved):
+            self._short_since.setdefault(run.task.uid, time.monotonic())
+            self._put_back(run.task)
+            self._loop.call_soon(self._start_some)
+        else:
+            refusal.__cause__ = error
+            self._refuse(run.task, refusal)
+
+    def _end_unstarted(self, task: AgentTask) -> None:
+        (self._stopping or Ending()).apply(task)
+        self._hand_on(task)
+
+    def _hand_on(self, task: AgentTask) -> None:
+        self._aside.drop(task.uid)
+        self._done.append(task)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hand on all tasks that are done, in one bulk."""
+        self._flushing = False
+        tasks, self._done = self._done, []
+        if self._to_sweep:
+            uids, self._to_sweep = self._to_sweep, set()
+            self._reaper.sweep(uids)
+        if tasks:
+            self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
+            self.output(tasks)
+        if self._on_empty is not None and not (self._queued or self._reaper.running or self._done):
+            on_empty, self._on_empty = self._on_empty, None
+            self._aside.stop(on_empty)
+
+    def _launch(self, task: AgentTask) -> None:
+        """A task that was kept back, perhaps after it was started in vain, can be launched."""
+        if task.cancelled or self._stopping is not None:
+            self._end_unstarted(task)
+            return
+        if LAUNCH_INFO in task.extra:   # it was tried before: its events are recorded
+            self._short_since.setdefault(task.uid, time.monotonic())
+        self._queue([task])
+
+    def _make_dvms(self, method: LaunchMethod) -> Dvms:
+        from rp_agent.executor.backends.prrte.dvms import Dvms, Hooks  # most agents never need it
+
+        context = self._environment.context
+        assert context.launchers is not None
+        hooks = Hooks(self._launch, self._refuse, lambda task, reason: self.place_again(task, reason),
+                      lambda run, ending: self._end([run], ending), lambda uid: self._reaper.sweep({uid}),
+                      lambda nodes, reason: self.nodes_lost(nodes, reason))
+        return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)
+
+    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
+        self._refuse(task, LaunchRefused(reason))

@@ -1,0 +1,147 @@
+"""Tasks that cannot be started yet, or have to be started again.
+
+It is not known what can launch them, or their virtual machine is not ready; or their launcher has failed, as some do
+when there is much to do at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from rp_agent.executor.launching.launch_outcome import ATTEMPTS, has_started
+from rp_agent.executor.launching.launchers import Launchers, needs_launcher
+from rp_agent.executor.launching.plan import LAUNCHED
+from rp_agent.instance_nodes import DVM_METHODS
+from rp_agent.task import AgentTask
+from rp_api.errors import PlatformError
+from rp_api.loop.event_loop import Loop
+
+if TYPE_CHECKING:
+    from rp_agent.executor.backends.prrte.dvms import Dvms
+    from rp_agent.executor.run import Run
+    from rp_agent.launch_method.base import LaunchMethod
+
+LAUNCH_ATTEMPTS = 3
+"""How often a launcher is started that fails before it has started a rank."""
+
+_RELAUNCH_AFTER = 0.25   # times the number of the attempts
+
+MakeDvms = Callable[['LaunchMethod'], 'Dvms']
+
+
+class Aside:
+    """Keeps tasks back that need a launch method until `go_on(tasks)` can start them, or `again(task)` start one again.
+
+    `make_dvms(method)` starts the virtual machines of a platform that launches with them; without it, none are used.
+    """
+
+    def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[Iterable[AgentTask]], object],
+                 again: Callable[[AgentTask], object] = lambda task: None,
+                 make_dvms: MakeDvms | None = None) -> None:
+        self._loop = loop
+        self._launchers = launchers
+        self._again = again
+        self._go_on = go_on
+        self._make_dvms = make_dvms
+        self._dvms: Dvms | None = None
+        self._looking: dict[str, AgentTask] = {}
+        self._failed: dict[str, AgentTask] = {}
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._looking or uid in self._failed or (self._dvms is not None and uid in self._dvms.tasks)
+
+    @property
+    def tasks(self) -> list[AgentTask]:
+        """All tasks that are kept back."""
+        return [*self._looking.values(), *self._failed.values(),
+                *(self._dvms.tasks.values() if self._dvms is not None else ())]
+
+    def take(self, task: AgentTask) -> bool:
+        """Take a task that has to wait; False for others."""
+        launchers = self._launchers
+        if launchers is None or not needs_launcher(task, launchers):
+            return False
+        if launchers.known:
+            if launchers.look_at(task, lambda: self._seen(task.uid)):
+                self._looking[task.uid] = task
+                return True
+            return self._dvms is not None and self._dvms.take(task)
+        self._looking[task.uid] = task
+        if len(self._looking) == 1:
+            launchers.look(self._known)
+        return True
+
+    def pop(self, uid: str) -> AgentTask:
+        """Give up a task that is kept back."""
+        for tasks in (self._looking, self._failed):
+            if uid in tasks:
+                return tasks.pop(uid)
+        assert self._dvms is not None
+        task = self._dvms.tasks[uid]
+        self._dvms.drop(uid)
+        return task
+
+    def drop(self, uid: str) -> None:
+        """The task, wherever it was, leaves."""
+        if self._dvms is not None:
+            self._dvms.drop(uid)
+
+    def started(self, run: Run) -> None:
+        """The processes of a task have been started."""
+        if self._dvms is not None:
+            self._dvms.started(run)
+
+    def takes_back(self, run: Run) -> bool:
+        """Whether the task of a run that has ended is kept back again, or was refused, because it was not launched."""
+        if run.plan.launch is None:
+            return False
+        if self._dvms is not None and self._dvms.takes_back(run):
+            return True
+        attempts = run.task.extra.get(ATTEMPTS, 1)
+        if (run.plan.kind != LAUNCHED or run.ending is not None or run.failure is not None or run.codes[0] == 0
+                or attempts >= LAUNCH_ATTEMPTS or has_started(run.task)):
+            return False
+        run.task.extra[ATTEMPTS] = attempts + 1
+        self._failed[run.task.uid] = run.task
+        self._loop.call_later(_RELAUNCH_AFTER * attempts, self._launch_again, run.task.uid)
+        return True
+
+    def stop(self, stopped: Callable[[], object]) -> None:
+        """Nothing will come any more: `stopped()` is called when nothing is left of what was started here."""
+        if self._dvms is not None:
+            self._dvms.stop(stopped)
+        else:
+            stopped()
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self._dvms is not None:
+            self._dvms.close()
+
+    def check(self, queued: Iterable[str]) -> None:
+        """Verify all invariants; `queued` are the tasks that are about to be started."""
+        if self._dvms is not None:
+            self._dvms.check(queued)
+
+    def _launch_again(self, uid: str) -> None:
+        task = self._failed.pop(uid, None)
+        if task is not None:
+            self._again(task)
+
+    def _seen(self, uid: str) -> None:
+        """The program of a task was looked at."""
+        task = self._looking.pop(uid, None)
+        if task is not None:
+            self._go_on([task])
+
+    def _known(self) -> None:
+        assert self._launchers is not None
+        method = self._launchers.preferred(DVM_METHODS)
+        if method is not None and self._make_dvms is not None:
+            try:
+                self._dvms = self._make_dvms(method)
+            except PlatformError as error:
+                self._launchers.give_up(method.NAME, str(error))
+        tasks, self._looking = self._looking, {}
+        self._go_on(tasks.values())

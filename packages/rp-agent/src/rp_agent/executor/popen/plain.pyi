@@ -1,0 +1,16 @@
+from typing import Any, final
+
+from rp_agent.executor.processes.launch import Variables
+from rp_agent.executor.processes.launchloop import LaunchLoop, Process
+from rp_agent.executor.run import Run
+from rp_agent.lookup import Programs
+from rp_agent.task import AgentTask
+
+@final
+class PlainTasks:
+    def __init__(self, launched: LaunchLoop, variables: Variables, defaults: dict[str, Any], programs: Programs,
+                 search_path: str, traced: bool, null: int) -> None: ...
+    def start(self, task: AgentTask, cpus: bytes | None) -> Run | None: ...
+    def hold(self, task: AgentTask) -> Process | None: ...
+    def let_go(self, process: Process, task: AgentTask, cpus: bytes | None) -> Run | None: ...
+    def discard(self, process: Process, task: AgentTask) -> None: ...

@@ -1,0 +1,464 @@
+"""The executor `SHELL`: one /bin/sh starts all tasks and tells how they end.
+
+The shell (`shell_process`) gets bulks of commands on its standard input (`shell_program`), and no process of ours
+stands between it and the tasks. Rules of this file:
+
+- The shell never waits for a process that runs. We watch the processes, and when one has ended we ask the shell for its
+  exit code. So one shell serves any number of tasks and hears every command at once.
+- Few processes are asked for ahead of what the shell has started, so that a cancel finds a task either here or running.
+- A task is not started before there are descriptors to follow its processes with.
+- A shell that dies, or stays silent when it owes an answer, costs the tasks that it ran; the next task gets a new one.
+- What holds for the processes of tasks with the default executor (groups, SIGTERM, grace, SIGKILL) holds here, too.
+- Plain programs that were ended by signal n have the exit code -n, as the shell's 128 + n means that to all but a few
+  programs. Scripts keep what the shell says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import islice
+
+from rp_agent.executor.base import BaseExecutor, Ending
+from rp_agent.executor.deadlines import Deadlines
+from rp_agent.executor.launching import outcome
+from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.launching.launch_outcome import conclude
+from rp_agent.executor.launching.plan import DIRECT, LAUNCH, LaunchPlan, plan
+from rp_agent.executor.popen.component import SHORTAGE_LIMIT
+from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.processes.launchloop import SPARE
+from rp_agent.executor.shell import program
+from rp_agent.executor.shell.process import ShellProcess, find_tools
+from rp_agent.executor.shell.reaper import SHELL_NAME, ShellReaper
+from rp_agent.executor.shell.run import ShellRun
+from rp_agent.executor.starter import make_sandbox, write_scripts
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.loop.event_loop import Loop, Timer
+from rp_profiling.write.tracer import Tracer
+
+_AHEAD = 64
+"""Processes that the shell has been asked for and has not started, from which on no more are asked for."""
+
+# tasks that are prepared in one turn of the loop, so that ends and commands do not wait for a large bulk
+_STARTS_PER_TURN = 16
+
+_RETRY_AFTER = 1.0
+
+# descriptors that the start of a task, or of the shell, needs for a moment, and those that are not for tasks
+_ON_THE_WAY = 10 + SPARE
+
+_PATIENCE = 10.0
+"""Seconds after which a shell is killed that owes an answer and says nothing."""
+
+
+class ShellExecutor(BaseExecutor):
+    """Runs tasks as processes of this node, started by a shell; `grace` is the time between SIGTERM and SIGKILL.
+
+    Raises PlatformError if the machine lacks the programs that the shell needs.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
+        super().__init__(uid, tracer, loop)
+        self._tools = find_tools(context.base_env.get('PATH', os.defpath))
+        self._environment = TaskEnvironment(context)
+        self._base_env = list(self._environment.block({}))
+        self._shared = frozenset(self._base_env)
+        self._messages = os.path.join(context.own_sandbox, f'{uid}.sh.err')
+        self._belongs = context.belongs
+        self._reaper = ShellReaper(loop, tracer, self._belongs, grace, self._ask_code, self._finished, self._abandon)
+        self._deadlines: Deadlines[ShellRun] = Deadlines(loop, tracer,
+                                                        lambda run, ending: self._reaper.end([run], ending))
+        self._aside = Aside(loop, context.launchers, self._queue)
+        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
+        self._shell: ShellProcess | None = None
+        self._shells = 0
+        self._ranks: dict[int, tuple[ShellRun, int]] = {}
+        self._next_number = 0
+        self._ahead = 0
+        self._turn_comes = False
+        self._short_since: float | None = None
+        self._retry: Timer | None = None
+        self._answers = 0
+        self._watchdog: Timer | None = None
+        self._to_sweep: set[str] = set()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        self._reaper.sweep(set(uids))
+
+    def close(self) -> None:
+        """End the shell; to be called when no task is left."""
+        self._drop_shell()
+        super().close()
+
+    def check(self) -> None:
+        """Verify all invariants; raises AssertionError."""
+        super().check()
+        self._reaper.check()
+        runs = self._reaper.running.values()
+        assert self._ahead == sum(len(run.unstarted) for run in runs), 'miscounted what is to be started'
+        assert not self._owed() or self._watchdog is not None, 'nobody will notice a silent shell'
+        comes = self._turn_comes or self._ahead or self._retry is not None
+        assert comes or not self._queued, f'nobody will start {list(self._queued)}'
+        for number, (run, rank) in self._ranks.items():
+            assert self._reaper.running.get(run.task.uid) is run, f'process {number} is of a task that does not run'
+            assert rank not in run.codes, f'process {number} has ended'
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._aside or uid in self._queued or uid in self._reaper.running
+
+    def _uids(self) -> list[str]:
+        return [*(task.uid for task in self._aside.tasks), *self._queued, *self._reaper.running]
+
+    # starting
+
+    def _begin(self, tasks: list[AgentTask]) -> None:
+        self._queue([task for task in tasks if not self._aside.take(task)])
+
+    def _queue(self, tasks: Iterable[AgentTask]) -> None:
+        self._queued.update((task.uid, task) for task in tasks)
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        if self._queued and not self._turn_comes and self._retry is None and self._ahead < _AHEAD:
+            self._turn_comes = True
+            self._loop.call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        """Have a few of the queued tasks started, in one bulk of commands."""
+        self._turn_comes = False
+        bulk = []
+        for task in list(islice(self._queued.values(), _STARTS_PER_TURN)):
+            if self._ahead >= _AHEAD:
+                break
+            try:
+                reserved = _reserve(task.processes)
+            except OSError as error:
+                self._postpone(task, error)
+                break
+            del self._queued[task.uid]
+            bulk.append(self._prepare(task, reserved))
+        if bulk:
+            self._short_since = None
+            self._say(b''.join(bulk))
+        self._start_soon()
+
+    def _postpone(self, task: AgentTask, error: OSError) -> None:
+        """Wait until a task has ended, or for some time, before this one is tried again; but not for ever."""
+        now = time.monotonic()
+        if self._short_since is None:
+            self._short_since = now
+        if not self._reaper.running and now - self._short_since >= SHORTAGE_LIMIT:
+            del self._queued[task.uid]
+            self._refuse(task, LaunchRefused(f'cannot follow the processes of the task: {error.strerror} (for '
+                                             f'{now - self._short_since:.0f} s, with no other task running)'))
+        else:
+            self._retry = self._loop.call_later(_RETRY_AFTER, self._try_again)
+
+    def _try_again(self) -> None:
+        """Something has ended, or some time has passed, since a task could not be started."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        self._start_soon()
+
+    def _prepare(self, task: AgentTask, reserved: list[int]) -> bytes:
+        """Do for a task what can be done before it runs; gives the commands that start it, nothing if it cannot be."""
+        uid = task.uid
+        try:
+            self._record(uid, 'task_start', 'task_mkdir')
+            make_sandbox(task.sandbox)
+            self._record(uid, 'task_mkdir_done', 'task_run_start')
+            launch_plan = plan(task, self._environment)
+            write_scripts(task, launch_plan)
+            _create_outputs(launch_plan)
+            self._start_shell()
+            run = ShellRun(task, launch_plan, self._next_number)
+            commands = self._commands(run)
+        except Exception as error:   # which concerns this task alone
+            _close(reserved)
+            self._refuse(task, error)
+            return b''
+        self._keep(run, reserved)
+        self._record(uid, 'task_run_ok')
+        if launch_plan.kind != LAUNCH:
+            self._record(uid, 'launch_start', 'launch_pre', 'launch_submit')
+        return commands
+
+    def _commands(self, run: ShellRun) -> bytes:
+        jobs = [program.Job(number, process.argv, [entry for entry in process.env if entry not in self._shared],
+                                  process.cpus, process.memory)
+                for number, process in zip(run.numbers, run.plan.processes, strict=True)]
+        stdout, stderr = map(os.fsencode, run.plan.output)
+        try:
+            inherited = self._open_pipes(run)
+            return program.start_text(jobs, os.fsencode(run.task.sandbox), (stdout, stderr), inherited)
+        except BaseException:
+            self._forget_start(run)
+            run.close_pipes()
+            raise
+
+    def _open_pipes(self, run: ShellRun) -> dict[int, bytes]:
+        try:
+            inherited = run.open_pipes()
+            if run.start_fd >= 0:
+                self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
+        except OSError as error:
+            raise LaunchRefused(f'cannot create a pipe: {error.strerror}') from error
+        return inherited
+
+    def _keep(self, run: ShellRun, reserved: list[int]) -> None:
+        # one script may run several ranks
+        _close(reserved[len(run.numbers):])
+        run.reserved = reserved[:len(run.numbers)]
+        self._next_number = run.numbers.stop
+        self._ahead += len(run.numbers)
+        self._ranks.update((number, (run, rank)) for rank, number in enumerate(run.numbers))
+        self._reaper.running[run.task.uid] = run
+
+    # talking to the shell
+
+    def _start_shell(self) -> None:
+        if self._shell is None:
+            self._shells += 1
+            marks = {**self._belongs, SHELL_NAME: self._shell_name()}
+            try:
+                self._shell = ShellProcess(self._loop, self._messages, marks, self._answered, self._shell_died)
+            except OSError as error:
+                raise LaunchRefused(f'cannot start the shell that is to run the task: {error.strerror}') from error
+            self._shell.send(program.prologue(self._tools, self._base_env))
+
+    def _shell_name(self) -> str:
+        return f'{self.uid}.{self._shells:04d}'
+
+    def _say(self, commands: bytes) -> None:
+        """Have the shell run commands to which it has to answer."""
+        if self._shell is not None:
+            self._shell.send(commands)
+        if self._watchdog is None:
+            self._watchdog = self._loop.call_later(_PATIENCE, self._look, self._answers)
+
+    def _look(self, answers: int) -> None:
+        """Kill the shell if it has said nothing for long, although it should."""
+        self._watchdog = None
+        if self._owed():
+            if self._answers == answers and self._shell is not None:
+                self._shell.kill()
+            self._watchdog = self._loop.call_later(_PATIENCE, self._look, self._answers)
+
+    def _owed(self) -> bool:
+        """Whether the shell owes an answer."""
+        return any(run.waits_for_shell for run in self._reaper.running.values())
+
+    def _answered(self, answers: list[program.Answer]) -> None:
+        self._answers += 1
+        assert self._shell is not None
+        shell = self._shell.pid
+        for kind, number, value in answers:
+            if number not in self._ranks:
+                # its task was given up
+                if kind == 'S':
+                    self._reaper.kill(value, shell)
+            else:
+                run, rank = self._ranks[number]
+                if kind == 'S':
+                    self._started(run, rank, value, shell)
+                elif kind == 'E':
+                    self._coded(run, rank, value)
+                else:
+                    self._failed(run, rank, started=kind == 'F')
+        self._reaper.reap_orphans(self._shell.pid if self._shell is not None else None)
+        self._start_soon()
+
+    def _started(self, run: ShellRun, rank: int, pid: int, shell: int) -> None:
+        """The process of a rank runs."""
+        if run.plan.kind == DIRECT:
+            self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
+        try:
+            runs = self._reaper.follow(run, rank, pid, shell)
+        except OSError as error:
+            runs = False
+            run.failure = f'cannot watch the processes of the task: {error.strerror}'
+            self._reaper.kill(pid, shell)
+        self._leave_start(run, rank)
+        if not runs:
+            self._ask_code(run, rank)
+
+    def _failed(self, run: ShellRun, rank: int, *, started: bool) -> None:
+        """The shell could not start the program of a rank."""
+        run.failure = (f'the shell could not prepare what is to run (sandbox, output, limit of memory), '
+                       f'{outcome.last_words(self._messages)}')
+        if not started:
+            run.make_room(1)
+            self._leave_start(run, rank)
+            self._end_rank(run, rank, 126)
+
+    def _leave_start(self, run: ShellRun, rank: int) -> None:
+        """A rank has been started, or will never be; the time that the task may take counts from the last one on."""
+        run.unstarted.discard(rank)
+        self._ahead -= 1
+        if run.unstarted:
+            return
+        run.close_pipes()
+        if run.ending is None:
+            self._deadlines.begin(run)
+
+    def _ask_code(self, run: ShellRun, rank: int) -> None:
+        """The process of a rank has ended: ask the shell how."""
+        run.uncoded.add(rank)
+        self._say(program.wait_text(run.numbers[rank], run.pids[rank]))
+
+    def _coded(self, run: ShellRun, rank: int, code: int) -> None:
+        """The exit code of a process that has ended is known."""
+        run.uncoded.discard(rank)
+        self._reaper.reaped(run, rank)
+        if run.plan.kind == DIRECT:
+            # there is no exec script that could record it
+            pid = run.pids[rank]
+            self.tracer.record('rank_stop', run.task.uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
+            self._record(run.task.uid, 'exec_post', 'exec_stop')
+            code = 128 - code if 128 < code < 128 + signal.NSIG else code
+        self._end_rank(run, rank, code)
+
+    def _end_rank(self, run: ShellRun, rank: int, code: int) -> None:
+        run.codes[rank] = code
+        del self._ranks[run.numbers[rank]]
+        if len(run.codes) == len(run.numbers):
+            self._reaper.settle(run)
+
+    # time limits
+
+    def _says_it_runs(self, run: ShellRun) -> None:
+        """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
+        try:
+            os.read(run.start_fd, 1)
+        except BlockingIOError:
+            # news about another pipe whose descriptor had the same number
+            return
+        self._forget_start(run)
+        if not run.unstarted:
+            self._deadlines.runs(run)
+
+    def _forget_start(self, run: ShellRun) -> None:
+        if run.start_fd >= 0:
+            self._reaper.forget(run.start_fd)
+            run.start_fd = -1
+
+    # ending
+
+    def _end(self, uids: list[str], ending: Ending) -> None:
+        running = self._reaper.running
+        for uid in uids:
+            if uid in self._queued:
+                self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
+        self._reaper.end([running[uid] for uid in uids if uid in running], ending)
+
+    def _finished(self, run: ShellRun) -> None:
+        """All processes of a task have ended."""
+        run.stop_timer()
+        self._forget_start(run)
+        if run.plan.kind != LAUNCH:
+            self._record(run.task.uid, 'launch_collect', 'launch_post', 'launch_stop')
+        if run.ending is not None or self._reaper.has_left(run, self._shell.pid if self._shell is not None else None):
+            self._to_sweep.add(run.task.uid)
+        if run.ending is None and run.failure is not None:
+            outcome.fail(run.task, run.failure, run.failure)
+        if run.plan.launch is not None and run.failure is None:
+            self._launch_ended(run)
+        else:
+            self._leave(run.task, run.codes, run.ending, partial(_explain, run.plan))
+        self._try_again()
+
+    def _launch_ended(self, run: ShellRun) -> None:
+        """A launcher has ended, which does not say all about its ranks."""
+        task = run.task
+        if run.ending is not None:
+            self._leave(task, run.codes, run.ending, partial(_explain, run.plan))
+        else:
+            task.exit_code = outcome.exit_code_of_task(run.codes)
+            self._conclude(task, partial(conclude, task, run.plan))
+            self._record(task.uid, 'task_run_stop')
+            self._hand_on(task)
+        if task.target_state != states.DONE:
+            self._to_sweep.add(task.uid)
+            launch = run.plan.launch
+            if launch is not None and launch.elsewhere:
+                self.sweep_elsewhere(task.uid, launch.elsewhere)
+
+    def _abandon(self, run: ShellRun) -> None:
+        """Finish a run without the answers of the shell that are missing."""
+        self._ahead -= len(run.unstarted)
+        run.unstarted.clear()
+        run.uncoded.clear()
+        run.close_pipes()
+        run.make_room(len(run.reserved))
+        for rank, number in enumerate(run.numbers):
+            self._ranks.pop(number, None)
+            run.codes.setdefault(rank, -signal.SIGKILL)
+        self._reaper.abandon(run)
+
+    def _flush(self) -> None:
+        if self._to_sweep:
+            uids, self._to_sweep = self._to_sweep, set()
+            self._reaper.sweep(uids)
+        super()._flush()
+
+    def _shell_died(self, how: str) -> None:
+        """Fail what the shell ran, as nobody else can tell how it ends, and go on without it."""
+        assert self._shell is not None
+        self._reaper.kill_all(self._shell.pid, self._shell_name())
+        self._drop_shell()
+        for run in list(self._reaper.running.values()):
+            run.failure = run.failure or how
+            self._to_sweep.add(run.task.uid)
+            self._abandon(run)
+        self._reaper.reap_orphans(None)
+        self._start_soon()
+
+    def _drop_shell(self) -> None:
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+
+
+def _explain(launch_plan: LaunchPlan, codes: Mapping[int, int]) -> str:
+    where = f', {outcome.last_words(launch_plan.output[0])}' if launch_plan.kind == LAUNCH else ''
+    return outcome.explain(codes, shell=True) + where
+
+
+def _create_outputs(launch_plan: LaunchPlan) -> None:
+    """Make the files empty that the shell is going to extend; it could not tell what is wrong with their names."""
+    for path in dict.fromkeys(launch_plan.output):
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
+        except OSError as error:
+            raise LaunchRefused(f'cannot open {path}: {error.strerror}') from error
+
+
+def _reserve(count: int) -> list[int]:
+    """Descriptors to be replaced by others later, after a look that there is room for what is needed on the way."""
+    reserved: list[int] = []
+    try:
+        for _ in range(count + _ON_THE_WAY):
+            reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        _close(reserved)
+        raise
+    _close(reserved[count:])
+    return reserved[:count]
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,168 @@
+"""One running /bin/sh that takes texts to run and gives answers, as the executor sees it.
+
+Texts go into a pipe; what does not fit waits here until the shell has read on. The shell dies with the executor's
+process, and what it started with it (see `shell_program`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+
+from rp_agent.executor.launching.plan import SHELL
+from rp_agent.executor.processes.launch import spawn
+from rp_agent.executor.shell import program
+from rp_api.errors import PlatformError
+from rp_api.loop.event_loop import Loop
+
+_CHUNK = 65536
+
+
+class ShellProcess:
+    """A shell; `answered` gets all answers that came at once, `died` is called with a sentence that says how it ended.
+
+    Its own messages are appended to the file `messages`; `marks` are variables by which its processes can be found.
+    Raises OSError if it cannot be started. It stays a zombie, and so keeps its number, until `close`.
+    """
+
+    def __init__(self, loop: Loop, messages: str, marks: Mapping[str, str],
+                 answered: Callable[[list[program.Answer]], object], died: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._answered = answered
+        self._died = died
+        self._unsent = bytearray()
+        self._unread = b''
+        self._room: select.epoll | None = None
+        self._input = self._output = self._pidfd = -1
+        self.pid = -1
+        self.alive = True
+        opened: list[int] = []
+        try:
+            self._start(messages, marks, opened)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def send(self, text: bytes) -> None:
+        """Have the shell run a text; lost if it has died."""
+        waits = bool(self._unsent)
+        self._unsent += text
+        if not waits:
+            self._write()
+
+    def kill(self) -> None:
+        """Kill the shell, in the middle of what it does; `died` will be called."""
+        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the shell, and free everything."""
+        if self._pidfd < 0:
+            return
+        self.alive = False
+        os.killpg(self.pid, signal.SIGKILL)
+        os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        self._stop_waiting_for_room()
+        for descriptor in (self._output, self._pidfd):
+            self._loop.remove_fd(descriptor)
+        for descriptor in (self._input, self._output, self._pidfd):
+            os.close(descriptor)
+        self._pidfd = -1
+
+    def _start(self, messages: str, marks: Mapping[str, str], opened: list[int]) -> None:
+        said = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        opened.append(said)
+        shell = os.fsencode(SHELL)
+        variables = {'PATH': os.defpath, 'LC_ALL': 'C', **marks}
+        environment = [os.fsencode(f'{name}={value}') for name, value in variables.items()]
+        try:
+            stdin, self._input = os.pipe()
+            opened.append(stdin)
+            self._output, answers = os.pipe()
+            opened.append(answers)
+            self.pid, self._pidfd = spawn([shell, b'-s'], environment, b'/', stdin, said, said, (answers,))
+        except OSError:
+            for descriptor in (self._input, self._output):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            raise
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
+        try:
+            self._loop.add_fd(self._output, self._read)
+            self._loop.add_fd(self._pidfd, self._ended)
+        except OSError:
+            self.close()
+            raise
+
+    def _write(self) -> None:
+        """Write as much as the pipe takes, and the rest when it takes more."""
+        try:
+            while self._unsent:
+                with memoryview(self._unsent) as rest:
+                    written = os.write(self._input, rest)
+                del self._unsent[:written]
+        except BlockingIOError:
+            self._wait_for_room()
+            return
+        except BrokenPipeError:
+            # it has died, and we are going to be told
+            self._unsent.clear()
+        self._stop_waiting_for_room()
+
+    def _wait_for_room(self) -> None:
+        """The loop knows descriptors that can be read; this one can when the pipe can be written."""
+        if self._room is None:
+            self._room = select.epoll()
+            self._room.register(self._input, select.EPOLLOUT)
+            self._loop.add_fd(self._room.fileno(), self._write)
+
+    def _stop_waiting_for_room(self) -> None:
+        if self._room is not None:
+            self._loop.remove_fd(self._room.fileno())
+            self._room.close()
+            self._room = None
+
+    def _read(self) -> None:
+        answers = self._new_answers()
+        if answers:
+            self._answered(answers)
+
+    def _new_answers(self) -> list[program.Answer]:
+        """All answers that are there."""
+        text = [self._unread]
+        try:
+            while chunk := os.read(self._output, _CHUNK):
+                text.append(chunk)
+            # the end: there is nobody left who could answer
+            self._loop.remove_fd(self._output)
+        except BlockingIOError:
+            pass
+        *lines, self._unread = b''.join(text).split(b'\n')
+        return [program.parse(line) for line in lines]
+
+    def _ended(self) -> None:
+        """The shell has ended, which it does only when something is wrong."""
+        ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None or not self.alive:
+            return
+        self.alive = False
+        self._loop.remove_fd(self._pidfd)
+        self._stop_waiting_for_room()
+        self._read()
+        how = 'exit code' if ended.si_code == os.CLD_EXITED else 'signal'
+        self._died(f'the shell that ran the task (process {self.pid}) has ended with {how} {ended.si_status}')
+
+
+def find_tools(search_path: str) -> program.Tools:
+    """The programs that the shell needs, looked for in these directories and those of the system."""
+    found = {}
+    for name in ('env', 'setpriv', 'setsid', 'taskset'):
+        path = shutil.which(name, path=f'{search_path}:{os.defpath}')
+        if path is None:
+            raise PlatformError(f'agent_spawner SHELL needs the program {name}, of GNU coreutils or util-linux 2.33, '
+                                f'which is not in {search_path}: install it or use agent_spawner POPEN')
+        found[name] = os.path.abspath(path)
+    return program.Tools(**found)

@@ -1,0 +1,163 @@
+"""An executor that starts no process: tasks last as long as they say, and use nothing but a timer of the loop.
+
+It shows what everything around the tasks can do, at any number of tasks and nodes. What a task does comes from its
+description:
+
+- how long it runs: `metadata['duration']` in seconds, or else the arguments of an executable named `sleep`, read as
+  that program reads them (`sleep 1.5`, `sleep 1m 30`), or else no time at all
+- how it ends: `metadata['exit_code']`, or else 0; a negative one is the number of a signal
+
+When a task that was launched runs is up to a model (`rp_agent.executor.simulated.launch_model`). Time limits and
+cancels do what they do to real tasks. No sandbox is made.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rp_agent.executor.base import BaseExecutor, Ending
+from rp_agent.executor.launching.outcome import explain
+from rp_agent.executor.simulated.launch_model import LaunchModel, launch_model
+from rp_agent.lookup import LaunchRefused
+from rp_agent.task import AgentTask
+from rp_api.loop.event_loop import Loop, Timer
+from rp_profiling.write.tracer import Tracer
+
+_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
+
+
+class _Run:
+    """A simulated task: what is going to happen to it next, and when."""
+
+    __slots__ = ('executes', 'exit_code', 'limit', 'ranks', 'run_time', 'start_limit', 'task', 'timer')
+
+    def __init__(self, task: AgentTask) -> None:
+        description = task.description
+        self.task = task
+        self.run_time = duration(description)
+        self.exit_code = _exit_code(description)
+        self.ranks = range(description['ranks'])
+        self.limit = float(description['timeout'])
+        self.start_limit = float(description['startup_timeout'])
+        self.executes = False
+        self.timer: Timer | None = None
+
+
+class SimulatedExecutor(BaseExecutor):
+    """Runs tasks in name only; `model` tells when those run that are launched, at once if there is none."""
+
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, model: LaunchModel | None = None) -> None:
+        super().__init__(uid, tracer, loop)
+        self._model = model or launch_model({})
+        self._runs: dict[str, _Run] = {}
+
+    def check(self) -> None:
+        """Verify all invariants; raises AssertionError."""
+        super().check()
+        for uid, run in self._runs.items():
+            assert run.task.uid == uid, f'{run.task.uid} runs as {uid}'
+            assert run.timer is not None, f'nothing will ever happen to {uid}'
+            assert run.timer.callback is not None, f'nothing will ever happen to {uid} any more'
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._runs
+
+    def _uids(self) -> list[str]:
+        return list(self._runs)
+
+    def _begin(self, tasks: list[AgentTask]) -> None:
+        now = time.monotonic()
+        for task in tasks:
+            self._record(task.uid, 'task_start', 'task_run_start')
+            try:
+                run = _Run(task)
+            except Exception as error:   # which concerns this task alone
+                self._refuse(task, error)
+                continue
+            self._record(task.uid, 'task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
+            self._launch(run, now)
+
+    def _launch(self, run: _Run, now: float) -> None:
+        self._runs[run.task.uid] = run
+        runs_at = self._model.runs_at(now, len(run.ranks))
+        limit = run.start_limit
+        if 0 < limit < runs_at - now:
+            reason = f'startup_timeout: the task did not start to execute within {limit:g} s'
+            run.timer = self._loop.call_at(now + limit, self._timed_out, run, reason)
+        elif runs_at > now:
+            run.timer = self._loop.call_at(runs_at, self._execute, run)
+        else:
+            self._execute(run)
+
+    def _execute(self, run: _Run) -> None:
+        """The task runs from now on."""
+        run.executes = True
+        for _ in run.ranks:
+            self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
+        limit = run.limit
+        if 0 < limit < run.run_time:
+            reason = f'timeout: the task ran longer than {limit:g} s'
+            run.timer = self._loop.call_later(limit, self._timed_out, run, reason)
+        else:
+            run.timer = self._loop.call_later(run.run_time, self._finish, run)
+
+    def _finish(self, run: _Run, ending: Ending | None = None) -> None:
+        """The task has ended, all its ranks in the same way."""
+        uid = run.task.uid
+        del self._runs[uid]
+        for _ in run.ranks if run.executes else ():
+            self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
+        self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
+        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, partial(explain, shell=False))
+
+    def _timed_out(self, run: _Run, reason: str) -> None:
+        self._record(run.task.uid, 'task_timeout')
+        self._end([run.task.uid], Ending(TimeoutError(reason)))
+
+    def _end(self, uids: list[str], ending: Ending) -> None:
+        for uid in uids:
+            run = self._runs[uid]
+            if run.timer is not None:
+                run.timer.cancel()
+            self._record(uid, 'task_run_cancel_start')
+            run.exit_code = -signal.SIGTERM
+            self._finish(run, ending)
+
+
+def duration(description: Mapping[str, Any]) -> float:
+    """The seconds that a task of this description is to run; LaunchRefused if it does not say it in a readable way."""
+    metadata = description['metadata']
+    if 'duration' in metadata:
+        value = metadata['duration']
+        if not isinstance(value, int | float) or not value >= 0:
+            raise LaunchRefused(f"metadata['duration'] is the number of seconds that the task runs, not {value!r}")
+        return float(value)
+    words = [*description['executable'].split(), *description['arguments']]
+    if not words or os.path.basename(words[0]) != 'sleep':
+        return 0.0
+    return sum(map(_seconds, words[1:]), 0.0)
+
+
+def _seconds(text: str) -> float:
+    unit = _UNITS.get(text[-1:])
+    try:
+        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise LaunchRefused(f'{text!r} is not a time that sleep understands: use a number, with s, m, h or d behind it '
+                            f'or nothing')
+    return seconds
+
+
+def _exit_code(description: Mapping[str, Any]) -> int:
+    code = description['metadata'].get('exit_code', 0)
+    if not isinstance(code, int):
+        raise LaunchRefused(f"metadata['exit_code'] is a whole number, not {code!r}")
+    return code

@@ -1,0 +1,93 @@
+"""Processes that the agent starts for its sub-agents: how they are watched, and what is said when they have ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from rp_api.system.host import python_program
+from rp_api.system.processes import pidfd_open
+from rp_api.system.readable import end_of
+
+_TAIL = 2048
+"""Bytes of a process' output that are shown when it has died."""
+
+
+class Child:
+    """A process; its output goes to the file `output`, and the signals `cancel` end it, one after the other."""
+
+    __slots__ = ('cancel', 'name', 'output', 'pidfd', 'process')
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], output: str,
+                 cancel: Sequence[signal.Signals] = (signal.SIGKILL,)) -> None:
+        pidfd = pidfd_open(process.pid)
+        assert pidfd is not None   # it is our child, and we have not waited for it
+        self.name = name
+        self.process = process
+        self.output = output
+        self.cancel = cancel
+        self.pidfd = pidfd
+
+    def close(self) -> None:
+        """Free what belongs to a process that has ended or was killed."""
+        os.close(self.pidfd)
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def how(self, name: str) -> str:
+        """How it ended, which is the end of the sub-agent of that name, and its last words."""
+        code = self.process.returncode
+        if code < 0:
+            names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
+            how = f'was killed by signal {-code}{names.get(-code, "")}'
+        else:
+            how = f'ended with exit code {code}'
+        launched = '' if name == self.name else f' launched by {self.name}'
+        return f'sub-agent {name}{launched} (process {self.process.pid}) {how}{self.words()}'
+
+    def words(self) -> str:
+        """Where its output is, and the last lines of it, as the end of a sentence."""
+        said = _tail(self.output)
+        words = f', its last lines:\n{said}' if said else ''
+        return f'; see {self.output}{words}'
+
+
+def start_sub_agent(config: Mapping[str, Any], output: str) -> Child:
+    """Start a sub-agent on this machine; its messages go to the file `output`.
+
+    It reads its configuration from its standard input, which stays open: its end would be the end of the sub-agent.
+    It stays in our session, by which the executor knows children that are not its own.
+    """
+    with open(output, 'ab') as file:
+        process = subprocess.Popen(python_program('rp_agent.nodes.sub_agent'), stdin=subprocess.PIPE, stdout=file,
+                                   stderr=file, env=os.environ)   # which tasks inherit, too
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):   # it died at once, which will be noticed
+        process.stdin.write(json.dumps(config).encode() + b'\n')
+        process.stdin.flush()
+    return Child(config['sub_agent']['name'], process, output)
+
+
+def address_beside(hub: str) -> str | None:
+    """Where to listen: in the hub's directory, which the session removes whatever happens to this agent, if it is here.
+
+    None means a directory of our own.
+    """
+    scheme, _, path = hub.partition('://')
+    directory = os.path.dirname(path)
+    own = f'{directory}/{os.urandom(6).hex()}'
+    if scheme != 'ipc' or len(os.fsencode(own)) > zmq.IPC_PATH_MAX_LEN or not os.path.isdir(directory):
+        return None
+    return None if os.stat(directory).st_mode & 0o077 else f'ipc://{own}'
+
+
+def _tail(path: str) -> str:
+    return end_of(path, _TAIL).decode(errors='replace').strip()

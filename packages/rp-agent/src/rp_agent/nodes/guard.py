@@ -1,0 +1,82 @@
+"""The guard of an agent or sub-agent: a process that outlives it and ends what its tasks have left on this host.
+
+The kernel kills what an agent has started directly when the agent dies, but not the children of that. A batch system
+that ends a job by force kills the agent's session, or its tree of processes, at once. So the guard is in a session of
+its own, and an orphan. It has nothing of the agent, not even its name: looking for the agent does not find it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NoReturn
+
+from rp_api.errors import LimitError
+from rp_api.system import processes
+
+TITLE = b'rp-guard'
+
+# of the values behind the name in /proc/PID/stat: the first byte of the arguments, and the one behind the environment,
+# which follows them
+_ARGUMENTS, _ENVIRONMENT_END = 45, 48
+
+
+def start(belongs: Mapping[str, str]) -> None:
+    """Start the guard of this process, which has one thread; at its end, processes with these variables are killed.
+
+    `LimitError` if no process can be made.
+    """
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        child = os.fork()
+        if not child:
+            _guard(pidfd, belongs)
+        if os.waitpid(child, 0)[1]:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    except OSError as error:
+        raise LimitError(f'no process can be made that ends the tasks when the agent dies: {error.strerror}') from error
+    finally:
+        os.close(pidfd)
+
+
+def _guard(pidfd: int, belongs: Mapping[str, str]) -> NoReturn:
+    code = 1   # of the process in between
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):   # meant for the agent
+            signal.signal(number, signal.SIG_IGN)
+        with suppress(OSError):   # it is only harder to tell apart from the agent
+            _take_title()
+        if not os.fork():
+            _let_go_of_all_but(pidfd)
+            select.select([pidfd], [], [])
+            processes.sweep(belongs, signal.SIGKILL)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _take_title() -> None:
+    """Replace command line and environment, as other processes see them, by the title."""
+    with open('/proc/self/stat', 'rb') as stat:
+        values = stat.read().rpartition(b') ')[2].split()
+    begin, end = int(values[_ARGUMENTS]), int(values[_ENVIRONMENT_END])
+    with open('/proc/self/mem', 'r+b', buffering=0) as memory:
+        memory.seek(begin)
+        memory.write(TITLE.ljust(end - begin, b'\0'))
+
+
+def _let_go_of_all_but(pidfd: int) -> None:
+    """Leave the directory, and all files: pipes of ours would not end with the agent."""
+    os.chdir('/')
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in {0, 1, 2} - {pidfd}:
+        os.dup2(null, descriptor)
+    for descriptor in map(int, os.listdir('/proc/self/fd')):
+        if descriptor > 2 and descriptor != pidfd:
+            with suppress(OSError):   # the one that was used to list them
+                os.close(descriptor)

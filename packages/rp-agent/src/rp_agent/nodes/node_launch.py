@@ -1,0 +1,139 @@
+"""Starting the sub-agents on the nodes of a pilot, through a launch method of its platform.
+
+There is one launcher for all of them where the method starts one process on each node, else one for each. What a
+sub-agent has to know is in a file that only its owner can read. Which node it is on it finds out itself, where it is
+not told (see `node_agent`), and that one of many has ended it tells by its output (see `node_ends`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rp_agent.bootstrap import stage_2
+from rp_agent.components.names import sub_agent_on
+from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
+from rp_agent.launch_method.find import detect_one
+from rp_agent.launch_method.system import System
+from rp_agent.nodes import node_ends
+from rp_agent.nodes.child import Child
+from rp_agent.resource_manager.base import Allocation
+from rp_api.errors import PlatformError
+from rp_api.system import private
+
+NAME = 'agent_n'
+"""What `bootstrap_2.sh` knows them by; also how the names of their files begin."""
+
+OUTPUT = f'{NAME}.err'
+
+_FORK = 'FORK'
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launcher to start, and the positions of the nodes on which it starts a sub-agent each."""
+
+    name: str
+    positions: tuple[int, ...]
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    cancel: tuple[signal.Signals, ...]
+    rank_variables: tuple[str, ...]
+
+
+def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Sequence[int],
+             sandbox: str) -> list[Launch]:
+    """What to start for sub-agents on these nodes; `PlatformError`, with all reasons, if no launch method can do it.
+
+    Files that launchers need are written to the sandbox, and so is `bootstrap_2.sh`, if no bootstrap has done it.
+    """
+    # whatever the platform says of tasks, all of which would wait for the sub-agents to end
+    setting = replace(Setting.of(allocation, platform), exclusive=False)
+    ranks = tuple(Rank(allocation.names[position], position) for position in positions)
+    every = Job(NAME, sandbox, ranks, cores_per_rank=allocation.cores_per_node)
+    single = [Job(f'{NAME}.{rank.index:04d}', sandbox, (rank,), cores_per_rank=allocation.cores_per_node)
+              for rank in ranks]
+    method, together = _choose(platform, setting, every, single)
+    program = ('/bin/sh', _script(sandbox), NAME, os.path.join(sandbox, f'{NAME}.cfg'))
+    if together:
+        path = os.path.join(sandbox, f'{NAME}.sh')
+        with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
+            file.write(node_ends.script(program, method.rank_variables))
+        return [_launch(method, every, ('/bin/sh', path), tuple(positions))]
+    return [_launch(method, job, (*program, str(position)), (position,))
+            for job, position in zip(single, positions, strict=True)]
+
+
+def write_config(config: Mapping[str, Any], sandbox: str) -> None:
+    """Write what the sub-agents have to know; it holds keys."""
+    private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
+
+
+def start(launch: Launch, sandbox: str) -> Child:
+    """Start a launcher; what it and its sub-agents say goes to a file. `PlatformError` if it cannot be started.
+
+    What several sub-agents say is for a `node_ends.Reader`. The launcher stays in our session, by which the executor
+    knows children that are not its own.
+    """
+    output = os.path.join(sandbox, OUTPUT)
+    with open(output, 'ab') as file:
+        stdout = subprocess.PIPE if len(launch.positions) > 1 else file
+        try:
+            process = subprocess.Popen(launch.argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=file, cwd=sandbox,
+                                       env=launch.environment)
+        except OSError as error:
+            raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error
+    return Child(launch.name, process, output, launch.cancel)
+
+
+def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
+            single: Sequence[Job]) -> tuple[LaunchMethod, bool]:
+    """The first launch method that can start the sub-agents, and whether it starts all of them together."""
+    named = platform.get('launch_methods') or {}
+    asked = platform.get('agent_launch_method')
+    reasons = []
+    for name in [asked] if asked else named.get('order', [_FORK]):
+        try:
+            method = detect_one(name, named.get(name) or {}, setting, System())
+        except PlatformError as error:
+            reasons.append(f'{name}: {error}')
+            continue
+        if not method.SHARES_NODES:
+            reasons.append(f'{name}: no task could be launched on their nodes, set agent_spawner to {name}')
+            continue
+        refusal = method.refuses(every)
+        if not refusal:
+            return method, len(single) > 1
+        refusals = list(filter(None, map(method.refuses, single)))
+        if not refusals:
+            return method, False
+        reasons.append(f'{name}: {refusals[0]}')
+    raise PlatformError(f'the pilot has nodes on other hosts ({_some(every.ranks)}), and no launch method of the '
+                        f'platform can start sub-agents there: {"; ".join(reasons)}')
+
+
+def _launch(method: LaunchMethod, job: Job, program: Sequence[str], positions: tuple[int, ...]) -> Launch:
+    command = method.command(job, program)
+    for name, text in command.files.items():
+        with open(os.path.join(job.sandbox, name), 'w', encoding='utf-8') as file:
+            file.write(text)
+    outer = (*method.rank_variables, *method.size_variables)
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    environment |= method.environment | dict(command.environment)
+    name = sub_agent_on(positions[0]) if len(positions) == 1 else method.NAME
+    return Launch(name, positions, command.argv, environment, method.CANCEL, method.rank_variables)
+
+
+def _script(sandbox: str) -> str:
+    path = os.path.join(sandbox, stage_2.FILE)
+    return path if os.path.exists(path) else stage_2.write(sandbox, os.environ)
+
+
+def _some(ranks: Sequence[Rank]) -> str:
+    names = [rank.node for rank in ranks[:5]]
+    return ', '.join(names) + (f' and {len(ranks) - 5} more' if len(ranks) > 5 else '')

@@ -1,0 +1,135 @@
+"""A component that lives in another process, as Agent_0 sees it.
+
+What travels, each item a mapping with `component` (the instance's uid) and `op`:
+
+to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `cancel_all` (reason),
+                    `stop` (reason);
+                    `end`, without a component, ends its process
+from the component  `advance` (state, uids), `output` and `failed` (tasks that leave, and which way), `stopped`
+
+Tasks are a list in one item, which is packed as it is: to look for what they have in common takes longer than it saves.
+
+The state in which a task is handed on to the next component comes with the task itself.
+
+All items of one direction arrive in the order in which they were sent, so that a cancel finds its task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rp_agent.components.names import ANYWHERE
+from rp_agent.nodes.wire import apply, to_wire
+from rp_agent.task import AgentTask
+
+Item = dict[str, Any]
+Send = Callable[[list[Item]], object]
+
+BULK = 512
+"""Most tasks in one item."""
+
+
+def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
+    """Items that bring these tasks, which are plain data."""
+    return [{'component': component, 'op': op, 'tasks': tasks[first:first + BULK]}
+            for first in range(0, len(tasks), BULK)]
+
+
+class Remote:
+    """Stands for a component elsewhere; the tasks that it has are in `tasks`.
+
+    Of two wires on which tasks leave, `output` leads to the next component and `failed` out of the agent.
+    """
+
+    def __init__(self, uid: str, component: str, send: Send, failed: Callable[[list[AgentTask]], None],
+                 node: int = ANYWHERE) -> None:
+        self.uid = uid
+        self.component = component
+        self.node = node
+        """The position of the node on which an executor starts tasks."""
+        self.came = False
+        """Whether the process of the component has been heard of."""
+        self.tasks: dict[str, AgentTask] = {}
+        self.output: Callable[[list[AgentTask]], None] = failed
+        self.advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
+        self._failed = failed
+        self._send = send
+        self._on_empty: Callable[[], Any] | None = None
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Hand tasks to the component."""
+        self.tasks.update((task.uid, task) for task in tasks)
+        self._send(with_tasks(self.uid, 'put', [to_wire(task) for task in tasks]))
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """End those of the tasks that the component has."""
+        mine = [uid for uid in uids if uid in self.tasks]
+        if mine:
+            self._send([self._item('cancel') | {'uids': mine}])
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Have an executor kill what tasks that others have started have left on its node."""
+        self._send([self._item('sweep') | {'uids': list(uids)}])
+
+    def cancel_all(self, reason: str) -> None:
+        """End all tasks that the component has, for this reason."""
+        if self.tasks:
+            self._send([self._item('cancel_all') | {'reason': reason}])
+
+    def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
+        """End all tasks, and take no more; `on_empty` is called when the last one is out."""
+        self._on_empty = on_empty
+        self._send([self._item('stop') | {'reason': reason}])
+
+    def receive(self, item: Item) -> None:
+        """Take in what the component says."""
+        op = item['op']
+        if op == 'advance':
+            self._advance(item['state'], item['uids'])
+        elif op == 'stopped':
+            self.emptied()
+        else:
+            self._return([self._back(uid, filled_in) for uid, filled_in in item['tasks'] if uid in self.tasks], op)
+
+    def leave(self) -> None:
+        """The component has died: there is nobody any more to send to."""
+        self._send = _to_nobody
+
+    def bury(self) -> list[AgentTask]:
+        """The tasks that died with the component."""
+        tasks = list(self.tasks.values())
+        self.tasks.clear()
+        return tasks
+
+    def emptied(self) -> None:
+        """No task is left."""
+        on_empty, self._on_empty = self._on_empty, None
+        if on_empty is not None:
+            on_empty()
+
+    def _item(self, op: str) -> Item:
+        return {'component': self.uid, 'op': op}
+
+    def _advance(self, state: str, uids: list[str]) -> None:
+        tasks = [self.tasks[uid] for uid in uids if uid in self.tasks]
+        for task in tasks:
+            task.state = state
+        self.advanced(tasks, state)
+
+    def _return(self, tasks: list[AgentTask], op: str) -> None:
+        """Hand on tasks that have left the component."""
+        if tasks and op == 'output':
+            self.advanced(tasks, tasks[0].state)   # which is the same for all
+            self.output(tasks)
+        elif tasks:
+            self._failed(tasks)
+
+    def _back(self, uid: str, filled_in: dict[str, Any]) -> AgentTask:
+        task = self.tasks.pop(uid)
+        apply(task, filled_in)
+        return task
+
+
+def _to_nobody(_: list[Item]) -> None:
+    """What a dead component is sent."""

@@ -1,0 +1,329 @@
+"""The sub-agents of an agent: processes that host components, and the bridge that joins them to Agent_0.
+
+Rules of this file:
+
+- A sub-agent that dies, or hangs, costs the tasks that it had, and its node, if it has one; nothing else. What it has
+  said before counts.
+- Nothing of a sub-agent stays: what its tasks left running is killed, and it ends itself with Agent_0.
+- Keys travel over a pipe, or in a file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import zmq
+
+from rp_agent import network
+from rp_agent.components import layout
+from rp_agent.components.build import HOST_CLOCK, belongs
+from rp_agent.components.layout import Instance
+from rp_agent.components.names import ANYWHERE, EXECUTING
+from rp_agent.executor.launching.outcome import explain_code
+from rp_agent.nodes import node_agent, node_ends, node_launch
+from rp_agent.nodes.child import Child, address_beside, start_sub_agent
+from rp_agent.nodes.remote import Item, Remote
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.task import AgentTask
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system import processes
+from rp_api.system.host import host_id
+from rp_api.transport.keys import Gate, KeyPair, generate
+from rp_api.tree.root import Root, relays_for
+
+_log = logging.getLogger('radical.pilot.agent')
+
+DRAIN = 0.25
+"""Seconds that what a sub-agent has said before its death has to arrive."""
+
+START_PATIENCE = 180.0
+"""Seconds that sub-agents have to start, of which none of them gives up before."""
+
+END_PATIENCE = 3.0
+"""Seconds that sub-agents have to end in order."""
+
+INSISTENCE = 0.5
+"""Seconds between two signals to a launcher that does not end."""
+
+Dismiss = Callable[[Remote], None]
+Bury = Callable[[Remote, list[AgentTask], str], None]
+
+
+class SubAgent:
+    """A process that hosts components: a child of ours, or one on a node of the pilot, which a launcher has started."""
+
+    __slots__ = ('child', 'name', 'remotes')
+
+    def __init__(self, name: str, remotes: list[Remote], child: Child) -> None:
+        self.name = name
+        self.remotes = remotes
+        self.child = child
+        """The sub-agent itself, or its launcher, which may have started others, too."""
+
+
+class SubAgents:
+    """Starts the sub-agents of a layout, and joins the components in them to Agent_0.
+
+    When one dies, `dismiss(remote)` is called at once for each component that it hosted, and a little later
+    `bury(remote, tasks, reason)` with the tasks that died with it. `on_moment(message, when, name)` is told of moments
+    that a sub-agent has recorded, with the time that it was here, and `on_stop(name)` of each one that has ended.
+    """
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
+                 failed: Callable[[list[AgentTask]], None], dismiss: Dismiss, bury: Bury,
+                 on_moment: Callable[[str, int, str], object], on_stop: Callable[[str], object]) -> None:
+        self._config = config
+        self._sandbox: str = config['pilot_sandbox']
+        self._loop = loop
+        self._allocation = allocation
+        self._on_nodes = on_nodes
+        self._failed = failed
+        self._dismiss = dismiss
+        self._bury = bury
+        self._on_moment = on_moment
+        self._on_stop = on_stop
+        self._heartbeat = layout.heartbeat(config['agent'])
+        self._relays = relays_for(len(on_nodes))
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._gate = Gate(self._context, loop)
+        self._keys = generate()
+        self._root = Root(loop, self._keys, self._gate, self._address(), self._receive, self._silent,
+                          leaves=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
+                          patience=self._heartbeat.timeout)
+        self._root.greeted = self._came
+        self._root.time = HOST_CLOCK.reference
+        self._root.moment = self._moment
+        self._remotes: dict[str, Remote] = {}
+        self._running: dict[str, SubAgent] = {}
+        self._children: set[Child] = set()
+        """Sub-agents and launchers that run."""
+        self._ends: node_ends.Reader | None = None
+        self._on_end: Callable[[], object] | None = None
+        self._timers: list[Timer] = []
+
+    def start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
+        """Start a sub-agent on this machine; gives what stands for the components that it hosts."""
+        keys = generate()
+        self._gate.allow(keys.public)
+        config = dict(self._config) | {'coordination': {}, 'sub_agent': self._access(keys) | {
+            'name': name, 'instances': [(each.component, each.uid) for each in instances], 'relay': False}}
+        child = start_sub_agent(config, os.path.join(self._sandbox, f'{name}.err'))
+        self._watch(child)
+        return self._add(name, instances, child)
+
+    def start_on_nodes(self) -> list[Remote]:
+        """Start the sub-agents on nodes; gives what stands for their executors. `PlatformError` if it is impossible."""
+        instances = {each.node: each for each in self._on_nodes}
+        launches = node_launch.launches(self._config['platform'], self._allocation, list(instances), self._sandbox)
+        names = [self._allocation.names[position] for position in instances]
+        keys = generate()
+        self._gate.allow(keys.public)
+        node_launch.write_config(node_agent.shared_config(self._config, self._access(keys) | {
+            'positions': list(instances), 'names': names,
+            'uids': [each.uid for each in self._on_nodes], 'relays': self._relays,
+            'rank_variables': launches[0].rank_variables, **_devices(self._allocation)}), self._sandbox)
+        remotes: list[Remote] = []
+        for launch in launches:
+            child = node_launch.start(launch, self._sandbox)
+            self._watch(child)
+            if child.process.stdout is not None:
+                self._ends = node_ends.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
+            for each in (instances[position] for position in launch.positions):
+                remotes += self._add(each.host, [each], child)
+        self._timers.append(self._loop.call_later(START_PATIENCE, self._check_start))
+        return remotes
+
+    def end(self, done: Callable[[], object]) -> None:
+        """Have all sub-agents end; `done()` is called when they have, or were killed because they did not."""
+        self._on_end = done
+        for name in self._running:
+            self._root.put(name, [{'component': '', 'op': 'end'}])
+        self._timers.append(self._loop.call_later(END_PATIENCE, self._insist))
+        self._check_end()
+
+    def kill(self) -> None:
+        """Do without all sub-agents that still have tasks."""
+        for sub_agent in [each for each in self._running.values() if any(remote.tasks for remote in each.remotes)]:
+            _log.warning('sub-agent %s is given up, as it does not end its tasks', sub_agent.name)
+            if self._is_alone(sub_agent):
+                sub_agent.child.process.kill()
+            else:
+                self._dead(sub_agent, f'sub-agent {sub_agent.name} was given up, as it did not end its tasks')
+
+    def close(self) -> None:
+        """Leave no process, descriptor or socket behind."""
+        for timer in self._timers:
+            timer.cancel()
+        for child in list(self._children):
+            child.process.kill()
+            self._reap(child)
+        self._sweep(self._running.values())
+        self._running.clear()
+        self._root.close(0)
+        self._gate.close()
+        self._context.term()
+
+    # how they are started
+
+    def _address(self) -> str | None:
+        """Where to listen: on a network only if there are other hosts."""
+        elsewhere = self._allocation.elsewhere
+        if elsewhere:
+            return network.listen_address(self._config['platform'], self._allocation.names[elsewhere[-1]])
+        return 'tcp://127.0.0.1' if self._relays else address_beside(self._config['registry_address'])
+
+    def _access(self, keys: KeyPair) -> dict[str, Any]:
+        """What a sub-agent has to know to reach us."""
+        return {'host': host_id(), 'parent': os.getpid(), 'address': self._root.address,
+                'server': self._keys.public.decode(),
+                'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
+                'let_in': START_PATIENCE}
+
+    def _add(self, name: str, instances: Sequence[Instance], child: Child) -> list[Remote]:
+        remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._failed, each.node)
+                   for each in instances]
+        self._root.expect(name)
+        self._running[name] = SubAgent(name, remotes, child)
+        self._remotes.update((remote.uid, remote) for remote in remotes)
+        return remotes
+
+    def _watch(self, child: Child) -> None:
+        self._children.add(child)
+        self._loop.add_fd(child.pidfd, partial(self._ended, child))
+
+    def _check_start(self) -> None:
+        on_nodes = [each for each in self._running.values() if self._is_on_node(each)]
+        for sub_agent in [each for each in on_nodes if not each.remotes[0].came]:
+            self._dead(sub_agent, f'sub-agent {sub_agent.name} has not started within {START_PATIENCE:g} s'
+                       f'{sub_agent.child.words()}')
+
+    # what they say
+
+    def _receive(self, _: str, items: list[Item]) -> None:
+        for item in items:
+            remote = self._remotes.get(item['component'])
+            if remote is not None:
+                remote.receive(item)
+
+    def _came(self, name: str) -> None:
+        sub_agent = self._running.get(name)
+        for remote in sub_agent.remotes if sub_agent else ():
+            remote.came = True
+
+    def _moment(self, name: str, message: str, when: int) -> None:
+        here = HOST_CLOCK.here(when)
+        if name in self._running and here is not None:
+            self._on_moment(message, here, name)
+
+    # how they end
+
+    def _told_end(self, index: int, code: int) -> None:
+        """The launcher of many has passed on that one has ended; it shows by its connection if it had come."""
+        sub_agent = self._running.get(self._on_nodes[index].host)
+        if self._on_end is not None or sub_agent is None or sub_agent.remotes[0].came:
+            return
+        self._dead(sub_agent, f'sub-agent {sub_agent.name} launched by {sub_agent.child.name} has ended before it was '
+                   f'connected, with {explain_code(code, shell=True)}{sub_agent.child.words()}')
+
+    def _silent(self, name: str, why: str) -> None:
+        """A sub-agent is not heard of any more; one that is our child shows by itself if it is dead."""
+        sub_agent = self._running.get(name)
+        if sub_agent is None:
+            self._root.forget(name)
+        elif self._is_on_node(sub_agent):
+            self._dead(sub_agent, f'sub-agent {name} is lost: {why}{sub_agent.child.words()}')
+        elif sub_agent.child in self._children:
+            _log.error('sub-agent %s is killed: %s', name, why)
+            sub_agent.child.process.kill()
+
+    def _ended(self, child: Child) -> None:
+        """A child has ended: a sub-agent, or a launcher, which does not end before those that it has started."""
+        self._reap(child)
+        dead = [each for each in self._running.values() if each.child is child]
+        if self._on_end is not None:
+            for sub_agent in dead:
+                del self._running[sub_agent.name]
+                self._on_stop(sub_agent.name)
+            self._sweep(dead)
+            self._check_end()
+            return
+        for sub_agent in dead:
+            self._dead(sub_agent, child.how(sub_agent.name))
+
+    def _dead(self, sub_agent: SubAgent, reason: str) -> None:
+        _log.error('%s', reason)
+        del self._running[sub_agent.name]
+        self._on_stop(sub_agent.name)
+        for remote in sub_agent.remotes:
+            remote.leave()
+            self._dismiss(remote)
+        self._loop.call_later(DRAIN, self._lost, sub_agent, reason)
+
+    def _lost(self, sub_agent: SubAgent, reason: str) -> None:
+        """All that the dead sub-agent has said has arrived by now: its tasks have died with it."""
+        self._root.forget(sub_agent.name)
+        self._sweep([sub_agent])
+        if self._is_alone(sub_agent):
+            self._stop(sub_agent.child)
+        for remote in sub_agent.remotes:
+            self._remotes.pop(remote.uid, None)
+            self._bury(remote, remote.bury(), reason)
+
+    def _insist(self) -> None:
+        """Have those end that have not done so when they were told."""
+        for child in self._children:
+            _log.warning('%s is killed, as it does not end', child.name)
+            self._stop(child)
+
+    def _stop(self, child: Child) -> None:
+        """Send a child one signal after the other until it ends."""
+        for number, sent in enumerate(child.cancel):
+            self._timers.append(self._loop.call_later(number * INSISTENCE, self._signal, child, sent))
+
+    def _signal(self, child: Child, number: signal.Signals) -> None:
+        if child in self._children:
+            child.process.send_signal(number)
+
+    def _check_end(self) -> None:
+        if self._on_end is not None and not self._children:
+            on_end, self._on_end = self._on_end, None
+            for timer in self._timers:
+                timer.cancel()
+            on_end()
+
+    def _reap(self, child: Child) -> None:
+        """Forget a process that has ended or was killed."""
+        self._children.discard(child)
+        if child.process.stdout is not None and self._ends is not None:
+            self._ends.close()
+        self._loop.remove_fd(child.pidfd)
+        child.close()
+
+    def _sweep(self, dead: Iterable[SubAgent]) -> None:
+        """Kill what tasks have left running on this machine: the kernel has killed only what was started directly."""
+        uids = [uid for sub_agent in dead for remote in sub_agent.remotes
+                if remote.component == EXECUTING for uid in remote.tasks]
+        if uids:
+            processes.sweep({**belongs(self._config), 'RP_TASK_ID': uids}, signal.SIGKILL)
+
+    def _is_on_node(self, sub_agent: SubAgent) -> bool:
+        return sub_agent.remotes[0].node != ANYWHERE
+
+    def _is_alone(self, sub_agent: SubAgent) -> bool:
+        """Whether its child runs, and has to do with no other sub-agent."""
+        child = sub_agent.child
+        return child in self._children and not any(each.child is child for each in self._running.values()
+                                                   if each is not sub_agent)
+
+
+def _devices(allocation: Allocation) -> dict[str, Any]:
+    """What nodes have, blocked devices counted: as a rule, and at the positions of smaller ones."""
+    return {'threads': allocation.threads_per_core,
+            'devices': (allocation.cores_per_node + len(allocation.blocked_cores), allocation.blocked_cores,
+                        allocation.gpus_per_node + len(allocation.blocked_gpus)),
+            'smaller': [(index, allocation.all_devices(index)) for index in allocation.smaller]}

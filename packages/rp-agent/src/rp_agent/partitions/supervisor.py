@@ -1,0 +1,337 @@
+"""The keeper of a pilot that is divided: it has all its resources, and an agent for each partition.
+
+Each partition is a pilot of its own to the coordinator, so tasks, heartbeats and states go between the coordinator and
+its agent. The keeper speaks for the pilot as a whole, and for partitions that have no agent (any more).
+
+Rules of this file:
+
+- What belongs to a partition is free again only when its agent and everything that it has started are gone.
+- The pilot is active when its first partitions are, and lives as long as one of them does, or until it is told to end;
+  one from which all partitions were removed lives, too.
+- Whoever is told to end has `PATIENCE` seconds. No agent outlives the keeper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from rp_agent import sandbox
+from rp_agent.components.build import belongs, make_tracer
+from rp_agent.lifetime import Lifetime
+from rp_agent.partitions.control_channel import Message
+from rp_agent.partitions.division import Divider, Parts, allocation_of, as_plain, is_part
+from rp_agent.partitions.partition import AGENT, Partition
+from rp_agent.partitions.proxy_reporter import Spokesmen
+from rp_agent.reporting.coordinator_loss import Alone
+from rp_agent.reporting.final_report import Farewell
+from rp_agent.reporting.reporter import Reporter
+from rp_agent.reporting.result_spool import Backlog
+from rp_agent.resource_manager.base import Request
+from rp_agent.resource_manager.systems.find import allocate
+from rp_api import states
+from rp_api.coordination.connect import agent_connection
+from rp_api.coordination.contract import Update
+from rp_api.errors import CoordinationError, ResourceError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.partitions import partition_uid
+from rp_api.system.host import host_id
+from rp_api.system.processes import sweep
+
+_log = logging.getLogger('radical.pilot.agent')
+
+PATIENCE = 12.0
+"""Seconds that an agent has to end when it is told to; its tasks have some of them."""
+
+OTHERS = 30.0
+"""Seconds that the first partitions have to become active after one of them is."""
+
+DRAIN = 0.25
+"""Seconds that what an agent has said before its death has to arrive."""
+
+SPEAKING = 2.0
+"""Seconds that the last words about partitions have to arrive."""
+
+
+class Keeper:
+    """Starts the agents of a pilot's partitions, and sees to it that the pilot ends as it should."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
+        self._config = config
+        self._loop = loop
+        self.pilot: str = config['pilot']
+        self._lifetime = Lifetime(config)
+        self._tracer = make_tracer(config, config['agent_uid'])
+        self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
+        request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
+        self._allocation = allocate(request, config['platform'])
+        self._divider = Divider(self._allocation)
+        first = self._first_parts(config['partitions'])
+        self._partitions: dict[int, Partition] = {}
+        self._wanted: list[tuple[int, Mapping[str, int]]] = []   # to be started when others have ended
+        self._awaited = set(range(len(first)))   # empty: the pilot is active
+        self._timer: Timer | None = None
+        self._ending: tuple[str, str] | None = None
+        self._by_signal = False
+        self._farewell: Farewell | None = None
+        self._forsaken = False
+        self._refusal = ''
+        self._alone = Alone(loop, config['orphan_timeout'], lambda: bool(self._partitions), self._give_up)
+        self._backlog = Backlog(sandbox.updates(config))
+        self._connection = agent_connection(loop, config['coordination'], self.pilot, config['agent_uid'])
+        self._reporter = Reporter(loop, self._connection, self._backlog)
+        self._spokesmen = Spokesmen(loop, config['coordination'], self._look_at_end)
+        self._connect()
+        for number, parts in enumerate(first):
+            self._start(number, parts)
+
+    def _first_parts(self, partitions: int | list[dict[str, int]]) -> list[Parts]:
+        if isinstance(partitions, int):
+            return self._divider.divide(partitions)
+        return [self._divider.take(size) for size in partitions]
+
+    def _connect(self) -> None:
+        connection = self._connection
+        connection.hold(True)   # tasks are for partitions
+        connection.on_command = self._on_command
+        connection.on_lost = self._coordinator_lost
+        connection.on_found = self._coordinator_found
+        connection.on_refused = self._refused
+        self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
+
+    def finish(self, state: str, reason: str) -> None:
+        """End the pilot in that state, after its partitions. Asking again changes nothing."""
+        if self._ending:
+            return
+        self._ending = state, reason
+        _log.info('the pilot ends as %s: %s', state, reason)
+        self._wanted.clear()
+        for partition in self._partitions.values():
+            self._end(partition, state, reason)
+        self._look_at_end()
+
+    def told_to_end(self) -> None:
+        """End the pilot, as a signal wants it."""
+        self._by_signal = self._ending is None
+        self.finish(*self._lifetime.told_to_end())
+
+    def close(self) -> None:
+        """Free what the keeper holds; no agent stays."""
+        for partition in self._partitions.values():
+            partition.close()
+        self._spokesmen.close()
+        self._reporter.close()
+        self._connection.close()
+        self._tracer.close()
+        if self._forsaken:
+            self._connection.remove_endpoint()
+
+    # what comes from the coordinator
+
+    def _on_command(self, command: dict[str, Any]) -> None:
+        name = command.get('cmd')
+        self._tracer.record('cmd', self.pilot, msg=str(name))
+        if name == 'cancel_pilot':
+            self.finish(command.get('state', states.CANCELED), command['reason'])
+        elif name == 'add_partition':
+            self._add(command['number'], command['size'])
+        elif name == 'remove_partition':
+            self._remove(command['number'], command['reason'])
+        else:
+            _log.error('command %r is unknown', name)
+
+    def _add(self, number: int, size: Mapping[str, int]) -> None:
+        if self._ending is None:   # else the client has heard of that by now
+            self._wanted.append((number, size))
+            self._start_wanted()
+
+    def _remove(self, number: int, reason: str) -> None:
+        waiting = [wanted for wanted in self._wanted if wanted[0] == number]
+        if waiting:
+            self._wanted.remove(waiting[0])
+            self._speak(number, states.CANCELED, reason)
+        elif number in self._partitions:
+            self._end(self._partitions[number], states.CANCELED, reason)
+
+    def _refused(self, reason: str) -> None:
+        """The coordinator wants to hear no more of this pilot, which ends, and its partitions before."""
+        self._refusal = reason
+        self._alone.lost = True
+        if self._farewell is not None:
+            self._farewell.lost()
+        self.finish(states.FAILED, f'was refused: {reason}')
+
+    def _coordinator_lost(self, how: str) -> None:
+        self._alone.coordinator_lost(how)
+        if self._farewell is not None:
+            self._farewell.lost()
+
+    def _coordinator_found(self) -> None:
+        self._alone.coordinator_found()
+        if self._farewell is not None:
+            self._farewell.found()
+
+    def _give_up(self) -> None:
+        self._forsaken = True
+        self.finish(states.CANCELED, 'lost its coordinator')
+
+    # partitions
+
+    def _start_wanted(self) -> None:
+        """Start what fits now; what does not waits only for those that are about to end."""
+        for number, size in list(self._wanted):
+            try:
+                parts = self._divider.take(size)
+            except ResourceError as error:
+                if not any(partition.told or partition.ending for partition in self._partitions.values()):
+                    self._wanted.remove((number, size))
+                    self._speak(number, states.FAILED, f'cannot be had: {error}')
+            else:
+                self._wanted.remove((number, size))
+                self._start(number, parts)
+
+    def _start(self, number: int, parts: Parts) -> None:
+        allocation = allocation_of(self._allocation, parts)
+        _log.info('partition %d gets %s', number, allocation)
+        uid = partition_uid(self.pilot, number)
+        sandbox_of_all = self._config['pilot_sandbox']
+        config = {**self._config, 'pilot': uid, 'partition': number, 'partitions': 0,
+                  'whole': {'pilot': self.pilot, 'sandbox': sandbox_of_all}, 'agent_uid': AGENT,
+                  'pilot_sandbox': f'{sandbox_of_all}/{uid}', 'allocation': as_plain(allocation),
+                  'output_staging': [], 'cleanup': False}   # these are for the pilot as a whole
+        if is_part(self._allocation, parts):
+            config['gpus_of_node'] = parts[0].gpus
+        self._tracer.record('partition_start', uid)
+        try:
+            self._partitions[number] = Partition(self._loop, number, parts, config, self._said, self._agent_ended)
+        except OSError as error:
+            self._divider.give_back(parts)
+            self._speak(number, states.FAILED, f'could not be started: {error}')
+            self._loop.call_soon(self._lost, number, states.FAILED, f'could not start partition {number}: {error}')
+
+    def _said(self, partition: Partition, message: Message) -> None:
+        if 'ready' in message:
+            self._tracer.record('partition_ready', partition.uid)
+            self._settled(partition.number)
+        if 'ending' in message:
+            state, reason = message['ending']
+            partition.ending = state, reason
+
+    def _end(self, partition: Partition, state: str, reason: str) -> None:
+        partition.tell(state, reason)
+        self._loop.call_later(PATIENCE, self._kill, partition)
+
+    def _kill(self, partition: Partition) -> None:
+        if partition.code is None:
+            _log.warning('the agent of %s is killed, as it does not end', partition.uid)
+            partition.kill()
+
+    def _agent_ended(self, partition: Partition) -> None:
+        if partition.code == 0 and partition.ending:
+            self._gone(partition)
+        else:
+            self._loop.call_later(DRAIN, self._died, partition)
+
+    def _died(self, partition: Partition) -> None:
+        """All that the dead agent has said has arrived by now: its tasks have died with it."""
+        sweep({**belongs(self._config), 'RP_PARTITION_ID': str(partition.number)}, signal.SIGKILL)
+        state, reason = partition.told or (states.FAILED, '')
+        out, err = partition.output()
+        words = (err or out).strip().splitlines()[-1:]
+        how = f'its agent {partition.how()}' + ''.join(f': {line.removeprefix("rp-agent: ")}' for line in words)
+        partition.ending = state, f'{reason}, and {how}' if reason else how
+        directory = partition.directory
+        self._speak(partition.number, *partition.ending, stdout=out, stderr=err, exception_detail=(
+            f'see {directory}/{AGENT}.err and {directory}/{AGENT}.log' + (f'; its last lines:\n{err}' if err else '')))
+        self._gone(partition)
+
+    def _speak(self, number: int, state: str, reason: str, **info: str) -> None:
+        """Tell in which state a partition without agent is."""
+        sentence = f'{partition_uid(self.pilot, number)}: {reason}'
+        _log.warning('%s: %s', state, sentence)
+        error = {'exception': sentence, 'exception_detail': sentence} if state == states.FAILED else {}
+        self._spokesmen.say(Update(partition_uid(self.pilot, number), state, {'reason': sentence} | error | info))
+
+    def _gone(self, partition: Partition) -> None:
+        """Nothing of a partition is left: others can have what it had."""
+        del self._partitions[partition.number]
+        if os.path.exists(f'{partition.directory}/{AGENT}.updates'):   # results that did not arrive stay in any case
+            self._config = {**self._config, 'cleanup': False}
+        self._divider.give_back(partition.parts)
+        assert partition.ending is not None
+        self._tracer.record('partition_stop', partition.uid, msg=partition.ending[0])
+        self._lost(partition.number, *partition.ending)
+        self._alone.left()
+        self._start_wanted()
+
+    def _lost(self, number: int, state: str, reason: str) -> None:
+        """A partition has ended: see what that means for the pilot."""
+        living = [other for other in self._partitions.values() if not other.told and not other.ending]
+        if state == states.DONE:
+            self.finish(state, reason)
+        elif state == states.FAILED and not living and not self._wanted:
+            self.finish(state, f'has no partition left: {partition_uid(self.pilot, number)}: {reason}')
+        self._settled(number)
+        self._look_at_end()
+
+    # how the pilot begins and ends
+
+    def _settled(self, number: int) -> None:
+        """It is known what becomes of one of the first partitions."""
+        if self._awaited:
+            if self._timer is None:
+                self._timer = self._loop.call_later(OTHERS, self._activate)
+            self._awaited.discard(number)
+            if not self._awaited:
+                self._activate()
+
+    def _activate(self) -> None:
+        """Tell that tasks can be sent to the partitions, of which those that are still awaited may come later."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaited.clear()
+        if self._ending:
+            return
+        self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
+            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()},
+            'notices': [self._allocation.hint] if self._allocation.hint else []})])
+        self._tracer.flush()
+
+    def _look_at_end(self) -> None:
+        if self._ending is None or self._partitions or self._farewell is not None:
+            return
+        if self._spokesmen.speaking and not self._alone.lost:
+            self._loop.call_later(SPEAKING, self._say_goodbye)
+        else:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        if self._farewell is not None:
+            return
+        assert self._ending is not None
+        state, reason = self._ending
+        self._tracer.flush()
+        if self._refusal:
+            self._loop.call_soon(self._fail)
+            return
+        sandbox.wrap_up(self._config)
+        sentence = f'{self.pilot} {reason}'
+        info: dict[str, Any] = {'reason': sentence, 'resource_details': self._allocation.details()}
+        if state == states.FAILED:
+            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
+                     'by_signal': self._by_signal}
+        last = Update(self.pilot, state, info)
+        self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
+        if not self._alone.lost:
+            self._farewell.found()
+
+    def _over(self) -> None:
+        sandbox.remove(self._config)
+        self._loop.stop()
+
+    def _fail(self) -> None:
+        """End with the reason on standard error, and keep all files: the coordinator cannot be told."""
+        raise CoordinationError(self._refusal)

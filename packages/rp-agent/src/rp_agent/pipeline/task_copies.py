@@ -1,0 +1,177 @@
+"""Advanced profiling: tasks are multiplied before a component, to put load on it alone, and the copies taken out again.
+
+    blowup_factor   {stage: N}    N-1 clones are made of each task that enters the stage; 1 if it is not mentioned
+    drop_clones     {stage: 0}    whether clones are taken out there (1, the default) before new ones are made, or stay
+
+Stages are the queues and components of the agent's first versions (`STAGES`), in the order in which tasks pass through
+them. What one executor does today were several of them: `watch_queue` and `Watcher` are passed within. A clone has the
+uid of its task and `.clone.0001`, its own sandbox, and never leaves the agent. One that is made where its task has its
+slots already shares them. RAPTOR's tasks are not cloned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
+from rp_agent.raptor.which import concerns_raptor
+from rp_agent.task import AgentTask
+from rp_api.errors import DescriptionError
+from rp_profiling.write.tracer import Tracer
+
+MOST = 1024
+"""Most tasks that one task may become."""
+
+LEAVING = 'update_queue'
+"""Where tasks leave the agent."""
+
+_WATCHING = ('watch_queue', 'Watcher')
+_LAST = (LEAVING, 'UpdateWorker')
+_ENTRANCES = {STAGING_INPUT: ('Agent', 'stagein_queue', 'StageinWorker'),
+              SCHEDULING: ('schedule_queue', 'Scheduler'),
+              EXECUTING: ('execution_queue', 'ExecWorker'),
+              STAGING_OUTPUT: ('stageout_queue', 'StageoutWorker')}
+
+STAGES = (*(stage for stages in list(_ENTRANCES.values())[:3] for stage in stages), *_WATCHING,
+          *_ENTRANCES[STAGING_OUTPUT], *_LAST)
+
+_log = logging.getLogger('radical.pilot.agent')
+
+Put = Callable[[list[AgentTask]], None]
+
+Plan = dict[str, list[tuple[int, int]]]
+"""For each component the drop values and the factors of the stages at its entrance."""
+
+
+def plan(settings: Mapping[str, Any]) -> Plan:
+    """What an agent's configuration asks for, empty if that is nothing; DescriptionError if it makes no sense."""
+    factors = _stages('blowup_factor', settings.get('blowup_factor', {}), 1, MOST)
+    drops = _stages('drop_clones', settings.get('drop_clones', {}), 0, 1)
+    for stage in (*_WATCHING, *_LAST):
+        if factors.get(stage, 1) != 1:
+            why = 'nobody waits for clones there' if stage in _LAST else 'what runs already cannot be multiplied'
+            raise _wrong('blowup_factor', stage, factors[stage], f'1: {why}')
+    if not drops.get(LEAVING, 1):
+        raise _wrong('drop_clones', LEAVING, 0, '1: the application knows nothing of clones')
+    if prod(factors.values()) > MOST:
+        raise DescriptionError(f'agent configuration: blowup_factor makes {prod(factors.values())} tasks of one, '
+                               f'allowed: {MOST} at most')
+    if prod(factors.values()) == 1:
+        return {}
+    return {component: [(drops.get(stage, 1), factors.get(stage, 1)) for stage in stages]
+            for component, stages in _ENTRANCES.items()}
+
+
+class Clone(AgentTask):
+    """A copy of a task. `owns` tells that it has slots, or will get them, that are to be given back."""
+
+    __slots__ = ('owns',)
+
+    def __init__(self, of: AgentTask, uid: str) -> None:
+        super().__init__(uid, _renamed(of.description, of.uid, uid), of.pilot, of.sandbox.replace(of.uid, uid))
+        self.state = of.state
+        self.placement = of.placement
+        self.request = of.request
+        self.owns = of.placement is None
+
+
+class Clones:
+    """Makes clones, if an agent's configuration asks for them, and takes them out again.
+
+    Without a profile nobody would see them, and there are none. `release(tasks)` is given those that are taken out with
+    slots of their own.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], tracer: Tracer, release: Put) -> None:
+        wanted = plan(settings)
+        self._plan = wanted if tracer.enabled else {}
+        self._record = tracer.record_bulk
+        self._release = release
+        if wanted and not self._plan:
+            _log.warning('profiles are switched off: blowup_factor has no effect')
+
+    def entrance(self, component: str, put: Put) -> Put:
+        """What takes tasks for a component in place of `put`."""
+        if not any(factor > 1 or drop for drop, factor in self._plan.get(component, ())):
+            return put
+
+        def enter(tasks: list[AgentTask]) -> None:
+            tasks = self._enter(component, tasks)
+            if tasks:
+                put(tasks)
+        return enter
+
+    def drop(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """The tasks without clones, which end here."""
+        dropped = self._among(tasks)
+        if not dropped:
+            return tasks
+        self._record('drop clone', [clone.uid for clone in dropped])
+        placed: list[AgentTask] = [clone for clone in dropped if clone.owns and clone.placement is not None]
+        if placed:
+            self._release(placed)
+        return [task for task in tasks if not isinstance(task, Clone)]
+
+    def visible(self, tasks: Sequence[AgentTask]) -> Sequence[AgentTask]:
+        """The tasks that others may hear of."""
+        return [task for task in tasks if not isinstance(task, Clone)] if self._plan else tasks
+
+    def with_slots(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """Those of the tasks whose slots are to be given back now."""
+        clones = self._among(tasks)
+        if not clones:
+            return tasks
+        found = [task for task in tasks if not isinstance(task, Clone) or task.owns]
+        for clone in clones:
+            clone.owns = False
+        return found
+
+    def _among(self, tasks: Iterable[AgentTask]) -> list[Clone]:
+        return [task for task in tasks if isinstance(task, Clone)] if self._plan else []
+
+    def _enter(self, component: str, tasks: list[AgentTask]) -> list[AgentTask]:
+        """What goes in: clones before their task."""
+        for drop, factor in self._plan[component]:
+            if drop:
+                tasks = self.drop(tasks)
+            if factor > 1:
+                tasks = self._blow_up(tasks, factor)
+        return tasks
+
+    def _blow_up(self, tasks: Iterable[AgentTask], factor: int) -> list[AgentTask]:
+        found: list[AgentTask] = []
+        for task in tasks:
+            clones = [] if task.cancelled or concerns_raptor(task) else [
+                Clone(task, f'{task.uid}.clone.{number:04d}') for number in range(1, factor)]
+            self._record('add clone', [clone.uid for clone in clones])
+            found += [*clones, task]
+        return found
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    """A copy of plain data with another uid wherever it appears in a text."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, Mapping):
+        return {_renamed(key, old, new): _renamed(each, old, new) for key, each in value.items()}
+    return [_renamed(each, old, new) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _stages(name: str, values: Any, least: int, most: int) -> dict[str, int]:
+    if not isinstance(values, Mapping):
+        raise DescriptionError(f'agent configuration: {name} is {values!r}, allowed: a dict')
+    for stage, value in values.items():
+        if stage not in STAGES:
+            raise DescriptionError(f'agent configuration: {name}.{stage} is not known, allowed are: '
+                                   f'{", ".join(STAGES)}')
+        if type(value) is not int or not least <= value <= most:
+            more = '; an application would wait for ever for tasks that are dropped' if value in (0, 2) else ''
+            raise _wrong(name, stage, value, f'a whole number from {least} to {most}{more}')
+    return dict(values)
+
+
+def _wrong(name: str, stage: str, value: Any, allowed: str) -> DescriptionError:
+    return DescriptionError(f'agent configuration: {name}.{stage} is {value!r}, allowed: {allowed}')

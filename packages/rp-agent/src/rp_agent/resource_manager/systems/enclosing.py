@@ -1,0 +1,75 @@
+"""The resource manager ALLOCATION: the job that the application itself runs in, whichever batch system it belongs to.
+
+For applications that are started inside of an allocation (`salloc`, a batch script, `qsub -I`, `bsub -Is`). The nodes
+are those that the resource manager of that batch system finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rp_agent.resource_manager.base import Allocation, Request
+from rp_agent.resource_manager.batch import BatchSystem
+from rp_agent.resource_manager.system import System
+from rp_agent.resource_manager.systems.find import JOBS, find
+from rp_api.errors import PlatformError
+
+_TORQUE = ('PBS_NUM_PPN', 'PBS_VNODENUM')
+"""Variables that Torque sets, and PBS Pro does not."""
+
+_SGE = ('SGE_TASK_ID', 'PE_HOSTFILE', 'SGE_CELL')
+"""Variables of Grid Engine: the name of its job variable alone says little."""
+
+
+class Enclosing:
+    """ALLOCATION."""
+
+    def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
+        """The nodes of the enclosing job; a request without a size gets all of them.
+
+        Raises `PlatformError` outside of any job, `ResourceError` if the job has less than the request asks for.
+        """
+        manager = enclosing(system)
+        if manager is None:
+            raise PlatformError('the application does not run inside of a job: none of the variables '
+                                f'{", ".join(sorted(set(JOBS.values())))} is set; start it with salloc, qsub -I or in '
+                                'a batch script, or use the resource local.localhost')
+        if not (request.nodes or request.cores or request.gpus):
+            request = replace(request, nodes=len(manager.nodes(system)))
+        return manager.allocate(request, platform, system)
+
+
+def enclosing(system: System) -> BatchSystem | None:
+    """The resource manager of the job that this process runs in; None outside of a job."""
+    name = _name(system.environ)
+    found = find(name) if name else None
+    assert found is None or isinstance(found, BatchSystem)
+    return found
+
+
+def _name(environ: Mapping[str, str]) -> str | None:
+    for name, variable in JOBS.items():
+        if environ.get(variable) and _is_of(name, environ):
+            return name
+    return None
+
+
+def _is_of(name: str, environ: Mapping[str, str]) -> bool:
+    if name in ('PBSPRO', 'TORQUE'):
+        return (name == 'TORQUE') == any(variable in environ for variable in _TORQUE)
+    return name != 'SGE' or any(variable in environ for variable in _SGE)
+
+
+def hint(system: System, used: int) -> str:
+    """A sentence for a pilot that uses so many nodes of a job with more of them; empty for any other."""
+    try:
+        manager = enclosing(system)
+        nodes = manager.nodes(system) if manager else []
+    except PlatformError:   # which is no reason to refuse a pilot that needs nothing of the job
+        return ''
+    if manager is None or len(nodes) <= used:
+        return ''
+    return (f'the application runs in job {system.environ[manager.JOB]} of {manager.NAME} with {len(nodes)} nodes, of '
+            f'which this pilot uses {used}: the resource local.allocation uses all of them')

@@ -1,0 +1,66 @@
+"""The resource manager FORK: the machine that the agent runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rp_agent.resource_manager import architecture, binding, machine
+from rp_agent.resource_manager.base import Allocation, Request, below
+from rp_agent.resource_manager.system import System
+from rp_agent.resource_manager.systems.find import JOBS
+from rp_api.errors import PlatformError, ResourceError
+
+
+class Fork:
+    """FORK."""
+
+    def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
+        """What the pilot gets on this machine."""
+        found = allocate(request, platform, system.environ)
+        if any(map(system.environ.get, JOBS.values())):
+            from rp_agent.resource_manager.systems.enclosing import hint
+
+            return replace(found, hint=hint(system, 1))
+        return found
+
+
+def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Allocation:
+    """What a pilot gets on this machine.
+
+    A node has what the platform definition says, or what the machine has, without the cores and GPUs that the
+    definition blocks. A pilot that asks for cores gets one node with just these: nobody else has a claim on the rest.
+    More than there is can be had where the definition allows `fake_resources`; elsewhere it is a `ResourceError`.
+
+    Cores are counted, numbered and blocked as hardware threads: `cores_per_node` of the definition is multiplied by its
+    `smt`, for which the environment variable RADICAL_SMT can be set.
+    """
+    environ = os.environ if environ is None else environ
+    threads = architecture.threads_per_core(platform, environ)
+    blocked_cores, blocked_gpus = (architecture.blocked(platform, name) for name in ('blocked_cores', 'blocked_gpus'))
+    all_cores = platform.get('cores_per_node', 0) * threads or machine.usable_cores()
+    all_gpus = platform.get('gpus_per_node') or machine.usable_gpus(environ)
+    cores, gpus = architecture.usable(all_cores, blocked_cores), architecture.usable(all_gpus, blocked_gpus)
+    if not cores:
+        raise PlatformError(f'system_architecture.blocked_cores leaves none of the {all_cores} cores of a node')
+    if not platform.get('fake_resources'):
+        _refuse_more('nodes', request.nodes, 1)
+        _refuse_more('cores', request.cores, cores)
+        _refuse_more('gpus', request.gpus, gpus)
+    if not request.nodes:
+        cores, gpus = request.cores or cores, request.gpus
+    blocked_cores, blocked_gpus = below(cores, blocked_cores), below(gpus, blocked_gpus)
+    cpus, near = binding.of_this_host(cores + len(blocked_cores), gpus + len(blocked_gpus), blocked_cores, threads)
+    return Allocation(
+        names=('localhost',) * (request.nodes or 1), cores_per_node=cores, gpus_per_node=gpus,
+        mem_per_node=platform.get('mem_per_node') or machine.usable_memory(),
+        lfs_per_node=platform.get('lfs_size_per_node') or 0, blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
+        domains=architecture.domains(platform, cores + len(blocked_cores), gpus + len(blocked_gpus)) or near,
+        threads_per_core=threads, cpus=cpus, gpu_ids=binding.gpu_ids(environ, gpus + len(blocked_gpus)))
+
+
+def _refuse_more(what: str, wanted: int, there: int) -> None:
+    if wanted > there:
+        raise ResourceError(f'{what}={wanted} of the pilot description is more than the {there} that this machine has')

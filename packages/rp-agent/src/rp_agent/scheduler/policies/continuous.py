@@ -1,0 +1,100 @@
+"""The policies CONTINUOUS and TAGGED: the first room there is on a line of nodes, unless tags say where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.scheduler.policy import Policy
+from rp_agent.scheduler.same_node import Together, place_together, together
+from rp_agent.scheduler.shapes import text
+from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
+from rp_agent.scheduler.tagged import NAMES, TaggedRequest, Tags
+from rp_agent.task import AgentTask
+from rp_api.errors import ResourceError
+
+
+class Continuous(Policy):
+    """Places a task on the first node that has room for it, or on the fewest, nearest nodes.
+
+    Several ranks of a task that is said not to be MPI (`use_mpi` false) stay on one node. Where the platform is not
+    `scattered`, the nodes of a task are always neighbours.
+    """
+
+    def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
+        super().__init__(slots, allocation, config)
+        self._node = SlotMap([allocation.node(0)], allocation.domains)
+        self._tags = Tags(slots, allocation.names, self._node)
+        self._scattered = bool(self.platform.get('scattered', True))
+
+    def request(self, item: AgentTask) -> Hashable:
+        """A shape; a request of its own kind for a task that has tags, or has to stay on one node."""
+        return self._request(item.description)
+
+    def place(self, item: AgentTask) -> bool:
+        """Place a task where there is room."""
+        request = item.request
+        if type(request) is Shape and self._scattered:
+            item.placement = placement = self.slots.place(request)
+            return placement is not None
+        item.placement = self._place(request)
+        return item.placement is not None
+
+    def candidates(self, item: AgentTask) -> Sequence[int]:
+        """The nodes that a tag names, or those that would hold the task."""
+        request = item.request
+        if isinstance(request, Shape):
+            return self.slots.candidates(request) if self._scattered else self._neighbours(request)
+        if isinstance(request, Together):
+            return self.slots.candidates(request.shape)
+        return self._tags.candidates(request)
+
+    def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
+        """Place a task on these nodes."""
+        request = item.request
+        shape = request.parts[0] if isinstance(request, Together) else getattr(request, 'shape', request)
+        item.placement = placement = self.slots.place_on(shape, positions)
+        if placement is not None and isinstance(request, TaggedRequest):
+            self._tags.placed(request, placement)
+        return placement
+
+    def nodes_changed(self, down: Collection[int]) -> None:
+        """Hold all requests against the nodes that are left."""
+        super().nodes_changed(down)
+        self._tags.down = frozenset(down)
+
+    def _request(self, description: Mapping[str, Any]) -> Hashable:
+        shape = self.shapes.of(description)
+        tags = description['tags']
+        if tags and not NAMES.isdisjoint(tags):
+            return self._tags.request(shape, tags)
+        if shape.ranks > 1 and description['use_mpi'] is False:
+            return together([shape], self._node)
+        if not self._scattered and not self._neighbours(shape):
+            raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are asked for, and no neighbouring nodes are '
+                                'left that could hold them')
+        return shape
+
+    def _place(self, request: Any) -> Placement | None:
+        if isinstance(request, Together):
+            placements = place_together(self.slots, request)
+            return placements[0] if placements else None
+        if not isinstance(request, Shape):
+            return self._tags.place(request, self.set_aside)
+        placement = self.slots.place(request)
+        if placement is not None and not are_neighbours(placement.nodes()):
+            self.slots.release(placement)
+            return None
+        return placement
+
+    def _neighbours(self, shape: Shape) -> Sequence[int]:
+        """The first neighbouring nodes that would hold the shape if they were empty; none if there are none."""
+        length = -(-shape.ranks // self._node.most(shape))
+        runs = (range(first, first + length) for first in range(len(self.slots) - length + 1))
+        return next(filter(self._tags.down.isdisjoint, runs), ())
+
+
+def are_neighbours(positions: Collection[int]) -> bool:
+    """Whether these are all positions between the first and the last of them."""
+    return max(positions) - min(positions) < len(set(positions))

@@ -1,0 +1,41 @@
+"""The policy CONTINUOUS_JSRUN: ranks that share GPUs are placed in resource sets, the unit in which jsrun thinks.
+
+A task's GPUs are a whole number, `ranks * gpus_per_rank` rounded up, and its resource sets are as many as divide both
+ranks and GPUs: 6 ranks with half a GPU each are 3 sets of 2 ranks and 1 GPU. A slot is a resource set. Ranks with whole
+GPUs, or with none, are each a set of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from rp_agent.scheduler.policies.continuous import Continuous
+from rp_agent.task import RANKS_PER_SLOT, AgentTask
+from rp_api.errors import ResourceError
+
+_MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
+
+
+class Jsrun(Continuous):
+    """Places resource sets like CONTINUOUS places ranks."""
+
+    def request(self, item: AgentTask) -> Hashable:
+        """The shape of the resource sets."""
+        wanted = item.description
+        ranks, gpus = wanted['ranks'], wanted['gpus_per_rank']
+        if gpus == int(gpus):
+            return super().request(item)
+        total = math.ceil(ranks * gpus - _MILLIONTH)
+        sets = math.gcd(ranks, total)
+        each = ranks // sets
+        item.extra[RANKS_PER_SLOT] = each
+        limit = wanted['ranks_per_node']
+        if limit is not None and limit < each:
+            raise ResourceError(f'ranks_per_node is {limit}, but {each} ranks share the {total // sets} GPU(s) of a '
+                                'resource set, which is on one node')
+        sized = {'ranks': sets, 'gpus_per_rank': float(total // sets),
+                 'cores_per_rank': each * wanted['cores_per_rank'],
+                 'mem_per_rank': each * wanted['mem_per_rank'], 'lfs_per_rank': each * wanted['lfs_per_rank'],
+                 'ranks_per_node': None if limit is None else limit // each}
+        return self._request(type(wanted)({**wanted, **sized}))

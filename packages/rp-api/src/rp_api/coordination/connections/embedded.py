@@ -1,0 +1,175 @@
+"""The embedded backend: connections of clients and agents to the hub of their session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from rp_api.coordination import rows
+from rp_api.coordination.connections.hub_connection import HubAddress, HubConnection
+from rp_api.coordination.contract import AgentConnection, ClientConnection, Mark, Page, Submission, Update
+from rp_api.loop.event_loop import Loop
+from rp_api.wire import codec
+
+
+class HubClientConnection(HubConnection, ClientConnection):
+    """The client's connection to its hub; one that takes a session over is given nothing before it asks (`recover`)."""
+
+    def __init__(self, loop: Loop, address: HubAddress, session: str, *, takes_over: bool = False) -> None:
+        super().__init__(loop, address, 'client', session)
+        self._hello['recover'] = takes_over
+        self._on_known: Callable[[Page], None] | None = None
+        self._known_upto = 0
+        self._own = 0   # the revision of the hub when it has last acknowledged something
+        self._listen: tuple[str, list[Callable[[list[str], str], object]]] | None = None
+
+    def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
+        self._send('pilots', owner, [(uid, codec.pack(record)) for uid, record in pilots.items()])
+
+    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+        shared, bodies = codec.pack_bulk([task.description for task in tasks])
+        for part in rows.parts([(task.uid, body) for task, body in zip(tasks, bodies, strict=True)]):
+            self._send('tasks', pilot, owner, shared, part)
+
+    def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
+        for part in rows.parts(tasks):
+            self._send('tasks', pilot, owner, common, part)
+
+    def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
+        self._send('bind', pilot, list(uids))
+
+    def forget_tasks(self, uids: Sequence[str]) -> None:
+        self._send('forget', list(uids))
+
+    def command(self, pilot: str, command: Mapping[str, Any]) -> None:
+        self._send('command', pilot, codec.pack(command))
+
+    def note(self, key: str, value: Any) -> None:
+        self._send('note', key, codec.pack(value))
+
+    def listen(self, address: str, done: Callable[[list[str], str], object]) -> None:
+        """Have the hub listen at this address, too; `done` gets all of its endpoints, or none and the reason.
+
+        A hub that listens to other hosts already stays as it is.
+        """
+        if self._listen is not None:
+            self._listen[1].append(done)
+            return
+        self._listen = address, [done]
+        if self._welcome:
+            self._post([0, 'listen', address])
+
+    def _on_listening(self, endpoints: list[str], error: str) -> None:
+        if self._listen is not None:
+            waiting, self._listen = self._listen[1], None
+            for done in waiting:
+                done(endpoints, error)
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self._cursors[0], self._own)
+
+    def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        self._send('acknowledge', list(owners), *mark)
+
+    def recover(self, on_page: Callable[[Page], None]) -> None:
+        self._on_known = on_page
+        self._known_upto = 0
+        self._hello['recover'] = True   # nothing is fed meanwhile
+        if self._welcome:
+            self._ask_for_page()
+
+    def finish(self, done: Callable[[], object]) -> None:
+        self._send('bye')
+        self._make_haste()
+        self.when_settled(lambda: self._on_finished(done))
+
+    def _on_finished(self, done: Callable[[], object]) -> None:
+        self._finished = True
+        done()
+
+    def detach(self) -> None:
+        self._leave('detach')
+
+    def _on_welcome(self, hub: dict[str, Any]) -> None:
+        super()._on_welcome(hub)
+        if self._welcome and self._listen is not None:
+            self._post([0, 'listen', self._listen[0]])
+        if self._welcome and self._on_known is not None:
+            self._ask_for_page()
+
+    def _ask_for_page(self) -> None:
+        self._post([0, 'recover', self._known_upto])
+
+    def _on_page(self, after: int, upto: int, rev: int, notes: dict[str, bytes], pilots: list[Any],
+                 shared: dict[int, bytes], tasks: list[Any]) -> None:
+        """Take in a part of what is known; `upto` is 0 with the last one."""
+        if self._on_known is None or after != self._known_upto:   # a second answer, after a new connection
+            return
+        if not after:   # what changes from now on is fed afterwards
+            self._cursors = rev, rev
+            self._own = rev
+        on_page, self._known_upto = self._on_known, upto
+        if upto:
+            self._ask_for_page()
+        else:
+            self._on_known = None
+            self._hello['recover'] = False
+        on_page(Page({key: codec.unpack(value) for key, value in notes.items()},
+                     [rows.known_pilot(row) for row in pilots], rows.known_tasks(shared, tasks), not upto))
+
+    def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
+                 others: list[Any]) -> None:
+        if self._on_known is None:   # else the pages have it
+            super()._on_feed(since, others_since, upto, others_upto, tasks, others)
+            self.on_mark()
+
+    def _on_ack(self, number: int, rev: int) -> None:
+        super()._on_ack(number, rev)
+        if rev > self._own:   # what was sent here until then has lower revisions, or was refused
+            self._own = rev
+            self.on_mark()
+
+    def _compare(self, sent: tuple[int, int]) -> None:
+        if self._on_known is None:
+            super()._compare(sent)
+        else:   # the question or the answer may have got lost
+            self._ask_for_page()
+
+    def _take(self, tasks: list[Any], others: list[Any]) -> None:
+        if tasks:   # first: the end of a pilot must not hide results that came before it
+            self.on_tasks(rows.taken(tasks))
+        if others:
+            self.on_pilots(rows.unpacked(others))
+
+
+class HubAgentConnection(HubConnection, AgentConnection):
+    """An agent's connection to the hub of its session."""
+
+    def __init__(self, loop: Loop, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
+        super().__init__(loop, address, 'agent', pilot, agent)
+
+    def hold(self, on: bool) -> None:
+        self._hello['hold'] = on
+        if self._welcome or self._greeting:   # the hello that is on its way has said something else
+            self._post([0, 'hold', on])
+
+    def unsettled(self) -> list[Update]:
+        messages = (codec.unpack(data) for _, data in self._unsettled)
+        return [update for _, operation, *arguments in messages if operation == 'update_tasks'
+                for update in rows.unpacked(arguments[0])]
+
+    def _take(self, tasks: list[Any], others: list[Any]) -> None:
+        for shared, bulk in tasks:
+            descriptions = codec.unpack_bulk(shared, [body for _, body in bulk])
+            for (uid, _), description in zip(bulk, descriptions, strict=True):
+                description['uid'] = uid
+            self.on_tasks(descriptions)
+        for command in others:
+            self.on_command(cast(dict[str, Any], codec.unpack(command)))
+
+
+def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> HubAgentConnection:
+    """The connection of an agent to the hub that `access` describes."""
+    address = HubAddress(**{name: access[name] for name in HubAddress.__slots__})
+    return HubAgentConnection(loop, address, pilot, agent)

@@ -1,0 +1,304 @@
+"""What the connections of clients and agents to the hub of their session have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from rp_api.coordination import rows
+from rp_api.coordination.contract import PROTOCOL, Connection, Update
+from rp_api.loop.event_loop import Loop
+from rp_api.system.host import host_id
+from rp_api.system.processes import open_process, start_time
+from rp_api.transport import connection as link
+from rp_api.transport import keys
+from rp_api.transport.clocks import ClockReader
+from rp_api.wire import codec
+from rp_profiling.write.host_clock import SAME, Moment
+
+WINDOW = 8
+"""Messages that may be on their way to the hub before `room` turns False."""
+
+PING = 2.0
+"""Seconds between signs of life."""
+
+RETRY = (10, 20)
+"""Milliseconds between attempts to connect, at first and later: most of them are made while the hub starts up."""
+
+HASTE = 0.25
+"""Seconds between signs of life at the end, when somebody waits for the answer."""
+
+SILENCE = 60.0
+"""Seconds after which a hub on another host that does not answer counts as lost."""
+
+_log = logging.getLogger('radical.pilot.coordination')
+
+
+class HubAddress:
+    """Where a hub is and what is needed to be let in; plain data for configuration files (keep them private)."""
+
+    __slots__ = ('endpoint', 'public', 'secret', 'server')
+
+    def __init__(self, endpoint: str, server: str, public: str, secret: str) -> None:
+        self.endpoint = endpoint
+        self.server = server
+        self.public = public
+        self.secret = secret
+
+    def as_dict(self) -> dict[str, str]:
+        """The address as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class HubConnection(Connection):
+    """A DEALER socket to the hub that sends again what was not acknowledged, whenever it gets connected anew.
+
+    It says hello on each new connection, and sends nothing else until it is welcome.
+    """
+
+    def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, agent: str = '') -> None:
+        super().__init__()
+        self._loop = loop
+        self._endpoint = address.endpoint
+        instance = os.urandom(8).hex()
+        self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
+                       'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
+                       'instance': instance, 'hold': False, 'recover': False}
+        self._unsettled: deque[tuple[int, bytes]] = deque()
+        self._number = 0
+        self._cursors = 0, 0   # of tasks and of what else there is
+        self._greeting = False
+        self._welcome = False
+        self._pidfd: int | None = None
+        self._lost = False
+        self._finishing = False
+        self._finished = False
+        self._closed = False
+        self._heard = time.monotonic()
+        self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
+        self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
+        self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        own = keys.KeyPair(address.public.encode(), address.secret.encode())
+        self._link = link.Connection(loop, zmq.DEALER, address.endpoint, own, address.server.encode(), self._context,
+                                     self._receive, self._say_hello, self._on_refused)
+        self._socket = self._link.socket
+        self._socket.setsockopt(zmq.IDENTITY, instance.encode())
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RETRY
+        self._link.open()
+        self._timer = loop.call_later(PING, self._ping)
+
+    @property
+    def room(self) -> bool:
+        return len(self._unsettled) < WINDOW
+
+    @property
+    def settled(self) -> bool:
+        return not self._unsettled
+
+    def when_settled(self, callback: Callable[[], object]) -> None:
+        if self._unsettled:
+            self._awaited.append((self._number, callback))
+        else:
+            callback()
+
+    def update_pilots(self, updates: Sequence[Update]) -> None:
+        self._send('update_pilots', rows.packed(updates))
+
+    def update_tasks(self, updates: Sequence[Update]) -> None:
+        for part in rows.parts(rows.packed(updates)):
+            self._send('update_tasks', part)
+
+    def tell_moment(self, moment: Moment) -> None:
+        self._post([0, 'moment', moment.message, moment.there])
+
+    def remove_endpoint(self) -> None:
+        """Remove the socket of a local hub that is gone for good, and its directory if there is nothing else."""
+        scheme, _, path = self._endpoint.partition('://')
+        if scheme == 'ipc':
+            with suppress(OSError):
+                os.unlink(path)
+            with suppress(OSError):
+                os.rmdir(os.path.dirname(path))
+
+    def close(self) -> None:
+        self._leave('bye')
+
+    def _leave(self, farewell: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._timer.cancel()
+        if not self._finished:
+            if not self._welcome:   # the hub listens only to whom it knows
+                self._say_hello()
+            self._post([0, farewell])
+        self._forget_hub()
+        self._link.close(0 if self._lost or self._finished else 0.5)
+        self._context.term()
+
+    def _send(self, operation: str, *arguments: Any) -> None:
+        """Send something that must arrive: it is kept, and sent again, until the hub has it safely."""
+        self._number += 1
+        data = codec.pack([self._number, operation, *arguments])
+        self._unsettled.append((self._number, data))
+        if self._welcome:
+            self._post_raw(data)
+
+    def _post(self, message: list[Any]) -> None:
+        self._post_raw(codec.pack(message))
+
+    def _post_raw(self, data: bytes) -> None:
+        try:
+            self._socket.send(data, zmq.NOBLOCK)
+        except zmq.Again:   # not connected at the moment; what matters is sent again after the next welcome
+            _log.debug('a message has to wait for the hub')
+
+    def _say_hello(self) -> None:
+        """Introduce oneself on a new connection, or to a hub that asks for it."""
+        if self._finished:
+            return
+        self._greeting = True
+        self._welcome = False
+        settled = self._unsettled[0][0] - 1 if self._unsettled else self._number
+        since, others = self._cursors
+        self._post([0, 'hello', self._hello | {'since': since, 'others': others, 'settled': settled}])
+
+    def _receive(self) -> None:
+        while not self._closed:
+            try:
+                data = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._heard = time.monotonic()
+            kind, *arguments = codec.unpack(data)
+            getattr(self, f'_on_{kind}')(*arguments)
+
+    def _on_who(self) -> None:
+        if not self._greeting:   # once is enough, however many messages the hub had to drop
+            self._say_hello()
+
+    def _on_pong(self, kept: int, rev: int, since: int, others_since: int) -> None:
+        if self._greeting:
+            return
+        if self._lost:   # it was only silent, and knows nothing of having been lost
+            self._say_hello()
+            return
+        self._on_ack(kept, rev)
+        self._compare((since, others_since))
+
+    def _compare(self, sent: tuple[int, int]) -> None:
+        """Have everything sent again that the hub has sent, and that has not come."""
+        if sent != self._cursors:
+            self._say_hello()
+
+    def _on_welcome(self, hub: dict[str, Any]) -> None:
+        if self._welcome:   # the answer to a hello that was said again
+            return
+        self._greeting = False
+        self._welcome = True
+        self._forget_hub()
+        self.on_welcome(hub)
+        if hub['host'] != host_id():
+            self._clock.start()
+        elif self._watch(hub['pid'], hub.get('started')):
+            self.on_clock(SAME)
+        else:
+            return
+        for _, data in self._unsettled:
+            self._post_raw(data)
+        if self._lost:
+            self._lost = False
+            self.on_found()
+
+    def _on_time(self, sent: int, there: int) -> None:
+        self._clock.answer(sent, there)
+
+    def _watch(self, pid: int, started: int | None) -> bool:
+        """Notice the death of a hub on this host at once; False if it is dead already."""
+        try:
+            self._pidfd = open_process(pid, started)
+        except OSError:   # no more descriptors: it is watched like one on another host
+            return True
+        if self._pidfd is None:
+            self._hub_lost('it died')
+            return False
+        self._loop.add_fd(self._pidfd, lambda: self._hub_lost('it died'))
+        return True
+
+    def _on_refused(self, reason: str) -> None:
+        self._timer.cancel()
+        self._greeting, self._welcome = True, False
+        self._finished = True   # another hello would push out the peer that has its place now
+        self.on_refused(reason)
+
+    def _on_ack(self, number: int, rev: int) -> None:
+        full = not self.room
+        if not self._unsettled or self._unsettled[0][0] > number:
+            return
+        while self._unsettled and self._unsettled[0][0] <= number:
+            self._unsettled.popleft()
+        while self._awaited and self._awaited[0][0] <= number:
+            self._awaited.popleft()[1]()
+        if full or not self._unsettled:
+            self.on_room()
+
+    def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
+                 others: list[Any]) -> None:
+        own, others_own = self._cursors
+        if since > own or others_since > others_own:   # something in between got lost
+            self._on_who()
+            return
+        if upto > own or others_upto > others_own:   # else it has come before
+            self._cursors = max(upto, own), max(others_upto, others_own)
+            self._take(tasks, others)
+        if not self._closed:
+            self._post([0, 'seen', *self._cursors])
+
+    @abstractmethod
+    def _take(self, tasks: list[Any], others: list[Any]) -> None:
+        """Take in what the hub has sent."""
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the hub is to send nothing, but what is asked for."""
+        return bool(self._hello['hold'] or self._hello['recover'])
+
+    def _ping(self) -> None:
+        if self._pidfd is None and not self._lost and self._heard < time.monotonic() - SILENCE:
+            self._hub_lost('it is silent')
+        if self._greeting:   # the hello or the answer to it got lost, or takes long
+            self._say_hello()
+        else:
+            self._post([0, 'ping', self._number, *self._cursors, self._holds])
+            if self._pidfd is None and self._welcome:   # it is on another host
+                self._clock.due()
+        self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
+
+    def _make_haste(self) -> None:
+        """Ask more often: somebody waits for the answer."""
+        self._finishing = True
+        self._timer.cancel()
+        self._timer = self._loop.call_later(min(PING, HASTE), self._ping)
+
+    def _hub_lost(self, how: str) -> None:
+        self._forget_hub()
+        self._welcome = self._greeting = False
+        if not self._lost:
+            self._lost = True
+            self.on_lost(how)
+
+    def _forget_hub(self) -> None:
+        if self._pidfd is not None:
+            self._loop.remove_fd(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None

@@ -1,0 +1,74 @@
+"""Which agent has which tasks of its pilot: each task goes to exactly one of them.
+
+A claim is a range of revisions: all tasks that were bound to the pilot in it are the agent's. So what is written is one
+row for each message to an agent, not for each task, and often none: an agent that goes on where it was extends
+its claim. Claims join without gaps; what was bound after the last of them is free. An agent that was started again, or
+connects again, gets the tasks of its own claims that it has not seen, and nobody else does.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from rp_api.coordination.hub.database import Batch, Database
+from rp_api.coordination.hub.task_table import TaskTable
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS claims (
+    pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, agent TEXT NOT NULL,
+    PRIMARY KEY (pilot, last)) WITHOUT ROWID;
+"""
+
+_MANY = 256
+"""Claims from which on it is worth while to look for those whose tasks have all left their agents."""
+
+
+class Claims:
+    """The claims of all agents of a session."""
+
+    def __init__(self, database: Database, tasks: TaskTable) -> None:
+        self._db = database
+        self._tasks = tasks
+        self._prune_at = _MANY
+        self._made = 0
+
+    def own(self, pilot: str, agent: str, since: int, limit: int) -> Batch:
+        """The next tasks after a revision that are this agent's already (see `TaskTable.new`)."""
+        for first, last in self._db.query(
+                'SELECT first, last FROM claims WHERE pilot = ? AND last > ? AND agent = ? ORDER BY last',
+                (pilot, since, agent)):
+            found = self._tasks.new(pilot, max(since, first - 1), limit, last)
+            if found.rows:
+                return found
+        return Batch([], since)
+
+    def free(self, pilot: str, limit: int) -> Batch:
+        """The next tasks that are nobody's yet."""
+        return self._tasks.unclaimed(pilot, self.end(pilot), limit)
+
+    def claim(self, pilot: str, agent: str, upto: int) -> None:
+        """Give to an agent what was free up to this revision."""
+        end = self.end(pilot)
+        if upto <= end:
+            return
+        extended = self._db.write('UPDATE claims SET last = ? WHERE pilot = ? AND last = ? AND agent = ?',
+                                  (upto, pilot, end, agent)).rowcount
+        if not extended:
+            self._db.write('INSERT INTO claims VALUES (?, ?, ?, ?)', (pilot, upto, end + 1, agent))
+            self._made += 1
+            if self._made >= self._prune_at:
+                self._prune()
+
+    def end(self, pilot: str) -> int:
+        """The revision after which everything is free."""
+        found: int | None = self._db.query('SELECT max(last) FROM claims WHERE pilot = ?', (pilot,)).fetchone()[0]
+        return found or 0
+
+    def _prune(self) -> None:
+        """Drop claims without tasks that are still with their agents; the last one of each pilot tells what is free."""
+        rows = self._db.query('SELECT pilot, last, first FROM claims ORDER BY pilot, last').fetchall()
+        done = [(pilot, last) for (pilot, last, first), following in pairwise(rows)
+                if following[0] == pilot and not self._tasks.new(pilot, first - 1, 1, last).rows]
+        self._db.write_many('DELETE FROM claims WHERE pilot = ? AND last = ?', done)
+        self._made = 0
+        self._prune_at = max(_MANY, len(rows) - len(done))

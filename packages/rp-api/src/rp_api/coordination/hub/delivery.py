@@ -1,0 +1,175 @@
+"""What the hub tells its peers: new tasks and commands to agents, changes to the client, pages to a new client."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from rp_api.coordination.contract import BULK
+from rp_api.coordination.hub.database import MANY_BYTES, Batch
+from rp_api.coordination.hub.peers import Peer
+from rp_api.coordination.hub.store import Store
+from rp_api.coordination.hub.task_table import Update
+
+WINDOW = 8
+"""Feeds that may be on their way to one peer."""
+
+MOST_BYTES = 2 * MANY_BYTES
+"""Bytes of news that wait for a client in memory, roughly."""
+
+_ROW = 256   # bytes of one without info
+
+Feed = tuple[list[Any], list[Any]]
+
+
+class News:
+    """What agents have reported, for a client that has everything else already, or is about to get it from here.
+
+    It is passed on as it came, and waits here while too much is on its way. A client that is further behind is told
+    from the file, when it is its turn (`next_feed`).
+    """
+
+    def __init__(self, rev: int) -> None:
+        self._announced = rev   # the last change that a client has to hear of
+        self._client: Peer | None = None
+        self._waiting: deque[_Bulk] = deque()   # each goes on where the one before ends
+        self._size = 0
+
+    def announced(self, rev: int) -> None:
+        """Something was reported that is not passed on."""
+        self._announced = rev
+
+    def pass_on(self, client: Peer | None, updates: Sequence[Update], rev: int) -> bool:
+        """Take what was reported last, all of which had an effect; False if the client has to be told otherwise."""
+        if client is not self._client:
+            self._forget()
+        if client is None or not client.listens:
+            return False
+        end = self._waiting[-1].rev if self._waiting else client.cursors[0]
+        size = sum([_ROW + len(info or b'') for _, _, info in updates])
+        if end < self._announced or self._size + size > MOST_BYTES:
+            return False
+        if not self._waiting or not self._waiting[-1].has_room(len(updates), size):
+            self._waiting.append(_Bulk(end))
+        self._waiting[-1].add(updates, size, rev)
+        self._size += size
+        self._client = client
+        self._announced = rev
+        return True
+
+    def messages(self) -> list[tuple[bytes, list[Any]]]:
+        """What is to be sent, each with the address of the client."""
+        messages: list[tuple[bytes, list[Any]]] = []
+        client = self._client
+        if client is None:
+            return messages
+        if not client.listens or (self._waiting and client.cursors[0] != self._waiting[0].since):
+            self._forget()
+        while self._waiting and client.in_flight < WINDOW:
+            bulk = self._waiting.popleft()
+            self._size -= bulk.size
+            client.cursors = bulk.rev, bulk.rev
+            messages.append((client.address, ['feed', *client.sent, *client.cursors, bulk.rows, []]))
+            client.sent = client.cursors
+            client.in_flight += 1
+        return messages
+
+    def _forget(self) -> None:
+        """Have what waits read from the file."""
+        if self._client is not None:
+            self._client.hungry = True
+        self._client = None
+        self._waiting.clear()
+        self._size = 0
+
+
+class _Bulk:
+    """Reports that go into one message: what has changed after the revision `since`, up to `rev`."""
+
+    __slots__ = ('rev', 'rows', 'since', 'size')
+
+    def __init__(self, since: int) -> None:
+        self.since = self.rev = since
+        self.rows: list[Update] = []
+        self.size = 0
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more fit in."""
+        return len(self.rows) + count <= BULK and self.size + size <= MANY_BYTES
+
+    def add(self, updates: Sequence[Update], size: int, rev: int) -> None:
+        """Take more, up to that revision."""
+        self.rows += updates
+        self.size += size
+        self.rev = rev
+
+
+def next_feed(store: Store, peer: Peer, share: int) -> Feed | None:
+    """What is new for a peer, if there is something; its cursors have moved then, and its claims are written.
+
+    An agent is one of `share` (those that want tasks) among which the tasks of the pilot are divided.
+    """
+    return _for_client(store, peer) if peer.role == 'client' else _for_agent(store, peer, max(1, BULK // share))
+
+
+def page(store: Store, after: int) -> list[Any]:
+    """Everything that the session holds, page by page: the arguments of a message (see `embedded`)."""
+    tasks, upto = store.known_tasks(after, BULK)
+    shared = {row[0]: store.tasks.shared(row[0]) for row in tasks}
+    first = {'notes': store.notes(), 'pilots': store.known_pilots()} if not after else {'notes': {}, 'pilots': []}
+    return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks]
+
+
+def _for_client(store: Store, peer: Peer) -> Feed | None:
+    """New states of tasks and of pilots."""
+    since, _ = peer.cursors
+    tasks = store.tasks.since(since, BULK)
+    pilots = store.pilots_since(since, BULK)
+    upto = min(tasks.upto, pilots.upto)
+    peer.cursors = upto, upto
+    if not tasks.rows and not pilots.rows:
+        return None
+    return [row[1:] for row in tasks.rows if row[0] <= upto], [row[1:] for row in pilots.rows if row[0] <= upto]
+
+
+def _for_agent(store: Store, peer: Peer, limit: int) -> Feed | None:
+    """New tasks by the bulk (shared part, [uid, rest]), and the commands that came after them."""
+    since, others = peer.cursors
+    commands = store.new_commands(peer.uid, others, BULK)
+    tasks, rest = ([], commands.upto) if peer.hold else _tasks(store, peer, limit)
+    if commands.rows:   # a task that came after a command has to wait for the next feed
+        first = commands.rows[0][0]
+        later = [row[0] for row in tasks if row[0] > first]
+        rest = min([rest, *(rev - 1 for rev in later[:1])])
+        tasks = tasks[:len(tasks) - len(later)]
+    orders = [(rev, command) for rev, command in commands.rows if rev <= rest]
+    if tasks:
+        since = tasks[-1][0]
+        store.claims.claim(peer.uid, peer.agent, since)
+    if orders:
+        peer.ordered = orders[-1][0]
+    peer.cursors = since, max(others, peer.ordered)
+    if not tasks and not orders:
+        return None
+    return _bulks(store, tasks), [command for _, command in orders]
+
+
+def _tasks(store: Store, peer: Peer, limit: int) -> Batch:
+    """Tasks for an agent, its own ones first; commands up to the other revision come before any further task."""
+    if not peer.caught_up:
+        own = store.claims.own(peer.uid, peer.agent, peer.cursors[0], limit)
+        if own.rows:
+            return own
+        peer.caught_up = True
+    return store.claims.free(peer.uid, limit)
+
+
+def _bulks(store: Store, tasks: list[Any]) -> list[Any]:
+    bulks: dict[int, list[tuple[str, bytes]]] = {}
+    for _, uid, shared_id, description in tasks:
+        bulk = bulks.get(shared_id)
+        if bulk is None:
+            bulk = bulks[shared_id] = []
+        bulk.append((uid, description))
+    return [(store.tasks.shared(shared_id), bulk) for shared_id, bulk in bulks.items()]

@@ -1,0 +1,148 @@
+"""Who is connected to a hub: clients and agents, and how far each of them is."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rp_api.loop.event_loop import Loop
+from rp_api.system.host import host_id
+from rp_api.system.processes import open_process
+
+Key = tuple[str, str, str]
+
+
+class Peer:
+    """One connected client or agent.
+
+    `cursors` are the revisions up to which it was sent tasks (a client: all changes) and commands, `sent` those
+    that the last feed has told it. `number` is that of the last message that was taken in, `kept` of the last one whose
+    effects are durable. `got` is the last command that it has confirmed, `ordered` the last one that it was sent;
+    `asked` is the page that it has asked for. `hungry` tells that there may be something to feed it, `caught_up` that
+    it has got all tasks that it had claimed before it connected. One that is `stale` has to say hello again before it
+    is dealt with.
+    """
+
+    __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'heard', 'hold', 'host', 'host_name',
+                 'hungry', 'in_flight', 'instance', 'kept', 'number', 'ordered', 'pid', 'pidfd', 'recovering', 'role',
+                 'sent', 'stale', 'started', 'uid')
+
+    def __init__(self, address: bytes, hello: dict[str, Any], number: int) -> None:
+        self.address = address
+        self.role: str = hello['role']
+        self.uid: str = hello['uid']
+        self.agent: str = hello['agent']
+        self.instance: str = hello['instance']
+        self.host: str = hello['host']
+        self.host_name: str = hello['host_name']
+        self.pid: int = hello['pid']
+        self.started: int | None = hello.get('started')
+        self.cursors: tuple[int, int] = hello['since'], hello['others']
+        self.sent = self.cursors
+        self.number = self.kept = max(number, hello['settled'])
+        self.got = self.ordered = self.cursors[1]
+        self.hold: bool = hello['hold']
+        self.recovering: bool = hello['recover']
+        self.asked: int | None = None
+        self.in_flight = 0
+        self.hungry = True
+        self.caught_up = False
+        self.stale = False
+        self.heard = time.monotonic()
+        self.pidfd: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """Who it is: role, uid of the session or pilot, uid of the agent; a new process can take the same place."""
+        return self.role, self.uid, self.agent
+
+    @property
+    def listens(self) -> bool:
+        """Whether what is new can be sent to it."""
+        return not self.stale and not self.recovering
+
+    def __str__(self) -> str:
+        return f'the client of {self.uid}' if self.role == 'client' else f'{self.agent} of {self.uid}'
+
+    def lives(self, lease: float) -> bool:
+        """Whether its process is there, as far as one can know."""
+        if self.pidfd is None:
+            return self.host != host_id() and self.heard > time.monotonic() - lease
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return not poll.poll(0)
+
+
+class Peers:
+    """All connected peers, by address; `died(peer)` is called when the process of one on this host ends."""
+
+    def __init__(self, loop: Loop, died: Callable[[Peer], object]) -> None:
+        self._loop = loop
+        self._died = died
+        self._peers: dict[bytes, Peer] = {}
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._peers.values()))
+
+    def at(self, address: bytes) -> Peer | None:
+        """The peer with that address."""
+        return self._peers.get(address)
+
+    def attach(self, peer: Peer) -> None:
+        """Add a peer, and have an eye on its process."""
+        self._peers[peer.address] = peer
+        if peer.host == host_id():
+            try:
+                fd = open_process(peer.pid, peer.started)
+            except OSError:   # no more descriptors: it is watched like one on another host
+                return
+            if fd is None:
+                self._loop.call_soon(self._died, peer)
+            else:
+                peer.pidfd = fd
+                self._loop.add_fd(fd, lambda: self._died(peer))
+
+    def forget(self, peer: Peer) -> bool:
+        """Remove a peer; False if it was not there any more."""
+        if self._peers.get(peer.address) is not peer:
+            return False
+        del self._peers[peer.address]
+        if peer.pidfd is not None:
+            self._loop.remove_fd(peer.pidfd)
+            os.close(peer.pidfd)
+            peer.pidfd = None
+        return True
+
+    def holder(self, key: Key) -> Peer | None:
+        """Who has this place now."""
+        return next((peer for peer in self._peers.values() if peer.key == key), None)
+
+    @property
+    def client(self) -> Peer | None:
+        """The client that is attached."""
+        return next((peer for peer in self._peers.values() if peer.role == 'client'), None)
+
+    def agents(self, pilot: str | None = None) -> list[Peer]:
+        """The agents of one pilot, or all agents."""
+        return [peer for peer in self._peers.values() if peer.role == 'agent' and pilot in (None, peer.uid)]
+
+    def takers(self, pilot: str) -> int:
+        """Among how many agents of a pilot its tasks are to be divided now."""
+        return max(1, sum(not agent.hold for agent in self.agents(pilot)))
+
+    def silent(self, since: float) -> list[Peer]:
+        """The peers on other hosts that have not been heard since then."""
+        return [peer for peer in self._peers.values() if peer.pidfd is None and peer.heard < since]
+
+    def hear_all(self) -> None:
+        """Take all peers as having been heard now."""
+        for peer in self._peers.values():
+            peer.heard = time.monotonic()
+
+    def close(self) -> None:
+        """Free what belongs to peers."""
+        for peer in self:
+            self.forget(peer)

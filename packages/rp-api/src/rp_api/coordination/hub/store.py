@@ -1,0 +1,215 @@
+"""The hub's memory: everything that one session has to keep, in its file.
+
+Every row that somebody has to hear of carries a revision, a number that only grows: `rev` when it came in, `changed`
+when its state changed last (negative: by the client itself). A reader remembers the last revision it has seen and asks
+for what came after it, so a restart of either side needs no further book-keeping. Writes are grouped: the hub commits
+once for all messages of one turn of its event loop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import threading
+from collections.abc import Iterable
+
+from rp_api import states
+from rp_api.coordination.hub import acknowledged, claims, task_table
+from rp_api.coordination.hub.database import Batch, Database, Row, batch
+from rp_api.errors import CoordinationError
+from rp_api.system import private
+from rp_api.wire import codec
+
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pilots (
+    rev INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, description BLOB NOT NULL,
+    state TEXT NOT NULL, value INTEGER NOT NULL, changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB,
+    passed TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS commands (rev INTEGER PRIMARY KEY, pilot TEXT NOT NULL, command BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS commands_pilot ON commands (pilot, rev);
+CREATE TABLE IF NOT EXISTS peers (
+    role TEXT NOT NULL, uid TEXT NOT NULL, agent TEXT NOT NULL, instance TEXT NOT NULL,
+    number INTEGER NOT NULL, commands INTEGER NOT NULL, PRIMARY KEY (role, uid, agent)) WITHOUT ROWID;
+{task_table.SCHEMA}
+{claims.SCHEMA}
+{acknowledged.SCHEMA}
+"""
+
+# A state only moves forward; the model says which final states can be corrected by what was already on its way.
+_FINAL = states.PILOT.value(states.DONE)
+# an active pilot may say again what it has: ?3 IS NOT NULL
+_UPDATE_PILOT = f"""
+UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4,
+passed = CASE WHEN value < {_FINAL} THEN state ELSE passed END
+WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NULL)
+                    OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
+"""
+
+
+def claim(directory: str, patience: float = 0.0) -> int:
+    """Make sure that no other hub uses the directory of a session; the claim holds until it is released.
+
+    The directory has to be this user's own, or `OwnershipError` is raised. The kernel releases the claim of a process
+    which ends. Raises `CoordinationError` if another one has the directory for longer than `patience` seconds: the
+    session is still open, or its application died and its pilots work on. A process that has waited in vain must end
+    then.
+    """
+    descriptor = private.open_directory(directory)
+    try:
+        _lock(descriptor, patience)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise CoordinationError(f'another session is at work in {directory}: give this one another uid, or wait for '
+                                'the end of the other one') from None
+    return descriptor
+
+
+def release(claimed: int) -> None:
+    """Let others use the directory, also if a fork of this process has a copy of the descriptor."""
+    fcntl.flock(claimed, fcntl.LOCK_UN)
+    os.close(claimed)
+
+
+def _lock(descriptor: int, patience: float) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if not patience:
+            raise
+        waiter = threading.Thread(target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True)
+        waiter.start()
+        waiter.join(patience)
+        if waiter.is_alive():
+            raise
+
+
+def set_aside(path: str) -> None:
+    """Rename the file that an earlier session of the same name left, with all that belongs to it, to `<path>.<n>`."""
+    if not os.path.exists(path):
+        return
+    number = next(number for number in itertools.count(1) if not os.path.exists(f'{path}.{number}'))
+    for end in ('-wal', '-shm', ''):
+        if os.path.exists(path + end):
+            os.rename(path + end, f'{path}.{number}{end}')
+
+
+class Store(Database):
+    """One session's pilots, tasks, commands and notes; writes become durable with `commit()`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, _SCHEMA)
+        self.tasks = task_table.TaskTable(self)
+        self.claims = claims.Claims(self, self.tasks)
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.tasks.forget_fresh()
+
+    # pilots
+
+    def insert_pilots(self, owner: str, pilots: Iterable[tuple[str, bytes]]) -> None:
+        """Add pilots (uid, record); those that are there already stay as they are."""
+        self.write_many("INSERT OR IGNORE INTO pilots VALUES (?1, ?2, ?3, ?4, 'NEW', 0, -?1, 0, NULL, 'NEW')",
+                        [(self.take(1)[0], uid, owner, record) for uid, record in pilots])
+
+    def update_pilots(self, updates: Iterable[task_table.Update], *, announce: bool) -> None:
+        """Move pilots (uid, state, info) forward; `announce` makes the changes show up in `pilots_since`."""
+        rows = []
+        for uid, state, info in updates:
+            value = states.PILOT.value(state)
+            rev, = self.take(1)
+            rows.append((state, value, info, rev if announce else -rev, uid))
+        self.write_many(_UPDATE_PILOT, rows)
+
+    def pilots_since(self, since: int, limit: int) -> Batch:
+        """The next pilot changes after a revision: (changed, uid, state, info)."""
+        return batch(self.query('SELECT changed, uid, state, info FROM pilots WHERE changed > ? ORDER BY changed',
+                                (since,)), limit, self.rev)
+
+    def pilot(self, uid: str) -> tuple[str, bytes | None] | None:
+        """State and info of a pilot, if it is known."""
+        found: tuple[str, bytes | None] | None = self.query(
+            'SELECT state, info FROM pilots WHERE uid = ?', (uid,)).fetchone()
+        return found
+
+    def may_run_again(self, uid: str) -> bool:
+        """Whether the batch system may start the job of a pilot again: the client knows when that is over."""
+        found = self.query('SELECT description FROM pilots WHERE uid = ?', (uid,)).fetchone()
+        return found is not None and bool(codec.unpack(found[0]).get('description', {}).get('requeue'))
+
+    def live_pilots(self) -> dict[str, str]:
+        """The pilots that are not final, and their states."""
+        return dict(self.query('SELECT uid, state FROM pilots WHERE value < ? ORDER BY rev', (_FINAL,)))
+
+    # commands
+
+    def insert_command(self, pilot: str, command: bytes) -> None:
+        """Add a command for the agents of a pilot."""
+        self.write('INSERT INTO commands VALUES (?, ?, ?)', (self.take(1)[0], pilot, command))
+
+    def new_commands(self, pilot: str, since: int, limit: int) -> Batch:
+        """The next commands for a pilot after a revision: (rev, command)."""
+        return batch(self.query('SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev',
+                                (pilot, since)), limit, self.rev)
+
+    def drop_commands(self, pilot: str) -> None:
+        """Drop the commands that all agents of a pilot have got, and that no later agent could need.
+
+        An agent that is still to come gets only tasks that were bound after those which the others have.
+        """
+        got = self.query("SELECT coalesce(min(commands), 0) FROM peers WHERE role = 'agent' AND uid = ?", (pilot,))
+        self.write('DELETE FROM commands WHERE pilot = ? AND rev <= ?',
+                   (pilot, min(self.claims.end(pilot), got.fetchone()[0])))
+
+    # peers
+
+    def last_number(self, role: str, uid: str, agent: str, instance: str) -> int:
+        """The number of the last message of a peer whose effects are kept."""
+        found = self.query('SELECT number FROM peers WHERE role = ? AND uid = ? AND agent = ? AND instance = ?',
+                           (role, uid, agent, instance)).fetchone()
+        return found[0] if found else 0
+
+    def keep_peers(self, peers: Iterable[tuple[str, str, str, str, int, int]]) -> None:
+        """Remember how far peers are: role, uid, agent, instance; last message, last command that they have got."""
+        self.write_many('INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)', peers)
+
+    def forget_peer(self, role: str, uid: str, agent: str) -> None:
+        """Forget a peer that has said goodbye."""
+        self.write('DELETE FROM peers WHERE role = ? AND uid = ? AND agent = ?', (role, uid, agent))
+
+    def agents(self) -> list[tuple[str, str]]:
+        """The agents that have come and not said goodbye, of pilots that are not final: (pilot, agent)."""
+        return self.query("SELECT peers.uid, agent FROM peers JOIN pilots ON pilots.uid = peers.uid "
+                          "WHERE role = 'agent' AND value < ?", (_FINAL,)).fetchall()
+
+    # what a client that takes over has to know
+
+    def note(self, key: str, value: bytes) -> None:
+        """Keep something under a key, in place of what was there."""
+        self.write('INSERT OR REPLACE INTO notes VALUES (?, ?)', (key, value))
+
+    def notes(self) -> dict[str, bytes]:
+        """All notes by their keys."""
+        return dict(self.query('SELECT key, value FROM notes'))
+
+    def known_pilots(self) -> list[Row]:
+        """All pilots: (uid, record, state, info, the last state that was told, the last one before the end)."""
+        told = acknowledged.Told(self)
+        return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes), passed)
+                for owner, uid, record, state, info, passed, *changes in self.query(
+                    'SELECT owner, uid, description, state, info, passed, changed, told FROM pilots ORDER BY rev')]
+
+    def known_tasks(self, after: int, limit: int) -> tuple[list[Row], int]:
+        """A page of all tasks, and how to go on (`TaskTable.known`).
+
+        Each row ends with the last state that an application was told.
+        """
+        rows, upto = self.tasks.known(after, limit)
+        told = acknowledged.Told(self)
+        return [(*row[:-2], told.last(states.TASK, row[2], row[6], *row[-2:])) for row in rows], upto
+
+    def results(self) -> Iterable[Row]:
+        """All tasks in the order in which they came: (uid, pilot, state, info)."""
+        return self.query('SELECT uid, pilot, state, info FROM tasks ORDER BY id')

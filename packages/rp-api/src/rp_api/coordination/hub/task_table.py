@@ -1,0 +1,218 @@
+"""The tasks of a session in its file: what they are, where they are bound to, how far they are.
+
+`id` is the order in which tasks came. `rev` is the revision at which a task was bound to its pilot, `changed` that of
+its last change, negative if its client has made it and need not hear of it (see `acknowledged`). A pilot's tasks are
+found through the ranges in which they were bound (`bindings`): the tasks from `id` on have the revisions from `first`
+to `last`, unless they were bound elsewhere since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from rp_api import states
+from rp_api.coordination.contract import UNBOUND
+from rp_api.coordination.hub.acknowledged import keep_told
+from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
+from rp_api.coordination.hub.recent_tasks import Fresh
+from rp_api.standing import STANDING
+from rp_api.wire import codec
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS tasks (
+    id INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, pilot TEXT NOT NULL,
+    attempts INTEGER NOT NULL, rev INTEGER NOT NULL, state TEXT NOT NULL, value INTEGER NOT NULL,
+    changed INTEGER NOT NULL, told INTEGER NOT NULL, info BLOB, shared INTEGER NOT NULL, description BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS tasks_changed ON tasks (changed) WHERE changed > 0;
+CREATE TABLE IF NOT EXISTS bindings (
+    pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, id INTEGER NOT NULL,
+    PRIMARY KEY (pilot, last)) WITHOUT ROWID;
+"""
+
+_KEPT = states.TMGR_SCHEDULING_PENDING
+_BOUND = states.AGENT_STAGING_INPUT_PENDING
+_BOUND_VALUE = states.TASK.value(_BOUND)
+_LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+
+# What a statement is given for each row takes as long as the rest of it: what is the same for many is in its text.
+
+_INSERT = """
+INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, -?1, 0, NULL, ?5, ?6)
+"""
+INSERT_KEPT = _INSERT.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
+INSERT_BOUND = _INSERT.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
+"""With revision, uid, owner, pilot, id of the shared part, description."""
+
+
+def _update(state: str, changed: str, condition: str = '') -> str:
+    """The statement that moves tasks to a state, with info and uid; `changed` is the revision.
+
+    A state only moves forward; the model says which final states can be corrected by what was already on its way.
+    """
+    value = states.TASK.value(state)
+    corrected = ''.join(f" OR state = '{before}'" for before, after in states.TASK.corrections if after == state)
+    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info), {keep_told('tasks')}, "
+            f'changed = {changed} WHERE uid = ?2 AND (value < {value}{corrected}){condition}')
+
+
+_UPDATE = {state: _update(state, '-?3') for state in states.TASK.names}
+UPDATE_BY_AGENT = {state: _update(state, '?4', ' AND pilot = ?3') for state in states.TASK.names}
+"""With info, uid, pilot and revision, by the new state."""
+
+_FORGET = f"""
+UPDATE tasks SET owner = '', info = NULL, description = x'{codec.NOTHING.hex()}'
+WHERE uid = ? AND value >= {states.TASK.value(states.DONE)}
+"""
+
+Update = tuple[str, str, bytes | None]
+"""Uid, state and info."""
+
+# What is written by the thousand is given to SQLite as bytearray: its module looks for an adapter of each bytes object,
+# and that takes as long as a fifth of the whole update.
+
+
+class TaskTable:
+    """The tasks of one session."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._fresh = Fresh()
+
+    def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
+        """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
+        revisions = self._db.take(len(tasks))
+        shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
+        inserted = self._db.write_many(
+            INSERT_KEPT if pilot == UNBOUND else INSERT_BOUND,
+            [(rev, uid, owner, pilot, shared_id, bytearray(description))
+             for rev, (uid, description) in zip(revisions, tasks, strict=True)])
+        if not inserted:
+            self._db.write('DELETE FROM shared WHERE id = ?', (shared_id,))
+        elif pilot != UNBOUND:
+            self._add_binding(pilot, revisions, revisions[0])
+        if inserted < len(tasks):
+            self._fresh.clear()
+        elif inserted and pilot != UNBOUND:
+            self._fresh.add(pilot, [(rev, uid, shared_id, description)
+                                    for rev, (uid, description) in zip(revisions, tasks, strict=True)])
+
+    def bind(self, pilot: str, uids: Iterable[str]) -> None:
+        """Hand tasks to this pilot; those that it has already, and those that have left their agent, stay."""
+        self._fresh.clear()
+        ids = [row[0] for uid in uids for row in self._db.query(
+            f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
+        revisions = self._db.take(len(ids))
+        self._db.write_many(
+            f"UPDATE tasks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = '{_BOUND}', "
+            f'value = {_BOUND_VALUE}, {keep_told("tasks")}, changed = -?1, info = NULL WHERE id = ?3',
+            [(rev, pilot, task) for rev, task in zip(revisions, ids, strict=True)])
+        for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
+            (first, task), *rest = run
+            self._add_binding(pilot, range(first, first + len(rest) + 1), task)
+
+    def _add_binding(self, pilot: str, revisions: range, task: int) -> None:
+        self._db.write('INSERT INTO bindings VALUES (?, ?, ?, ?)', (pilot, revisions[-1], revisions[0], task))
+
+    def update(self, updates: Sequence[Update]) -> None:
+        """Move tasks forward, as their client says: it need not be told."""
+        self._fresh.clear()
+        for state, run in _runs(updates):
+            self._db.write_many(_UPDATE[state], [
+                (info, uid, rev) for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Keep of these tasks, as far as they are final, only that there were such."""
+        self._db.write_many(_FORGET, [(uid,) for uid in uids])
+
+    def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
+        """Move the tasks of a pilot forward, and announce the changes (`since`).
+
+        Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
+        """
+        self._fresh.changed(pilot, updates)
+        changed = sum([
+            self._db.write_many(UPDATE_BY_AGENT[state], [
+                (info and bytearray(info), uid, pilot, rev)
+                for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
+            for state, run in _runs(updates)])
+        if changed == len(updates):
+            return True, []
+        return False, [uid for uid, _, _ in updates if self._db.query(
+            'SELECT 1 FROM tasks WHERE uid = ? AND pilot != ?', (uid, pilot)).fetchone()]
+
+    def new(self, pilot: str, since: int, limit: int, end: int | None = None) -> Batch:
+        """The next tasks for a pilot, bound after one revision and not after the other, with descriptions.
+
+        Rows are (rev, uid, shared id, description); never any that have left their agent.
+        """
+        end = self._db.rev if end is None else end
+        return batch(self._bound(pilot, since, end), limit, end)
+
+    def unclaimed(self, pilot: str, since: int, limit: int) -> Batch:
+        """The same for tasks of which none has been given to an agent."""
+        return self._fresh.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
+
+    def forget_fresh(self) -> None:
+        """What was written last has been undone."""
+        self._fresh.clear()
+
+    def _bound(self, pilot: str, since: int, end: int) -> Iterator[Row]:
+        for first, last, task in self._db.query(
+                'SELECT first, last, id FROM bindings WHERE pilot = ? AND last > ? ORDER BY last', (pilot, since)):
+            if first > end:
+                return
+            shift = first - task
+            yield from self._db.query(
+                f'SELECT rev, uid, shared, description FROM tasks WHERE id BETWEEN ? AND ? AND rev - id = {shift} '
+                f'AND value < {_LEFT_AGENT} AND pilot = ? ORDER BY id',
+                (max(first, since + 1) - shift, min(last, end) - shift, pilot))
+
+    def shared(self, shared_id: int) -> bytes:
+        """The shared part of a bulk of descriptions."""
+        found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
+        return found
+
+    def since(self, since: int, limit: int) -> Batch:
+        """The next task changes after a revision: (changed, uid, state, info)."""
+        return batch(self._db.query('SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 '
+                                    'ORDER BY changed', (since,)), limit, self._db.rev)
+
+    def known(self, after: int, limit: int) -> tuple[list[Row], int]:
+        """All tasks by and by: those after the one of that id, and the id to go on with (0: there are no others).
+
+        Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed, told).
+        """
+        rows: list[Row] = []
+        size = 0
+        for task, *row in self._db.query('SELECT id, shared, uid, owner, pilot, attempts, description, state, info, '
+                                         'changed, told FROM tasks WHERE id > ? ORDER BY id', (after,)):
+            rows.append(tuple(row))
+            size += len(row[5]) + len(row[7] or b'')
+            if len(rows) >= limit or size >= MANY_BYTES:
+                return rows, task
+        return rows, 0
+
+    def unfinished(self) -> bool:
+        """Whether there is a task that a live pilot still has to work on, and that will end by itself."""
+        found = self._db.query(
+            'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
+            f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
+            (states.PILOT.value(states.DONE),))
+        return any(_mode(shared, own) not in STANDING for shared, own in found)
+
+
+def _mode(shared: bytes, own: bytes) -> Any:
+    """The mode of the task with this description, if it is not the default."""
+    return {**codec.unpack(shared), **codec.unpack(own)}.get('mode')
+
+
+def _runs(updates: Sequence[Update]) -> list[tuple[str, list[Update]]]:
+    """Updates by the state that they are to, in their order; StateError, and none, if tasks do not have one of them."""
+    runs = [(state, list(run)) for state, run in groupby(updates, itemgetter(1))]
+    for state, _ in runs:
+        states.TASK.value(state)
+    return runs

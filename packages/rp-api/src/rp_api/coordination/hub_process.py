@@ -1,0 +1,298 @@
+"""The hub of a session, as its client sees it: started in a process of its own, found again, started again, left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rp_api.coordination.connections import hub_file
+from rp_api.coordination.connections.embedded import HubClientConnection
+from rp_api.coordination.coordinator import Coordinator, Settings
+from rp_api.coordination.hub.store import claim, release
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system import private
+from rp_api.system.host import python_program
+from rp_api.system.processes import exit_code, open_process, reap_left, start_time
+from rp_api.system.processes import leave as leave_process
+
+RESTARTS = 5
+"""How often a hub is started again before the session gives up."""
+
+STEADY = 60.0
+"""Seconds after which the death of a hub has nothing to do with the one before."""
+
+ANSWER = 1.0
+"""Seconds between looks at a hub that was found, until it has told its process id."""
+
+KILLED = 5.0
+"""Seconds that a killed process may take to be gone."""
+
+_log = logging.getLogger('radical.pilot.engine')
+
+
+class HubProcess(Coordinator):
+    """The hub of one session. A session that was not closed keeps its hub, its keys and its endpoint.
+
+    `address` and `agent_address` are for the client and for agents: the same hub, different keys.
+    """
+
+    def __init__(self, session: str, directory: Path, settings: Settings) -> None:
+        self._session = session
+        self._directory = directory
+        self._log_file = directory / 'hub.log'
+        known = hub_file.read_open(directory)
+        if known is not None and known['session'] != session:
+            raise CoordinationError(f'{directory} has the files of session {known["session"]}, which was not closed: '
+                                    f'attach that one, or open {session} in another directory')
+        self.attached = known is not None
+        self._open = self.attached
+        self._on_open: Callable[[], object] | None = None
+        self._config = known or hub_file.new_config(session, directory, settings)
+        self._process: subprocess.Popen[str] | None = None
+        self._pidfd: int | None = None
+        self._pid = 0
+        self._loop: Loop | None = None
+        self._connection: HubClientConnection | None = None
+        self._timer: Timer | None = None
+        self._restarts = 0
+        self._started = 0.0
+        self._ending = False
+        self._read_config()
+
+    def _read_config(self) -> None:
+        self.address = hub_file.address(self._config, 'client')
+        self.agent_address = hub_file.address(self._config, 'agent')
+        self.agent_access = {'backend': 'hub', **self.agent_address.as_dict()}
+        self.endpoint = self.address.endpoint
+
+    @property
+    def pid(self) -> int:
+        """The process id, once it is known."""
+        return self._pid
+
+    def start(self) -> None:
+        reap_left()
+        if self.attached and self._is_served():
+            _check_socket(self.endpoint)
+        else:
+            try:
+                self._start_process(fresh=self._process is None and not self.attached)
+            except BaseException:
+                self.stop(KILLED)
+                raise
+
+    def connect(self, loop: Loop) -> HubClientConnection:
+        connection = HubClientConnection(loop, self.address, self._session, takes_over=self.attached)
+        connection.on_welcome = self._met
+        self._connection = connection
+        return connection
+
+    @property
+    def reachable(self) -> bool:
+        return len(self._config['endpoints']) > 1
+
+    def listen(self, address: str, done: Callable[[str], object]) -> None:
+        assert self._connection is not None
+        self._connection.listen(address, lambda endpoints, error: self._listening(endpoints, error, done))
+
+    def _listening(self, endpoints: list[str], error: str, done: Callable[[str], object]) -> None:
+        if endpoints:
+            self._config['endpoints'] = endpoints
+            self._read_config()
+            if self._open:   # else it is written when the session can be taken over
+                hub_file.save(self._directory, self._config)
+        done(error)
+
+    def watch(self, loop: Loop) -> None:
+        self._loop = loop
+        if self._pidfd is not None:
+            loop.add_fd(self._pidfd, self._died)
+        else:
+            self._timer = loop.call_later(ANSWER, self._look)
+
+    def ending(self) -> None:
+        self._ending = True
+
+    def when_open(self, callback: Callable[[], object]) -> None:
+        if self._open:
+            callback()
+        else:
+            self._on_open = callback
+
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        if leave:
+            self._forget()
+            if self._process is not None:
+                leave_process(self._process)
+            return
+        in_order = self._await_end(patience)
+        if not in_order and self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._await_end(KILLED)
+        self._forget()
+        reap_left()   # it may have been our child in an earlier session
+        code = self.ended()
+        if in_order and (hub_file.is_closed(self._directory) if code is None else code == 0):
+            hub_file.remove(self._directory)
+        shutil.rmtree(self._config['runtime_dir'], ignore_errors=True)
+
+    def ended(self) -> int | None:
+        """The exit code when the process is our child and has ended (and reap it then); None if that is not known."""
+        return None if self._process is None else exit_code(self._process, waits=False)
+
+    def last_words(self, lines: int = 5) -> str:
+        """The last lines of the hub's log."""
+        try:
+            return '\n'.join(self._log_file.read_text(encoding='utf-8', errors='replace').splitlines()[-lines:])
+        except OSError:
+            return ''
+
+    # starting
+
+    def _is_served(self) -> bool:
+        """Whether a hub is at work for this session."""
+        try:
+            release(claim(str(self._directory)))
+        except CoordinationError:
+            return True
+        return False
+
+    def _start_process(self, *, fresh: bool, patient: bool = False) -> None:
+        """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
+        with open(self._log_file, 'a', encoding='utf-8') as log:
+            try:
+                self._process = subprocess.Popen(
+                    python_program('rp_api.coordination.hub.main'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=log, text=True, start_new_session=True)
+            except OSError as error:
+                raise CoordinationError(f'the hub of the session did not start: {error.strerror}') from error
+        self._started = time.monotonic()
+        try:
+            self._watch_process(self._process.pid, start_time(self._process.pid))
+        except OSError as error:   # nobody would notice its end
+            self._process.kill()
+            self._process.wait()
+            raise CoordinationError(f'the hub of the session cannot be watched: {error.strerror}') from error
+        answer = self._tell(self._process, self._config | {
+            'fresh': fresh, 'patient': patient, 'starter': (os.getpid(), start_time(os.getpid()))})
+        if not answer.get('ok'):
+            if not self._await_end(KILLED):
+                self._process.kill()
+            self._process.wait()
+            reason = answer.get('error') or self.last_words()
+            raise CoordinationError(f'the hub of the session did not start: {reason} (see {self._log_file})')
+        self._pid = self._process.pid
+        self._config['endpoints'] = answer['endpoints']
+        self._read_config()
+        if not fresh:
+            hub_file.save(self._directory, self._config)
+
+    @staticmethod
+    def _tell(process: subprocess.Popen[str], config: dict[str, Any]) -> dict[str, Any]:
+        """Give a hub its configuration; its answer, which is empty if it died."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):   # it died at once
+            process.stdin.write(json.dumps(config) + '\n')
+            process.stdin.close()
+        with process.stdout:
+            answer: dict[str, Any] = json.loads(process.stdout.readline() or '{}')
+        return answer
+
+    # watching
+
+    def _watch_process(self, pid: int, started: int | None) -> bool:
+        """Have an eye on that process; False if it has ended already."""
+        self._forget()
+        self._pidfd = open_process(pid, started)
+        if self._pidfd is None:
+            return False
+        if self._loop is not None:
+            self._loop.add_fd(self._pidfd, self._died)
+        return True
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pidfd is not None:
+            if self._loop is not None:
+                self._loop.remove_fd(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def _met(self, hub: dict[str, Any]) -> None:
+        """The hub has told who it is, and that this is its client; from now on, others may take the session over."""
+        if not self._open:
+            hub_file.save(self._directory, self._config)
+            self._open = True
+            if self._on_open is not None:
+                self._on_open()
+        if self._process is None and self._loop is not None:
+            self._pid = hub['pid']
+            try:
+                if not self._watch_process(self._pid, hub.get('started')):
+                    self._died()
+            except OSError:   # no more descriptors
+                self._look()
+
+    def _look(self) -> None:
+        """See whether the hub is still there that was found, but has not answered yet."""
+        assert self._loop is not None
+        if self._is_served():
+            self._timer = self._loop.call_later(ANSWER, self._look)
+        else:
+            self._died()
+
+    def _died(self) -> None:
+        """Start the hub again; it finds everything in its file, and the peers find it."""
+        if self._ending and self._has_done():
+            return
+        self._forget()
+        code = self.ended()
+        reason = 'the hub of the session died' + ('' if code is None else f' (exit code {code})')
+        if time.monotonic() - self._started > STEADY:
+            self._restarts = 0
+        while True:
+            self._restarts += 1
+            if self._restarts > RESTARTS:
+                raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: {self.last_words()}')
+            _log.warning('%s and is started again', reason)
+            try:
+                self._start_process(fresh=False, patient=True)
+            except (CoordinationError, OSError) as error:
+                reason = f'the hub of the session died: {error}'
+            else:
+                return
+
+    def _has_done(self) -> bool:
+        """Whether the hub has ended as it was told to."""
+        if self._loop is not None and self._pidfd is not None:
+            self._loop.remove_fd(self._pidfd)   # but the descriptor tells of the end
+        return hub_file.is_closed(self._directory)
+
+    def _await_end(self, patience: float) -> bool:
+        """Whether the process, if it is known, has ended, waiting for that at most that many seconds."""
+        if self._pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(patience * 1000))
+
+
+def _check_socket(endpoint: str) -> None:
+    """Raise `OwnershipError` if others could have put the socket there; that it is gone shows later."""
+    if endpoint.startswith('ipc://'):
+        with contextlib.suppress(FileNotFoundError):
+            private.check_directory(os.path.dirname(endpoint.removeprefix('ipc://')))

@@ -1,0 +1,116 @@
+"""A session in a stand-alone hub: its coordinator asks the hub to serve it, and connects to where it is served."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zmq
+
+from rp_api.coordination.connections.embedded import HubClientConnection
+from rp_api.coordination.connections.hub_connection import HubAddress
+from rp_api.coordination.contract import PROTOCOL, ClientConnection
+from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.service import access as hub_access
+from rp_api.coordination.service.access import Access, split_url
+from rp_api.coordination.service.request import ask
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.wire import codec
+
+if TYPE_CHECKING:
+    from rp_api.coordination.coordinator import Settings
+
+OPEN = 60.0
+"""Seconds that the hub may take to have a session served."""
+
+
+class ServedHub(Coordinator):
+    """Has the session served by the stand-alone hub at `settings.hub_url`, a new one or one that is there and open.
+
+    A client that does not reach the hub at its own address, but through a tunnel, connects to the session at the
+    tunnel's host, with the port at which it is served. Agents are told the hub's own address, or `settings.address`.
+    """
+
+    def __init__(self, session: str, directory: Path, settings: Settings) -> None:
+        self._session = session
+        self._settings = settings
+        self._access, self._url = hub_access.find(settings.hub_url)
+        self._address: HubAddress | None = None
+        self._watcher: _Watcher | None = None
+        self._watched = False
+
+    def start(self) -> None:
+        answer = ask(self._access, self._url, 'open', {
+            'session': self._session, 'orphan_timeout': self._settings.orphan_timeout, 'lease': self._settings.lease},
+            OPEN)
+        served = answer['endpoint']
+        self.endpoint = served if self._url == self._access.url else _at(split_url(self._url)[0], served)
+        self.attached = answer['attached']
+        self._address = HubAddress(self.endpoint, answer['server'], **answer['client'])
+        agents = HubAddress(_for_agents(self._settings.address, served), answer['server'], **answer['agent'])
+        self.agent_access = {'backend': 'hub', **agents.as_dict()}
+
+    def connect(self, loop: Loop) -> ClientConnection:
+        assert self._address is not None
+        return HubClientConnection(loop, self._address, self._session, takes_over=self.attached)
+
+    def watch(self, loop: Loop) -> None:
+        self._watcher = _Watcher(loop, self._access, self._url, self._session)
+        self._watched = True
+
+    def ending(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+
+    def stop(self, patience: float, *, leave: bool = False) -> None:
+        """Return when the session's hub has ended with what its client has said last, or let it go on."""
+        self.ending()
+        if self._watched and not leave:
+            self._watched = False
+            with suppress(CoordinationError):   # the answer says that the session is not served any more
+                ask(self._access, self._url, 'await', {'session': self._session}, patience)
+
+
+class _Watcher:
+    """Learns from the hub when the session cannot be served any more, which ends the loop with the reason.
+
+    While the hub itself is away nothing happens: the session does not need it, and it may come back.
+    """
+
+    def __init__(self, loop: Loop, access: Access, url: str, session: str) -> None:
+        self._request = codec.pack([1, PROTOCOL, 'await', {'session': session}])
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._link = Connection(loop, zmq.DEALER, url, access.keys, access.server.encode(), self._context,
+                                self._receive, self._ask, refuse_loudly)
+        self._link.open()
+
+    def close(self) -> None:
+        self._link.close(0)
+        self._context.term()
+
+    def _ask(self) -> None:
+        self._link.socket.send(self._request)
+
+    def _receive(self) -> None:
+        for data, in arrivals(self._link.socket):
+            _, _, reason = codec.unpack(data)
+            raise CoordinationError(str(reason))
+
+
+def _at(host: str, endpoint: str) -> str:
+    """The endpoint's port at another host."""
+    return f'tcp://{host}:{split_url(endpoint)[1]}'
+
+
+def _for_agents(address: str, endpoint: str) -> str:
+    """What agents are told: the hub's own endpoint, or the user's address, with the same port if it names none."""
+    if not address:
+        return endpoint
+    if address.rpartition(':')[2].isdigit():
+        split_url(address)
+        return address
+    return _at(address.removeprefix('tcp://'), endpoint)

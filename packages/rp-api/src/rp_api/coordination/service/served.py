@@ -1,0 +1,258 @@
+"""One session of a stand-alone hub: the process that serves it, started, found again, and started again when it dies.
+
+The hub of a session is a process of its own, with keys, port and file of its own, and not a child that has to end with
+the service: one that was started by an earlier service is found by what its file notes about it (`presence.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rp_api.coordination import sessions
+from rp_api.coordination.connections import hub_file
+from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.presence import Where
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system import private
+from rp_api.system.host import python_program
+from rp_api.system.processes import open_process, start_time
+from rp_api.transport import keys
+
+PROGRAM = 'rp_api.coordination.hub.main'
+
+STARTING = 'starting'
+SERVING = 'serving'
+FAILED = 'failed'
+ENDED = 'ended'
+
+START = 30.0
+"""Seconds that a hub may take to start."""
+
+RESTARTS = 5
+"""How often in a row a hub is started again."""
+
+STABLE = 60.0
+"""Seconds after which a hub that died counts as one that had worked."""
+
+_log = logging.getLogger('radical.pilot.service')
+
+Answer = Callable[[str], object]
+"""Called with the reason why a session is not served, or nothing if it is."""
+
+
+class ServedSession:
+    """The hub process of one session, in an event loop. `on_end` is called when it has ended and need not come back."""
+
+    def __init__(self, loop: Loop, uid: str, directory: Path, on_end: Callable[[ServedSession], object]) -> None:
+        self.uid = uid
+        self.directory = directory
+        self.state = ENDED
+        self.reason = ''
+        self.pid = 0
+        self.config: dict[str, Any] = {}
+        self.watchers: list[Answer] = []
+        self._loop = loop
+        self._on_end = on_end
+        self._waiting: list[Answer] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._started = 0.0
+        self._fresh = False
+        self._has_served = False
+        self._restarts = 0
+        self._deadline: Timer | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where the hub listens."""
+        return str(self.config['endpoints'][0])
+
+    def summary(self) -> dict[str, Any]:
+        """What is to be said about it, as plain data without secrets."""
+        return {'uid': self.uid, 'state': self.state, 'reason': self.reason, 'pid': self.pid,
+                'endpoint': self.endpoint if self.config else ''}
+
+    def begin(self, endpoint: str, orphan_timeout: float, lease: float) -> None:
+        """Serve a new session there, with new keys."""
+        server, client, agent = keys.generate(), keys.generate(), keys.generate()
+        self.config = {
+            'session': self.uid, 'protocol': PROTOCOL, 'database': str(self.directory / sessions.DATABASE),
+            'endpoints': [endpoint], 'address': '', 'runtime_dir': '', 'orphan_timeout': orphan_timeout,
+            'lease': lease, 'public': server.public.decode(), 'secret': server.secret.decode(),
+            'peers': {'client': client.public.decode(), 'agent': agent.public.decode()},
+            'secrets': {'client': client.secret.decode(), 'agent': agent.secret.decode()}}
+        self._fresh = True
+        self._start()
+
+    def resume(self) -> None:
+        """Serve a session that is there: by the process that does so already, or else by a new one."""
+        try:
+            self.config = self.config or hub_file.read_open(self.directory) or {}
+            hub = sessions.summary(self.directory).hub
+        except (OSError, sqlite3.Error) as error:
+            raise CoordinationError(f'{self.uid} is not served, as its files cannot be read: {error}') from error
+        if not self.config:
+            raise CoordinationError(f'{self.uid} is not open')
+        if hub is not None and self._adopt(hub):
+            self._serving()
+        else:
+            self._start()
+
+    def when_serving(self, answer: Answer) -> None:
+        """Call `answer` as soon as it is known whether the session is served."""
+        if self.state == STARTING:
+            self._waiting.append(answer)
+        else:
+            answer('' if self.state == SERVING else self.reason)
+
+    def kill(self) -> None:
+        """End the process without ending the session, which can be resumed."""
+        if self._pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+        if self._process is not None:
+            self._process.wait()
+        self._forget_process()
+        self.state = ENDED
+
+    def release(self) -> None:
+        """Let the process go on without this service."""
+        self._forget_process()
+
+    # the process
+
+    def _start(self) -> None:
+        self.state = STARTING
+        self._started = time.monotonic()
+        private.make_directory(self.directory)
+        with open(self.directory / 'hub.log', 'ab') as log:
+            self._process = subprocess.Popen(python_program(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                             stderr=log, start_new_session=True)
+        self.pid = self._process.pid
+        assert self._process.stdin is not None
+        how = {'fresh': self._fresh, 'patient': self._has_served}
+        try:
+            self._process.stdin.write(json.dumps(self.config | how).encode() + b'\n')
+            self._process.stdin.close()
+        except BrokenPipeError:   # it died at once
+            _log.debug('the hub of %s does not listen', self.uid)
+        self._watch(self.pid, start_time(self.pid))
+        assert self._process.stdout is not None
+        self._loop.add_fd(self._process.stdout.fileno(), self._answered)
+        self._deadline = self._loop.call_later(START, self._too_slow)
+
+    def _answered(self) -> None:
+        """The new process says how it went; it writes its one line at once."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        answer = json.loads(self._process.stdout.readline() or b'{}')
+        self._close_pipe()
+        if not answer.get('ok'):
+            self.reason = answer.get('error') or f'it died when it started, see {self.directory / "hub.log"}'
+            return   # its end, which comes next, decides
+        self.config['endpoints'] = answer['endpoints']
+        self._fresh = False
+        hub_file.save(self.directory, self.config)
+        self._serving()
+
+    def _serving(self) -> None:
+        self.state, self.reason, self._has_served = SERVING, '', True
+        _log.info('%s is served at %s by process %d', self.uid, self.endpoint, self.pid)
+        self._tell('')
+
+    def _too_slow(self) -> None:
+        self.reason = f'it did not start within {START:g} s'
+        if self._process is not None:
+            self._process.kill()
+
+    def _adopt(self, hub: Where) -> bool:
+        """Watch a process that an earlier service has started; False if it is gone."""
+        if not hub.local or hub.started is None or not self._watch(hub.pid, hub.started):
+            return False
+        self.pid = hub.pid
+        return True
+
+    def _watch(self, pid: int, started: int | None) -> bool:
+        pidfd = open_process(pid, started)
+        if pidfd is None:
+            return False
+        self._pidfd = pidfd
+        self._loop.add_fd(pidfd, self._died)
+        return True
+
+    def _died(self) -> None:
+        """The process has ended: in order, which its file tells, or to be started again."""
+        if self.state == STARTING and self._process is not None and self._process.stdout is not None:
+            self._answered()   # what it has said last
+        self._forget_process()
+        code = self._process.wait() if self._process is not None else None
+        self._process = None
+        if self._is_over():
+            self.state, self.reason = ENDED, 'the session was closed, or has nothing left to do'
+            self._tell(self.reason)
+            self._tell_watchers()
+            self._on_end(self)
+            return
+        self._restarts = self._restarts + 1 if time.monotonic() - self._started < STABLE else 1
+        reason = self.reason or f'its hub died (exit code {code})'
+        _log.warning('%s: %s', self.uid, reason)
+        if self._restarts > RESTARTS or self._fresh:
+            self._give_up(reason)
+        else:
+            self.state = STARTING
+            self._loop.call_later(0.1 * (self._restarts - 1), self._start_again)
+
+    def _start_again(self) -> None:
+        if self.state == STARTING:
+            self._start()
+
+    def _give_up(self, reason: str) -> None:
+        self.state, self.reason = FAILED, reason
+        self._tell(reason)
+        self._tell_watchers()
+
+    def _is_over(self) -> bool:
+        try:
+            state = sessions.summary(self.directory).state
+        except (FileNotFoundError, sqlite3.Error):   # it has not got that far
+            return False
+        if state == sessions.CLOSED:
+            hub_file.remove(self.directory)
+        return state in (sessions.CLOSED, sessions.RESTING)
+
+    def _tell(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, []
+        for answer in waiting:
+            answer(reason)
+
+    def _tell_watchers(self) -> None:
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            watcher(self.reason)
+
+    def _forget_process(self) -> None:
+        self._close_pipe()
+        if self._pidfd >= 0:
+            self._loop.remove_fd(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _close_pipe(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._process is not None and self._process.stdout is not None:
+            self._loop.remove_fd(self._process.stdout.fileno())
+            self._process.stdout.close()
+            self._process.stdout = None

@@ -1,0 +1,297 @@
+"""Finding and ending processes: whole trees, and everything that was started for a task, pilot or session.
+
+Two ways, because neither finds all. `kill_tree` follows sessions, process groups and parents, and so misses a daemon
+that left all three. `sweep` reads the environment that a process was started with, and so misses one that cleared it.
+
+A process is identified by its number and its start time, on the host that `host.host_id()` names: its number
+alone is given to another process later, and its command line is also that of the children that have not executed their
+programs yet. It is signalled through a process file descriptor that was checked against that identity. Source of the
+formats: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import subprocess
+
+# a process may start another one just before it is signalled; more rounds than that mean a fork bomb
+_ROUNDS = 20
+
+# seconds that a process may be on its way to its program, when it has no environment, and seconds between two looks at
+# it; callers are held up for as long, which is a moment unless a file server hangs
+_EXECUTION, _LOOK_AGAIN = 0.25, 0.001
+
+# of the values behind the name in /proc/PID/stat: the size of the memory, and where the environment ends in it
+_SIZE, _ENVIRONMENT_END = 20, 48
+
+
+class Process(NamedTuple):
+    """One line of the process table; `started` is in clock ticks since boot."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        """False for a process that has ended and only waits to be asked for its exit code."""
+        return self.state not in 'ZX'
+
+
+def pidfd_open(pid: int) -> int | None:
+    """A file descriptor of the process, readable when it has ended; None if there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def open_process(pid: int, started: int | None) -> int | None:
+    """A file descriptor of the process with that number and start time; None if it has ended.
+
+    A start time of None is that of a process which has not told it, as those of version 2.0.0 do not.
+    """
+    descriptor = pidfd_open(pid)
+    if descriptor is None or started is None:
+        return descriptor
+    same = False
+    try:
+        same = start_time(pid) == started   # else another process has the number by now
+    finally:
+        if not same:
+            os.close(descriptor)
+    return descriptor if same else None
+
+
+def start_time(pid: int) -> int | None:
+    """When the process was started, in clock ticks since boot; None if there is none of that number."""
+    process = read_process(pid)
+    return None if process is None else process.started
+
+
+def lives(pid: int, started: int | None) -> bool:
+    """Return True if the process with that number and start time has not ended; see `open_process`."""
+    process = read_process(pid)
+    return process is not None and process.alive and started in (None, process.started)
+
+
+_UNKNOWN = 256
+"""Stands for the exit code of a `Popen` that is not known; it is none that a process can have."""
+
+
+def exit_code(process: subprocess.Popen[Any], *, waits: bool = True) -> int | None:
+    """The exit code of a child that has ended, or whose end this waits for; -n for signal n.
+
+    None if it has not ended, or if its exit code is lost: the kernel keeps none where SIGCHLD is ignored, and another
+    part of the application may reap all children. (`Popen.wait` gives 0 then.)
+    """
+    if process.returncode is None:
+        try:
+            ended = os.waitid(os.P_PID, process.pid, os.WEXITED | (0 if waits else os.WNOHANG))
+        except ChildProcessError:
+            process.returncode = _UNKNOWN
+        else:
+            if ended is not None:
+                process.returncode = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    return None if process.returncode == _UNKNOWN else process.returncode
+
+
+_left: set[int] = set()
+
+
+def leave(process: subprocess.Popen[Any]) -> None:
+    """Let a child go on without being waited for; `reap_left` clears up after it when it has ended."""
+    _left.add(process.pid)
+    process.returncode = 0   # else its object complains when it is deleted
+
+
+def reap_left() -> None:
+    """Reap the children that were left and have ended meanwhile."""
+    for pid in list(_left):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:   # somebody else has reaped it, or it is the child of the process that we were
+            ended = pid
+        if ended:
+            _left.discard(pid)
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable of the environment that a process was started with; empty if that is not known."""
+    try:
+        with open(f'/proc/{pid}/environ', 'rb') as file:
+            entries = file.read().split(b'\0')
+    except OSError:   # it has ended, or is another user's
+        return ''
+    start = os.fsencode(f'{name}=')
+    return next((os.fsdecode(entry[len(start):]) for entry in entries if entry.startswith(start)), '')
+
+
+def read_process(pid: int) -> Process | None:
+    """The process, or None if there is none of that number."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as stream:
+            line = stream.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # the second field is the name in parentheses, which may hold spaces and parentheses
+    fields = line[line.rindex(b')') + 2:].split()
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def process_table() -> dict[int, Process]:
+    """All processes, by number."""
+    found = (read_process(int(name)) for name in os.listdir('/proc') if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def tree(roots: Collection[int], table: Mapping[int, Process]) -> set[int]:
+    """The processes in `roots`, in the sessions and groups that have those numbers, and all their descendants.
+
+    Ended processes are left out.
+    """
+    members = {process.pid for process in table.values()
+               if process.pid in roots or process.session in roots or process.group in roots}
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    waiting = list(members)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in members:
+                members.add(child)
+                waiting.append(child)
+    return {pid for pid in members if table[pid].alive}
+
+
+def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
+    """Send a signal to the trees of the processes (or sessions) in `roots`; gives the processes it was sent to.
+
+    Before SIGKILL they are all stopped, so that none can start another one that nobody knows of. This process itself is
+    never among them.
+    """
+    wanted = frozenset(roots) - {0}
+    if not wanted:
+        return []
+    if sig != signal.SIGKILL:
+        return sorted(_signal_tree(wanted, sig))
+    stopped: dict[int, Process] = {}
+    for _ in range(_ROUNDS):
+        new = _signal_tree(wanted, signal.SIGSTOP)
+        if new.keys() <= stopped.keys():
+            break
+        stopped |= new
+    killed = set(_signal_tree(wanted, sig))
+    # one that has lost its parent meanwhile is not in the tree any more, and would stay stopped for ever
+    killed |= {pid for pid, process in stopped.items()
+               if pid not in killed and _send(pid, sig, partial(lives, pid, process.started))}
+    return sorted(killed)
+
+
+def sweep(environ_match: Mapping[str, str | Collection[str]], sig: int) -> list[int]:
+    """Send a signal to all processes of this user that were started with these variables; gives their numbers.
+
+    A collection as value means any one of its members, e.g. {'RP_SESSION_ID': 's', 'RP_TASK_ID': {'a', 'b'}}. With
+    SIGKILL this is repeated until nothing new is found. This process itself is never among them.
+    """
+    if not environ_match:
+        raise ValueError('environ_match is empty: it would match every process of this user')
+    wanted = [_entries(name, value) for name, value in environ_match.items()]
+    once = partial(_signal_matching, wanted, sig)
+    return sorted(_repeat(once) if sig == signal.SIGKILL else once())
+
+
+def _repeat(once: Callable[[], set[int]]) -> set[int]:
+    """All processes that are found in as many rounds as it takes until a round finds no new one."""
+    found: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = once() - found
+        found |= new
+        if not new:
+            break
+    return found
+
+
+def _signal_tree(roots: Collection[int], sig: int) -> dict[int, Process]:
+    """Signal a tree once; gives the processes that it was sent to."""
+    table = process_table()
+    # parents first: a shell whose command was ended goes on with the next one
+    found = sorted(tree(roots, table), key=lambda pid: (table[pid].started, pid))
+    return {pid: table[pid] for pid in found if _send(pid, sig, partial(lives, pid, table[pid].started))}
+
+
+def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:
+    found: set[int] = set()
+    pids = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) != os.getpid()]
+    deadline = time.monotonic() + _EXECUTION
+    while True:
+        unknown = []
+        for pid in pids:
+            matches = _matches(pid, wanted)
+            if matches and _send(pid, sig, partial(_matches, pid, wanted)):
+                found.add(pid)
+            elif matches is not False and (_executes(pid) or _matches(pid, wanted)):   # or it has just done so
+                unknown.append(pid)
+        if not unknown or time.monotonic() > deadline:
+            return found
+        time.sleep(_LOOK_AGAIN)
+        pids = unknown
+
+
+def _entries(name: str, value: str | Collection[str]) -> frozenset[bytes]:
+    values = [value] if isinstance(value, str) else value
+    return frozenset(os.fsencode(f'{name}={text}') for text in values)
+
+
+def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool | None:
+    """Was the process started with one entry of each set? None if it has no environment, or not yet.
+
+    Processes of other users cannot be read and do not match.
+    """
+    try:
+        with open(f'/proc/{pid}/environ', 'rb') as stream:
+            environ = stream.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    entries = environ.split(b'\0')
+    return all(not entries_of_name.isdisjoint(entries) for entries_of_name in wanted) if environ else None
+
+
+def _executes(pid: int) -> bool:
+    """Whether a process is about to execute a program: it has memory (which the kernel's own have not), and nobody has
+    said yet where in it the environment ends."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as stream:
+            fields = stream.read().rpartition(b') ')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[0] not in b'ZX' and fields[_SIZE] != b'0' and fields[_ENVIRONMENT_END] == b'0'
+
+
+def _send(pid: int, sig: int, still_meant: Callable[[], object]) -> bool:
+    """Signal one process, if it is still the one that is meant; True if it was sent."""
+    if pid == os.getpid():
+        return False
+    descriptor = pidfd_open(pid)
+    if descriptor is None:
+        return False
+    try:
+        if not still_meant():
+            return False
+        signal.pidfd_send_signal(descriptor, sig)
+    except (ProcessLookupError, PermissionError):
+        # it has ended since, or runs as another user by a set-user-id program
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,266 @@
+"""The two sides of a connection: a socket that listens, and one that connects and tells how it fares."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.system import private
+from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
+
+Refused = Callable[[str], object]
+
+UNSEEN = 1024
+"""Messages of a peer that are received ahead; more of them wait where they come from."""
+
+_BURST = 64
+_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)   # plain numbers are much faster
+_EVENT = struct.Struct('=HI')   # number and value of a socket event, as ZeroMQ's monitor frames have them
+_UNCLEAR = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+_WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _UNCLEAR
+_JUDGED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH   # by the gate, which counts for itself
+
+
+def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
+    """The messages that have arrived; not too many at once, so that other callbacks have a turn."""
+    for _ in range(_BURST):
+        if socket.closed:
+            return
+        try:
+            frame = socket.recv(_AT_ONCE, copy=False)
+        except zmq.Again:
+            return
+        frames = [frame.bytes]
+        while frame.more:
+            frame = socket.recv(_AT_ONCE, copy=False)
+            frames.append(frame.bytes)
+        yield frames
+
+
+def send_to(socket: zmq.Socket[Any], peer: bytes, data: bytes) -> None:
+    """Send a message to a peer of a ROUTER socket; zmq.ZMQError if it is not there, or has too many unread."""
+    socket.send(peer, _MORE)
+    socket.send(data, _AT_ONCE)
+
+
+def refuse_loudly(reason: str) -> None:
+    """End the loop that calls this with CoordinationError: what cannot connect would wait forever."""
+    raise CoordinationError(reason)
+
+
+class Monitor:
+    """Calls `on_event(number)` in the loop for events of a socket, among those that are asked for."""
+
+    def __init__(self, loop: Loop, socket: zmq.Socket[Any], events: int, on_event: Callable[[int], object]) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._on_event = on_event
+        address = f'inproc://monitor.{id(self)}'
+        socket.monitor(address, events)
+        self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+        self._events.rcvhwm = 0   # with a limit ZeroMQ's thread would wait for this one, which may wait for it
+        self._events.connect(address)
+        loop.add_socket(self._events, self._receive, alone=True)
+
+    def close(self) -> None:
+        """Hear of nothing more; to be called before the socket itself is closed."""
+        self._loop.remove_socket(self._events)
+        self._socket.disable_monitor()
+        self._events.close(linger=0)
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._events):
+            number, _ = _EVENT.unpack(frames[0])
+            self._on_event(number)
+
+
+class Strangers:
+    """Counts those who connect to a server socket and do not even get as far as the gate, and warns of them.
+
+    They do not know the server's key, speak no CURVE, or leave at once. ZeroMQ says nothing about some of them but
+    that they are gone again, so that those count less by the number of proper peers that are connected.
+    """
+
+    def __init__(self, loop: Loop, socket: zmq.Socket[Any], address: str,
+                 gone: Callable[[], object] | None = None) -> None:
+        self._tally = Tally(f'a stranger at {address}')
+        self._on_gone = gone
+        self._failed = self._judged = self._gone = 0
+        self._monitor = Monitor(loop, socket, _WATCHED | zmq.Event.DISCONNECTED, self._on_event)
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._tally.count
+
+    def close(self) -> None:
+        """Count no more; to be called before the socket itself is closed."""
+        self._monitor.close()
+
+    def _on_event(self, number: int) -> None:
+        self._failed += bool(number & _UNCLEAR)
+        self._judged += bool(number & _JUDGED)
+        self._gone += number == zmq.Event.DISCONNECTED
+        if max(self._failed, self._gone - self._judged) > self._tally.count:
+            self._tally.add('it has not shown that it knows the keys')
+        if number == zmq.Event.DISCONNECTED and self._on_gone:
+            self._on_gone()
+
+
+class Connection:
+    """A CURVE client socket in a loop.
+
+    `connected` is called after each handshake, also when a lost connection came back by itself; `refused`
+    with a sentence when the server does not admit these keys, after which no further attempt is made; `lost` each
+    time that the connection is lost.
+    """
+
+    def __init__(self, loop: Loop, kind: int, address: str, keys: KeyPair, server_public: bytes,
+                 context: zmq.Context[Any] | None, receive: Callable[[], object],
+                 connected: Callable[[], object], refused: Refused, lost: Callable[[], object] | None = None) -> None:
+        self._loop = loop
+        self._address = address
+        self._connected = connected
+        self._refused = refused
+        self._lost = lost
+        self._failures = Tally(f'cannot connect to {address} (other keys there, or no gate yet)')
+        self.socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(kind)
+        make_client(self.socket, keys, server_public)
+        self.socket.reconnect_ivl = 50
+        self.socket.reconnect_ivl_max = 2000
+        watched = _WATCHED | zmq.Event.DISCONNECTED if lost else _WATCHED
+        self._monitor = Monitor(loop, self.socket, watched, self._on_event)
+        loop.add_socket(self.socket, receive)
+
+    def open(self) -> None:
+        """Start to connect, after the last option was set."""
+        try:
+            self.socket.connect(self._address)
+        except zmq.ZMQError as error:
+            self.close(0)
+            raise CoordinationError(f'cannot connect to {self._address!r}: {error}') from error
+
+    def close(self, linger: float = LINGER) -> None:
+        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
+        self._loop.remove_socket(self.socket)
+        self._monitor.close()
+        self.socket.close(linger=int(linger * 1000))
+
+    def _on_event(self, number: int) -> None:
+        if number == zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._connected()
+        elif number == zmq.Event.DISCONNECTED and self._lost:
+            self._lost()
+        elif number == zmq.Event.HANDSHAKE_FAILED_AUTH:
+            self._refused(f'{self._address} does not admit the key of this process')
+        elif number & _UNCLEAR:
+            self._failures.add('the handshake failed')
+
+
+class Listener:
+    """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
+
+    None as address makes a fresh ipc path in a directory of its own (which is in `base`), 'ipc://path' is in a
+    directory that is ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
+    At most `high_water` messages wait for a peer that does not read. `gone` is called when a connection was lost.
+    """
+
+    def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
+                 high_water: int, receive: Callable[[], object], base: str | None = None, *,
+                 gone: Callable[[], object] | None = None) -> None:
+        self._loop = loop
+        self._fresh = ''
+        self._strangers: Strangers | None = None
+        self.address = ''
+        self.socket: zmq.Socket[bytes] = gate.context.socket(kind)
+        try:
+            make_server(self.socket, keys, domain)
+            self.socket.sndhwm = high_water
+            self.socket.rcvhwm = UNSEEN
+            if kind == zmq.ROUTER:   # sending to a peer that is gone fails, and one that comes back is known
+                self.socket.router_mandatory = True
+                self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self.address = self._bind(address, base)
+            self._strangers = Strangers(loop, self.socket, self.address, gone)
+        except BaseException:
+            self.close(0)
+            raise
+        loop.add_socket(self.socket, receive)
+
+    @property
+    def strangers(self) -> int:
+        """How many have connected without knowing the keys."""
+        return self._strangers.count if self._strangers else 0
+
+    def close(self, linger: float = LINGER) -> None:
+        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
+        if self.socket.closed:
+            return
+        self._loop.remove_socket(self.socket)
+        if self._strangers:
+            self._strangers.close()
+        self.socket.close(linger=int(linger * 1000))
+        with suppress(FileNotFoundError):   # what somebody has cleaned up already is no error
+            if self._fresh:
+                import shutil  # few processes need it, and it takes long to load
+
+                shutil.rmtree(self._fresh)
+            elif self.address.startswith('ipc://'):
+                os.unlink(self.address.removeprefix('ipc://'))
+
+    def _bind(self, address: str | None, base: str | None) -> str:
+        if address is None:
+            self._fresh = make_private_directory(base)
+            address = f'ipc://{self._fresh}/s'
+        checked = _checked_address(address)
+        try:
+            self.socket.bind(checked)
+        except zmq.ZMQError as error:
+            raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
+        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def _checked_address(address: str) -> str:
+    """The address in ZeroMQ's form; CoordinationError if others could reach what listens there."""
+    transport, _, rest = address.partition('://')
+    if transport == 'ipc' and rest:
+        try:
+            private.check_directory(os.path.dirname(os.path.abspath(rest)))
+        except OSError as error:
+            raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
+        return address
+    host, _, port = rest.partition(':')
+    if transport != 'tcp' or not host or host in ('*', '0.0.0.0') or not (port or '0').isdigit():
+        raise CoordinationError(f'cannot listen at {address!r}: allowed are ipc://<path> '
+                                'and tcp://<interface>[:<port>]')
+    return f'tcp://{host}:{port if int(port or 0) else "*"}'
+
+
+def new_directory_path(base: str | None = None) -> str:
+    """A path for a fresh directory that is short enough for a socket in it.
+
+    It is in `base`, by default the one for temporary files.
+    """
+    base = base or os.environ.get('TMPDIR', '/tmp')
+    name = f'rp.{os.urandom(6).hex()}'
+    if len(os.fsencode(base)) + len(name) + len('//s') > zmq.IPC_PATH_MAX_LEN:
+        base = '/tmp'
+    return os.path.abspath(f'{base}/{name}')
+
+
+def make_private_directory(base: str | None = None) -> str:
+    """A fresh directory that only its owner can enter, at such a path."""
+    path = new_directory_path(base)
+    try:
+        os.mkdir(path, 0o700)
+        private.check_directory(path)
+    except OSError as error:
+        raise CoordinationError(f'cannot make the directory {path} for a socket: {error}') from error
+    return path

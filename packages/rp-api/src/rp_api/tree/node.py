@@ -1,0 +1,239 @@
+"""The leaves of a tree (see `tree`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.transport.clocks import ClockReader
+from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.transport.keys import LINGER, KeyPair, Tally
+from rp_api.tree.flow import Soon
+from rp_api.tree.stream import ALIVE, INTERVAL, PATIENCE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
+from rp_api.wire.message import encode
+from rp_profiling.write.host_clock import Moment, Reading
+
+if TYPE_CHECKING:   # few leaves are relays
+    from rp_api.tree.relay import Relay
+
+Receiver = Callable[[list[Any]], object]
+
+FORSAKEN = 20.0
+"""Seconds without a connection to the root after which it is gone, for a leaf that was let in before."""
+
+TRY = 2.5
+"""Seconds that a relay may take to let a leaf in: less than the root waits for it to come back."""
+
+
+class Leaf:
+    """Exchanges items with the root of a tree.
+
+    `receiver(items)` gets what that puts, `forsaken(why)` is called if that is gone, or has no more to do with us. The
+    root may be busy when we come, so that it has `let_in` seconds for the first connection. `keys` are its own, with
+    which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a tree that has relays
+    have the same keys. If the root is on another host, `on_clock(reading)` is told how far the clock here is ahead of
+    its own.
+    """
+
+    def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
+                 forsaken: Callable[[str], object], *, context: zmq.Context[Any], let_in: float,
+                 relay: bool = False, interval: float = INTERVAL, patience: float = PATIENCE,
+                 on_clock: Callable[[Reading], object] | None = None) -> None:
+        self.name = name
+        self._loop = loop
+        self._door = address
+        self._keys = keys
+        self._root = root
+        self._receiver = receiver
+        self._forsaken = forsaken
+        self._context = context
+        self._interval, self._patience = interval, patience
+        self._let_in = let_in
+        self._was_let_in = False
+        self._stream = Stream()
+        self._put: list[Mapping[str, Any]] = []
+        self._outbox: list[Letter] = []
+        self._flush_soon = Soon(loop, self._flush)
+        self._closed = False
+        self._away: Timer | None = None
+        self._heard = 0.0
+        self._malformed = Tally(f'malformed message from {address}')
+        self._clock = ClockReader(self._ask_time, on_clock) if on_clock else None
+        self._relay = self._open_relay() if relay else None
+        self._connect(address, root)
+        self._timer = loop.call_later(interval, self._tick)
+
+    @property
+    def address(self) -> str:
+        """Where it is connected to."""
+        return self._address
+
+    def put(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Put items for the root."""
+        self._put += items
+        self._flush_soon()
+
+    def tell_moment(self, moment: Moment) -> None:
+        """Tell the root of a moment that was recorded here."""
+        self._send([(self.name, encode('moment', moment.message, moment.there))])
+
+    def close(self, linger: float = LINGER) -> None:
+        """Leave; what was put is sent, if there is a connection."""
+        if self._closed:
+            return
+        self._flush()
+        self._closed = True
+        self._timer.cancel()
+        if self._away is not None:
+            self._away.cancel()
+        self._connection.close(linger)
+        if self._relay:
+            self._relay.close(linger)
+
+    # the connection
+
+    def _open_relay(self) -> Relay:
+        from rp_api.system.network import address_towards
+        from rp_api.tree.relay import Relay
+
+        return Relay(self._loop, self._keys, self._context, address_towards(self._door), self._pass_on)
+
+    def _connect(self, address: str, server: bytes) -> None:
+        self._address = address
+        self._connected = False
+        self._connection = Connection(self._loop, zmq.DEALER, address, self._keys, server, self._context, self._arrived,
+                                      self._greet, refuse_loudly, self._disconnected)
+        sock = self._connection.socket
+        sock.sndhwm = sock.rcvhwm = 0
+        self._connection.open()
+        self._wait()
+
+    def _move(self, address: str, server: bytes) -> None:
+        self._connection.close(0)
+        self._connect(address, server)
+
+    def _wait(self) -> None:
+        """There is no connection, for now."""
+        if self._away is not None:
+            self._away.cancel()
+        self._away = self._loop.call_later(self._limit(), self._give_up)
+
+    def _limit(self) -> float:
+        """Seconds that a connection may take."""
+        if self._address != self._door:
+            return TRY
+        return FORSAKEN if self._was_let_in else self._let_in
+
+    def _greet(self) -> None:
+        """There is a connection: what was sent over another one may have been lost."""
+        self._connected = self._was_let_in = True
+        self._heard = time.monotonic()
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+        letters = [(self.name, encode('hello', VERSION, self._stream.received))]
+        if self._relay:
+            letters.insert(0, (self.name, encode('relay', self._relay.address)))
+            self._relay.again()
+        self._send(letters)
+        if self._clock:
+            self._clock.due()
+
+    def _disconnected(self) -> None:
+        if self._closed:
+            return
+        if self._address != self._door:
+            self._move(self._door, self._root)
+        elif self._connected:
+            self._connected = False
+            self._wait()
+
+    def _give_up(self) -> None:
+        self._away = None
+        if self._address != self._door:
+            self._move(self._door, self._root)
+        elif self._was_let_in:
+            self._forsaken(f'there is no connection to {self._door} any more')
+        else:
+            self._forsaken(f'it was not let in at {self._door} within {self._let_in:g} s')
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(self._interval, self._tick)
+        alive = [self.name, *(self._relay.beat() if self._relay else ())]
+        if self._connected:
+            self._send([(name, ALIVE) for name in alive])
+            if self._clock:
+                self._clock.due()
+            if self._address != self._door and self._heard < time.monotonic() - self._patience:
+                self._move(self._door, self._root)   # the relay has given no sign of life
+
+    # what travels
+
+    def _pass_on(self, letters: list[Letter]) -> None:
+        """Send letters of others to the root, with all that is sent in this turn of the loop."""
+        self._outbox += letters
+        self._flush_soon()
+
+    def _ask_time(self, sent: int) -> None:
+        self._send([(self.name, encode('clock', sent))])
+
+    def _flush(self) -> None:
+        items, self._put = self._put, []
+        letters, self._outbox = self._outbox, []
+        if items:
+            letters += [(self.name, message) for message in self._stream.put(items)]
+        if letters and self._connected:   # else they are sent when it is known what of all has arrived
+            self._send(letters)
+
+    def _send(self, letters: list[Letter]) -> None:
+        for packet in pack_letters(letters):
+            self._connection.socket.send(packet, zmq.NOBLOCK)
+
+    def _arrived(self) -> None:
+        for frames in arrivals(self._connection.socket):
+            try:
+                for name, message in unpack_letters(b''.join(frames)):
+                    self._letter(name, message)
+            except CoordinationError as error:
+                self._malformed.add(error)
+
+    def _letter(self, name: str, message: bytes) -> None:
+        self._heard = time.monotonic()
+        if name == self.name:
+            self._handle(*decode(message))
+        elif message and self._relay:
+            self._relay.deliver(name, message)
+
+    def _handle(self, kind: str, fields: list[Any]) -> None:
+        if kind == 'items':
+            items = self._stream.take(*fields)
+            if items is None:
+                self._send([(self.name, encode('sync', self._stream.received))])
+            elif items:
+                self._receiver(items)
+        elif kind == 'welcome':
+            self._welcome(*fields)
+        elif kind == 'sync':
+            self._send_again(*fields)
+        elif kind == 'time' and self._clock:
+            self._clock.answer(*fields)
+        elif kind == 'again':
+            self._greet()
+        elif kind == 'forgotten':
+            self._forsaken(f'it is not expected at {self._door} any more')
+        else:
+            raise CoordinationError(f'malformed message: {kind!r} is not for a leaf')
+
+    def _welcome(self, received: int, home: str) -> None:
+        if home and home != self._address:
+            self._move(home, self._keys.public)
+        else:
+            self._send_again(received)
+
+    def _send_again(self, received: int) -> None:
+        self._send([(self.name, message) for message in self._stream.missing(received)])

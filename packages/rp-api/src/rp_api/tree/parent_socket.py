@@ -1,0 +1,161 @@
+"""The upper end of connections in a tree: a socket for any number of children, each of which speaks for some leaves.
+
+All letters to one child that are sent in a turn of the loop travel together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.transport.connection import Listener, arrivals, send_to
+from rp_api.transport.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
+from rp_api.tree.flow import Soon
+from rp_api.tree.stream import ALIVE, Letter, pack_letters, unpack_letters
+from rp_api.wire.message import encode
+
+SETTLING = 0.05
+"""Seconds after which ZeroMQ surely knows which of its connections it is that is gone."""
+
+UNREAD = 16384
+"""Packets that may wait for a child that does not read: a proper one is far below that."""
+
+Receive = Callable[[bytes, list[Letter]], None]
+
+
+class Fan:
+    """Children, and which leaves each of them speaks for.
+
+    `receive(child, letters)` gets what they send; `gone(names)` is told of leaves whose connection is lost.
+    """
+
+    def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
+                 gone: Callable[[list[str]], None]) -> None:
+        self._loop = loop
+        self._receive = receive
+        self._gone = gone
+        self._children: dict[bytes, set[str]] = {}
+        self._way: dict[str, bytes] = {}
+        self._outbox: dict[bytes, list[Letter]] = {}
+        self._full: set[bytes] = set()   # children for which packets had to be dropped
+        self._flush_soon = Soon(loop, self._flush)
+        self._probing = False
+        self._closed = False
+        self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, DOMAIN, UNREAD, self._arrived,
+                                  gone=self._somebody_gone)
+        self._malformed = Tally(f'malformed message at {self.address}')
+
+    @property
+    def address(self) -> str:
+        """Where children connect to."""
+        return self._listener.address
+
+    @property
+    def malformed(self) -> int:
+        """How many messages were dropped because they were broken."""
+        return self._malformed.count
+
+    @property
+    def strangers(self) -> int:
+        """How many have connected without knowing the keys."""
+        return self._listener.strangers
+
+    def way(self, name: str) -> bytes | None:
+        """The child that speaks for a leaf; None if there is none."""
+        return self._way.get(name)
+
+    def everybody(self) -> list[str]:
+        """All leaves that somebody speaks for."""
+        return list(self._way)
+
+    def names(self, child: bytes) -> set[str]:
+        """The leaves that a child speaks for."""
+        return self._children.get(child, set())
+
+    def learn(self, name: str, child: bytes) -> None:
+        """From now on letters for this leaf go to this child."""
+        self.unlearn(name)
+        self._way[name] = child
+        self._children.setdefault(child, set()).add(name)
+
+    def unlearn(self, name: str) -> None:
+        """Nobody speaks for this leaf any more."""
+        child = self._way.pop(name, None)
+        if child is not None:
+            names = self._children[child]
+            names.discard(name)
+            if not names:
+                del self._children[child]
+
+    def send(self, name: str, message: bytes) -> None:
+        """Send a letter to a leaf; it is lost if nobody speaks for it now."""
+        child = self._way.get(name)
+        if child is not None:
+            self.answer(child, name, message)
+
+    def answer(self, child: bytes, name: str, message: bytes) -> None:
+        """Send a letter to a leaf through this child."""
+        self._outbox.setdefault(child, []).append((name, message))
+        self._flush_soon()
+
+    def beat(self) -> None:
+        """Give all children a sign of life; those that turn out to be gone are told of."""
+        self._probing = False
+        if self._closed:
+            return
+        beat = next(pack_letters([('', ALIVE)]))
+        self._tell_of_dropped()
+        lost = [child for child in self._children if not self._send(child, beat)]
+        names = [name for child in lost for name in self._children[child]]
+        for name in names:
+            self.unlearn(name)
+        if names:
+            self._gone(names)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Serve no more; what waits is sent, if it can be."""
+        if not self._closed:
+            self._flush()
+            self._closed = True
+            self._listener.close(linger)
+
+    def _arrived(self) -> None:
+        for frames in arrivals(self._listener.socket):
+            try:
+                self._receive(frames[0], unpack_letters(b''.join(frames[1:])))
+            except CoordinationError as error:
+                self._malformed.add(error)
+
+    def _somebody_gone(self) -> None:
+        """A connection was lost, but it is not said which: only that nothing can be sent there shows it."""
+        if not self._probing:
+            self._probing = True
+            self._loop.call_later(SETTLING, self.beat)
+
+    def _tell_of_dropped(self) -> None:
+        """Have those leaves say hello that have missed something, so that they get it."""
+        full, self._full = self._full, set()
+        for child in full:
+            for name in self.names(child):
+                self.answer(child, name, encode('again'))
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, {}
+        for child, letters in outbox.items():
+            for packet in pack_letters(letters):
+                self._send(child, packet)
+
+    def _send(self, child: bytes, packet: bytes) -> bool:
+        """Whether the child is there."""
+        try:
+            send_to(self._listener.socket, child, packet)
+        except zmq.Again:
+            self._full.add(child)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True

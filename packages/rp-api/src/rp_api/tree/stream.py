@@ -1,0 +1,118 @@
+"""Two-way streams between one process, the root, and many others, the leaves: what travels, as plain objects.
+
+A stream carries items both ways. Those of each direction are numbered from 0; whoever sends keeps an item until the
+other side has said that it is there, and sends it again if it turns out not to be. So what lies in between may lose
+messages, as long as each side learns of it by and by: after each new connection a leaf says hello, and a number that
+comes too early shows a gap. There is no credit: who uses a stream has no more on its way than it has asked for.
+
+A *letter* is the name of a leaf, which it comes from or goes to, and a message; an empty one is a sign of life. What
+travels over a connection is a packet of letters. A message is one msgpack list, a kind and the fields of `_SHAPES`:
+
+`hello` a leaf has (re)connected: version, and how many items it has received
+`welcome` the answer: how many items the root has received, and where to connect to instead, or nothing
+`items` how many items the sender has received, the number of the first item, and a bulk (see `codec.pack_bulk`)
+`sync`  how many items the sender has received, when some after that were lost
+`relay` a leaf lets others connect to this address, and passes their letters on
+`again` what was sent may have been lost on the way: say hello
+`gone`  the leaf, which is not the sender, has lost its connection
+`forgotten` the root has no more to do with the leaf
+`clock` a leaf on another host asks for the time, and says what time it has; the answer is `time`: that, and the root's
+`moment` a moment that the leaf has recorded in its profile: how it is called, and when it was for the root
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rp_api.errors import CoordinationError
+from rp_api.tree.flow import BULK, Backlog, Outflow
+from rp_api.wire import message
+from rp_api.wire.codec import pack, pack_bulk, unpack, unpack_bulk
+from rp_api.wire.message import encode
+
+VERSION = 1   # of the messages between root and leaves
+
+Letter = tuple[str, bytes]
+
+ALIVE = b''
+"""The message that is only a sign of life."""
+
+INTERVAL = 10.0
+"""Seconds between two signs of life."""
+
+PATIENCE = 60.0
+"""Seconds without a sign of life after which a leaf is lost."""
+
+_PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
+
+_SHAPES: message.Shapes = {
+    'hello': (int, int), 'welcome': (int, str), 'items': (int, int, bytes, list), 'sync': (int,), 'relay': (str,),
+    'again': (), 'gone': (), 'forgotten': (), 'clock': (int,), 'time': (int, int), 'moment': (str, int)}
+
+
+def decode(data: bytes) -> tuple[str, list[Any]]:
+    """Kind and fields of a message; CoordinationError if it is not one of those listed above."""
+    return message.decode(data, _SHAPES)
+
+
+def pack_letters(letters: Iterable[Letter]) -> Iterator[bytes]:
+    """Letters as packets, of which none is too large."""
+    packet: list[str | bytes] = []
+    size = 0
+    for letter in letters:
+        packet += letter
+        size += len(letter[1])
+        if size >= _PACKET:
+            yield pack(packet)
+            packet, size = [], 0
+    if packet:
+        yield pack(packet)
+
+
+def unpack_letters(data: bytes) -> list[Letter]:
+    """The letters of a packet; CoordinationError if it is none."""
+    packet = unpack(data)
+    if not isinstance(packet, list) or len(packet) % 2:
+        raise CoordinationError('malformed packet: it is no list of names and messages')
+    names, messages = packet[::2], packet[1::2]
+    if not {*map(type, names)} <= {str} or not {*map(type, messages)} <= {bytes}:
+        raise CoordinationError('malformed packet: it is no list of names and messages')
+    return list(zip(names, messages, strict=True))
+
+
+class Stream:
+    """One end of a stream."""
+
+    __slots__ = ('_out', 'received')
+
+    def __init__(self) -> None:
+        self._out = Outflow()
+        self.received = 0
+        """How many items have come."""
+
+    def put(self, items: Sequence[Mapping[str, Any]]) -> list[bytes]:
+        """The messages that bring these items; TypeError or ValueError for what cannot travel."""
+        waiting = Backlog()
+        for first in range(0, len(items), BULK):
+            waiting.add(*pack_bulk(items[first:first + BULK]))
+        messages = []
+        while waiting:
+            shared, bodies = waiting.take(BULK)
+            messages.append(encode('items', self.received, self._out.send(shared, bodies), shared, bodies))
+        return messages
+
+    def take(self, there: int, first: int, shared: bytes, bodies: list[bytes]) -> list[dict[str, Any]] | None:
+        """The new ones of the items that have come; None if some before them are missing."""
+        self._out.acknowledge(there)
+        if first > self.received:
+            return None
+        fresh = bodies[self.received - first:]
+        self.received += len(fresh)
+        return unpack_bulk(shared, fresh) if fresh else []
+
+    def missing(self, there: int) -> list[bytes]:
+        """The messages that bring what the other side, which has received so many items, does not have."""
+        self._out.acknowledge(there)
+        return [encode('items', self.received, first, shared, bodies)
+                for first, shared, bodies in self._out.missing()]

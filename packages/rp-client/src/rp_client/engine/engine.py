@@ -1,0 +1,237 @@
+"""The one event-loop thread of a session: everything that happens in the client happens there.
+
+The engine owns the loop, the coordinator and the connection to it, the threads for callbacks and for file transfers.
+Managers run code in the loop with `call` (later), `run` (and wait for it) and `ask` (and wait for what comes of it).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout  # its own before Python 3.11
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from rp_api.coordination.coordinator import Coordinator
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Helpers
+from rp_api.system.owner_process import OwnerProcess
+from rp_client.engine import interrupts
+from rp_client.engine.acknowledger import Acknowledger
+from rp_client.engine.callbacks import Dispatcher
+
+_log = logging.getLogger('radical.pilot.engine')
+
+T = TypeVar('T')
+
+PATIENCE = 5.0
+"""Seconds that a session waits at its end for files that are being moved."""
+
+OPEN = 10.0
+"""Seconds that a new session waits until others could take it over; after that it comes to be so, or to fail, later."""
+
+
+class Engine:
+    """Runs a session's event loop in a thread of its own, and sees to its coordinator.
+
+    Other processes than the one that has made it, which are forks of that, cannot use it (`process`). `close` leaves
+    nothing of it, however far `open` has come.
+    """
+
+    def __init__(self, session: str, coordinator: Coordinator) -> None:
+        self.process = OwnerProcess(f'the session {session}')
+        self.coordinator = coordinator
+        self.loop = Loop()
+        self.dispatcher = Dispatcher(f'{session}.callbacks')
+        self.on_broken: list[Callable[[BaseException], None]] = []
+        self.on_room: list[Callable[[], None]] = []
+        self._broken: BaseException | None = None
+        self._asked: set[Future[Any]] = set()
+        self.helpers = Helpers(self.loop)
+        self._session = session
+        self._connected = False
+        self._thread: threading.Thread | None = None
+
+    def open(self, *, fresh: bool = False) -> None:
+        """Start the coordinator and the loop's thread; returns when another application could take the session over.
+
+        Raises `CoordinationError` if that cannot be, or the session is open already and has to be a `fresh` one.
+        """
+        self.coordinator.start()
+        if fresh and self.coordinator.attached:
+            raise CoordinationError(f'{self._session} is open already: for a new session name another uid, and to '
+                                    f'attach to this one, name it: Session(uid={self._session!r})')
+        with interrupts.postponed():
+            self._connect()
+        with suppress(TimeoutError, CoordinationError):   # what uses the session next tells why it cannot go on
+            self.ask(self._open, OPEN)
+
+    def _connect(self) -> None:
+        self.connection = self.coordinator.connect(self.loop)
+        self._connected = True
+        self.connection.on_refused = self._refused
+        self.connection.on_room = self._room
+        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher)
+        self.coordinator.watch(self.loop)
+        thread = threading.Thread(target=self._run, name=f'{self._session}.engine', daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Have `function(*args)` called in the loop's thread."""
+        self.process.check()
+        self._check()
+        self.loop.call_soon(function, *args)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the event loop has failed."""
+        return self._broken is not None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the event loop has failed."""
+        return self._broken
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """The result of `function(*args)`, called in the loop's thread; never call it from there."""
+        return self.ask(lambda future: _answer(future, function, args))
+
+    def ask(self, start: Callable[[Future[T]], object], patience: float | None = None,
+            progress: Callable[[], object] = lambda: None) -> T:
+        """The result that `start(future)`, called in the loop's thread, or what it causes, gives to the future.
+
+        Never call it from there. Raises `TimeoutError` when for `patience` seconds there is no result, nor anything new
+        in what `progress()` gives; what was started goes on then.
+        """
+        future: Future[T] = Future()
+        self._asked.add(future)
+        try:
+            self.call(_begin, future, start)
+            while True:
+                seen = progress()
+                try:
+                    return future.result(patience)
+                except FutureTimeout:
+                    if future.done() or progress() == seen:
+                        raise TimeoutError(f'no answer within {patience} s') from None
+        finally:
+            self._asked.discard(future)
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the coordinator has everything that was sent, or `timeout` seconds are over."""
+        if self._broken is None:
+            with suppress(TimeoutError, CoordinationError):
+                self.ask(self._settled, timeout)
+
+    def _open(self, future: Future[None]) -> None:
+        self.coordinator.when_open(lambda: future.set_result(None))
+
+    def _settled(self, future: Future[None]) -> None:
+        self.connection.when_settled(lambda: future.set_result(None))
+
+    def _finish(self, timeout: float) -> None:
+        """Have the session closed; what cannot be said within `timeout` seconds is said once more with the farewell."""
+        if self._broken is None:
+            with suppress(TimeoutError, CoordinationError):
+                self.ask(self._say_goodbye, timeout)
+
+    def _say_goodbye(self, future: Future[None]) -> None:
+        self.coordinator.ending()
+        self.connection.finish(lambda: future.set_result(None))
+
+    def close(self, *, leave: bool = False) -> None:
+        """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
+        self.helpers.close(PATIENCE)
+        if self._thread is not None:
+            self._end_thread(self._thread, leave=leave)
+        if self._connected:
+            self._end_connection(leave)   # in case that the loop could not do it any more
+        self.coordinator.stop(2.0, leave=leave)
+        self.dispatcher.close(2.0)
+        self.loop.close()
+
+    def _end_thread(self, thread: threading.Thread, *, leave: bool) -> None:
+        if leave:
+            self._tell_the_rest(2.0)
+            self.settle(2.0)
+        else:
+            self._finish(3.0)
+        if self._broken is None:
+            self.loop.call_soon(self._leave, leave)
+        thread.join(5.0)
+
+    def _tell_the_rest(self, timeout: float) -> None:
+        """Let callbacks be told what has come until now, and have that acknowledged; the rest is for the next one."""
+        if self._broken is None:
+            with suppress(CoordinationError):
+                self.run(self.acknowledger.finish)
+        self.dispatcher.close(timeout)
+        self.dispatcher.drop()
+
+    def _leave(self, leave: bool) -> None:
+        self._end_connection(leave)
+        self.loop.stop()
+
+    def _end_connection(self, leave: bool) -> None:
+        if leave:
+            self.connection.detach()
+        else:
+            self.connection.close()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise CoordinationError(f'the session cannot go on: {self._broken}') from self._broken
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except Exception as error:
+            expected = isinstance(error, CoordinationError)
+            _log.error('the event loop of the session failed: %s', error, exc_info=not expected)
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._broken = error
+        for future in list(self._asked):   # nobody is left who could answer
+            if not future.done():
+                future.set_exception(CoordinationError(f'the session cannot go on: {error}'))
+        for callback in self.on_broken:
+            callback(error)
+
+    def _room(self) -> None:
+        for callback in list(self.on_room):
+            callback()
+
+    def _refused(self, reason: str) -> None:
+        raise CoordinationError(reason)
+
+
+def _begin(future: Future[T], start: Callable[[Future[T]], object]) -> None:
+    try:
+        start(future)
+    except CoordinationError:
+        raise
+    except Exception as error:   # the caller gets it, and the session goes on
+        if future.done():
+            raise
+        future.set_exception(error)
+
+
+def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
+    try:
+        future.set_result(function(*args))
+    except Exception as error:   # the caller gets it, whatever it is
+        future.set_exception(error)
+
+
+def engine_of(session: object) -> Engine:
+    """The engine of a session; `TypeError` for what is no session, such as its class or its uid."""
+    engine = getattr(session, 'engine', None)
+    if not isinstance(engine, Engine):
+        raise TypeError(f'a manager is made with a Session, not with {session!r}')
+    engine.process.check()
+    return engine

@@ -1,0 +1,216 @@
+"""How a manager follows the states of its entities: one rule for pilots and tasks.
+
+Runs in the thread of the engine. Every transition goes through the state model; states that were skipped are announced
+once, in order; what an update tells about an entity can be read before its new state can be seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rp_api import states
+from rp_api.errors import StateError, sentence
+from rp_client.engine.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_callbacks
+from rp_client.engine.waiting import Board
+
+_log = logging.getLogger('radical.pilot.states')
+
+
+class Change(NamedTuple):
+    """A state that an entity is said to have reached, and what became known with it."""
+
+    entity: Any
+    state: str
+    info: Mapping[str, Any] | None = None
+
+
+Announced = list[tuple[list[Any], Sequence[str]]]
+"""Entities in a row, with the states that each of them has passed through."""
+
+_ABRUPT = frozenset({states.FAILED, states.CANCELED})
+
+
+class Tracker:
+    """Applies state changes, wakes those who wait and calls those who asked to be called.
+
+    Trackers of entities that are waited for together share a board. `owner` is what the coordinator knows as the owner
+    of the entities. States of entities that were restored wait for the first callback that is registered for them.
+    """
+
+    def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher,
+                 board: Board | None = None, owner: str = '') -> None:
+        self.board = board or Board(model)
+        self.owner = owner
+        self._model = model
+        self._metric = metric
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._bulk = bulk_callbacks()
+        self._untold: dict[Any, str] = {}   # entities without a callback yet, with the last state that was told
+        self._has_told = False
+        self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
+        """Is told of entities that have reached a final state."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the states of all entities are told to callbacks, if there are any for them."""
+        return self._has_told and not self._untold
+
+    def restored(self, entity: Any, told: str) -> None:
+        """An entity of a former application, which was told of it until this state."""
+        if told != entity._state or not self._model.is_final(told):
+            self._untold[entity] = told
+
+    def forget(self, uids: Collection[str]) -> None:
+        """No callback that is registered later is told of these."""
+        self._untold = {entity: told for entity, told in self._untold.items() if entity.uid not in uids}
+
+    def notice(self, entity: Any) -> None:
+        """Call callbacks once more with the state that an entity is in, as something else has become known."""
+        self._announce([([entity], [entity.state])])
+
+    def release(self, entry: Entry, entity: Any = None) -> None:
+        """Tell a new callback, for one entity or for all, what no application was told of them."""
+        _, callback, data, _ = entry
+        self._tell(callback, data, None, self._release(entity))
+
+    def release_own(self, entry: Entry, entity: Any) -> None:
+        """The same for a callback of the entity's own."""
+        _, callback, data, _ = entry
+        self._dispatcher.call_each(callback, _calls(self._release(entity), data))
+
+    def _release(self, entity: Any) -> Announced:
+        self._has_told = True
+        if entity is None:
+            released, self._untold = self._untold, {}
+        else:
+            released = {entity: self._untold.pop(entity)} if entity in self._untold else {}
+        rows: dict[Sequence[str], list[Any]] = {}
+        for each, told in released.items():
+            rows.setdefault(self._since(each, told), []).append(each)
+        return [(row, passed) for passed, row in rows.items() if passed]
+
+    def _since(self, entity: Any, told: str) -> Sequence[str]:
+        """The states that an entity has passed through since it was in one."""
+        passed: Sequence[str] = ()
+        reached = getattr(entity, 'reached', None) if entity._state in _ABRUPT else None
+        if reached:
+            told, passed = self._model.step(told, reached)
+        return (*passed, *self._model.step(told, entity._state)[1])
+
+    def apply(self, changes: Iterable[Change]) -> list[Change]:
+        """Move entities forward; gives the changes that were real, in order."""
+        real = []
+        announced: Announced = []
+        row: list[Any] = []
+        before: Sequence[str] = ()
+        with self.board.lock:
+            for told in changes:
+                change, passed = self._move(told)
+                if passed:
+                    real.append(change)
+                    if passed is not before:   # most do as the one before
+                        before, row = passed, []
+                        announced.append((row, passed))
+                    row.append(change.entity)
+            self._changed(announced)
+        self._announce(announced)
+        return real
+
+    def advance(self, entities: Sequence[Any], state: str) -> None:
+        """Move entities forward to a state that comes without anything to know."""
+        announced: Announced = []
+        row: list[Any] = []
+        before = target = ''
+        passed: Sequence[str] = ()
+        with self.board.lock:
+            for entity in entities:
+                if entity._state != before:   # they are alike, as a rule
+                    try:
+                        target, passed = self._model.step(entity._state, state)
+                    except StateError as error:
+                        _log.info('update of %s refused: %s', entity.uid, error)
+                        continue
+                    before, row = entity._state, []
+                    if passed:
+                        announced.append((row, passed))
+                if passed:
+                    entity._state = target
+                    row.append(entity)
+            self._changed(announced)
+        self._announce(announced)
+
+    def _changed(self, announced: Announced) -> None:
+        for entities, passed in announced:
+            self.board.changed(passed[-1], entities)
+            if self._model.is_final(passed[-1]):
+                self.on_final(entities)
+
+    def _move(self, change: Change) -> tuple[Change, Sequence[str]]:
+        """The change, and the states that its entity passes.
+
+        Of an update that cannot be dealt with, another change, which fails its entity: nothing else suffers from it.
+        """
+        try:
+            return change, self._moved(change)
+        except Exception as error:
+            _log.exception('an update of %s cannot be dealt with', change.entity.uid)
+            failure = Change(change.entity, states.FAILED, {
+                'exception': sentence(error),
+                'exception_detail': f'the news that it is {change.state} cannot be dealt with, see the log'})
+            return failure, self._moved(failure)
+
+    def _moved(self, change: Change) -> Sequence[str]:
+        entity, state, info = change
+        passed: Sequence[str] = ()
+        try:
+            reached = info.get('reached') if state in _ABRUPT and info else None
+            if reached:   # a failure is announced alone: the states that were really passed before come first
+                entity._state, passed = self._model.step(entity._state, reached)
+            target, more = self._model.step(entity._state, state)
+        except StateError as error:
+            _log.info('update of %s refused: %s', entity.uid, error)
+            return passed
+        if more and state in _ABRUPT and not self._model.is_final(entity._state):
+            info = {**(info or {}), 'reached': entity._state}   # for an application that has to tell it later
+        if info and (more or entity._state == state):
+            entity._learn(info)
+        entity._state = target
+        return [*passed, *more] if passed else more
+
+    def _announce(self, announced: Announced) -> None:
+        callbacks = self._registry.select(self._metric)
+        own = bool(announced) and hasattr(announced[0][0][0], 'callbacks')
+        if not announced or not (callbacks or own):
+            return
+        if self._untold:
+            announced = _only(announced, lambda entity: entity not in self._untold)
+        for callback, data, uid in callbacks:
+            self._tell(callback, data, uid, announced)
+        for entity, passed in _each(announced) if own else ():
+            for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
+                self._dispatcher.call_each(callback, _calls([([entity], passed)], data))
+
+    def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
+        if uid is not None:
+            announced = _only(announced, lambda entity: entity.uid == uid)
+        if announced and self._bulk:
+            entities = [entity for entity, _ in _each(announced)]
+            self._dispatcher.call(callback, *arguments(entities, data=data))
+        elif announced:
+            self._dispatcher.call_each(callback, _calls(announced, data))
+
+
+def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
+    return ((entity, passed) for entities, passed in announced for entity in entities)
+
+
+def _only(announced: Announced, wanted: Callable[[Any], bool]) -> Announced:
+    rows = ((list(filter(wanted, entities)), passed) for entities, passed in announced)
+    return [(entities, passed) for entities, passed in rows if entities]
+
+
+def _calls(announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
+    return (arguments(entity, state, data=data) for entity, passed in _each(announced) for state in passed)

@@ -1,0 +1,102 @@
+"""Waiting for states without polling.
+
+A state that was passed counts as reached, and a final state ends every wait. The event loop calls `changed` for each
+bulk of state changes under the board's lock; a waiter looks at the current states and signs up under the same lock,
+so that no change falls between the two.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import Protocol
+
+from rp_api import states
+from rp_api.system.owner_process import OwnerProcess
+
+LONGEST = 1.0
+"""Seconds of a wait at one go: Python notices a signal that comes just when a wait begins only at its end."""
+
+
+class Stateful(Protocol):
+    """What can be waited for."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+
+class _Waiter:
+    __slots__ = ('done', 'pending', 'value')
+
+    def __init__(self, value: int, pending: set[str]) -> None:
+        self.value = value
+        self.pending = pending
+        self.done = threading.Event()
+
+
+class Board:
+    """Who waits for which entities of one kind."""
+
+    def __init__(self, model: states.StateModel) -> None:
+        self._model = model
+        self._waiters: list[_Waiter] = []
+        self._broken: BaseException | None = None
+        self._process = OwnerProcess('the session')
+        self.lock = threading.RLock()
+
+    def value(self, wanted: str | Iterable[str] | None) -> int:
+        """The numeric value of the earliest of the wanted states (None: any final state); `StateError` if unknown."""
+        if wanted is None:
+            wanted = states.FINAL
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        return min((self._model.value(name) for name in names), default=self._model.value(states.DONE))
+
+    def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None) -> bool:
+        """Block until all entities have reached a wanted state; False if `timeout` seconds did not suffice."""
+        self._process.check()   # before anything is locked: another thread may have had the lock when it was forked
+        value = self.value(wanted)
+        if not isinstance(timeout, Real | None):
+            raise TypeError(f'timeout must be a number of seconds, or None for no limit, not {timeout!r}')
+        with self.lock:
+            pending = {entity.uid for entity in entities if self._model.value(entity.state) < value}
+            if not pending:
+                return True
+            waiter = _Waiter(value, pending)
+            self._waiters.append(waiter)
+        try:
+            if self._broken is None:
+                _wait(waiter.done, math.inf if timeout is None else timeout)
+            if waiter.pending and self._broken is not None:
+                raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
+            return not waiter.pending
+        finally:
+            with self.lock:
+                self._waiters.remove(waiter)
+
+    def changed(self, state: str, entities: Iterable[Stateful]) -> None:
+        """Tell the waiters that entities have reached a state; the caller holds the lock."""
+        value = self._model.value(state)
+        for waiter in self._waiters:
+            if value >= waiter.value:
+                waiter.pending.difference_update([entity.uid for entity in entities])
+                if not waiter.pending:
+                    waiter.done.set()
+
+    def broke(self, error: BaseException) -> None:
+        """End all waits, now and later, with an error: nobody is left who could change a state."""
+        with self.lock:
+            self._broken = error
+            for waiter in self._waiters:
+                waiter.done.set()
+
+
+def _wait(event: threading.Event, timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while (left := end - time.monotonic()) > 0 and not event.wait(min(left, LONGEST)):
+        pass

@@ -1,0 +1,182 @@
+"""The component that takes pilots in PMGR_LAUNCHING_PENDING and leaves them in PMGR_ACTIVE_PENDING, launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rp_api import states
+from rp_api.constants import PMGR_LAUNCHING_COMPONENT
+from rp_api.errors import sentence
+from rp_api.loop.offload import Offload
+from rp_api.platforms.definition import ResourceConfig
+from rp_client.component import ClientComponent
+from rp_client.launcher.base import Launcher, Start
+from rp_client.launcher.launchers import Launchers
+from rp_client.launcher.sandbox import make_sandboxes
+from rp_client.pilot import Pilot
+from rp_profiling.write.tracer import Tracer
+
+_WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
+           'reconfig_src', 'partitions', 'requeue')
+"""What an agent is told of the pilot's description."""
+
+Reach = Callable[[ResourceConfig, Callable[[str], object]], object]
+"""Makes the session reachable from a platform on other hosts, and calls back with what went wrong, if anything did."""
+
+
+class Launch(NamedTuple):
+    """A pilot and the platform that it goes to."""
+
+    pilot: Pilot
+    platform: ResourceConfig
+    settings: dict[str, Any]
+    """The agent's own configuration: numbers and places of its components."""
+
+
+class PilotLaunching(ClientComponent):
+    """Prepares the sandbox of pilots and has their agents started, those of one launcher together.
+
+    `common()` is what all agents of the session are told.
+    """
+
+    def __init__(self, index: str, tracer: Tracer, launchers: Launchers, common: Callable[[], dict[str, Any]],
+                 offload: Offload, reach: Reach, failed: Callable[[Pilot, str, str], None]) -> None:
+        super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer)
+        self._launchers = launchers
+        self._common = common
+        self._offload = offload
+        self._reach = reach
+        self._failed = failed
+        self._under_way: dict[str, Pilot] = {}
+
+    def expect(self, launches: Sequence[Launch]) -> None:
+        """Have launchers get ready for pilots that are put in a moment."""
+        for launch in launches:
+            self._launchers.assign(launch.pilot.uid, launch.platform)
+        for launch in {each.platform.job_manager_endpoint: each for each in launches}.values():
+            self._launcher(launch).expect(launch.platform)
+
+    def put(self, tasks: list[Launch]) -> None:
+        """Take pilots to launch."""
+        self.advance([launch.pilot for launch in tasks], states.PMGR_LAUNCHING)
+        far: dict[str, list[Launch]] = {}
+        near = []
+        for launch in tasks:
+            if self._launchers.assign(launch.pilot.uid, launch.platform).near:
+                near.append(launch)
+            else:
+                far.setdefault(launch.platform.job_manager_endpoint, []).append(launch)
+        self._place(near)
+        for launches in far.values():
+            self._reach(launches[0].platform, partial(self._reached, launches))
+
+    def launched(self, uid: str) -> Pilot | None:
+        """Its launcher has started a pilot's agent, or its job; the pilot, if it is still wanted."""
+        pilot = self._under_way.pop(uid, None)
+        if pilot is None or pilot.state in states.FINAL:
+            return None
+        self.tracer.record('submission_stop', uid=uid)
+        self.advance([pilot], states.PMGR_ACTIVE_PENDING)
+        return pilot
+
+    def refused(self, uid: str, reason: str) -> None:
+        """Its launcher cannot launch a pilot."""
+        pilot = self._under_way.pop(uid, None)
+        if pilot is not None:
+            self._fail(pilot, reason)
+
+    # where agents run on other hosts: the session listens to them, and paths have their variables filled in there
+
+    def _reached(self, launches: list[Launch], error: str) -> None:
+        if error:
+            for launch in launches:
+                self._fail(launch.pilot, error)
+            return
+        located: list[Launch] = []
+        missing = len(launches)
+
+        def note(launch: Launch, path: str, error: str) -> None:
+            nonlocal missing
+            missing -= 1
+            if error:
+                self._fail(launch.pilot, f'{launch.pilot.sandboxes.resource} is no path on the platform: {error}')
+            else:
+                launch.pilot.sandboxes = launch.pilot.sandboxes.moved(path)
+                located.append(launch)
+            if not missing:
+                self._place(located)
+
+        for launch in launches:
+            self._launcher(launch).locate(launch.platform, launch.pilot.sandboxes.resource, partial(note, launch))
+
+    # sandboxes, and what is brought there before
+
+    def _place(self, launches: Sequence[Launch]) -> None:
+        ready = []
+        for launch in launches:
+            if launch.pilot.description['input_staging']:
+                self._offload(partial(self._prepare, launch), partial(self._prepared, launch),
+                              partial(self._unprepared, launch))
+            elif not launch.pilot.sandboxes.here:
+                ready.append(launch)
+            elif error := self._prepare(launch):
+                self._fail(launch.pilot, error)
+            else:
+                ready.append(launch)
+        self._submit(ready)
+
+    def _prepare(self, launch: Launch) -> str | None:
+        """Make the pilot's sandbox and bring its files there; gives what went wrong."""
+        from rp_client.stager.pilot import stage
+
+        pilot = launch.pilot
+        try:
+            if pilot.sandboxes.here:
+                make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
+            stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
+        except Exception as error:   # which concerns this pilot alone, and may be raised in the loop
+            return sentence(error)
+        return None
+
+    def _unprepared(self, launch: Launch, error: BaseException) -> None:
+        self._fail(launch.pilot, sentence(error))
+
+    def _prepared(self, launch: Launch, error: str | None) -> None:
+        if error:
+            self._fail(launch.pilot, error)
+        else:
+            self._submit([launch])
+
+    def _submit(self, launches: Sequence[Launch]) -> None:
+        bulks: dict[Launcher, list[Start]] = {}
+        for launch in launches:
+            pilot = launch.pilot
+            if pilot.state not in states.FINAL:   # cancelled meanwhile
+                self._under_way[pilot.uid] = pilot
+                self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot.sandboxes.pilot))
+                bulks.setdefault(self._launcher(launch), []).append(
+                    Start(pilot.uid, Path(pilot.sandboxes.pilot), self._config(launch), launch.platform,
+                          pilot.described))
+        for launcher, starts in bulks.items():
+            launcher.launch(starts)
+
+    def _fail(self, pilot: Pilot, reason: str) -> None:
+        if pilot.state not in states.FINAL:
+            self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot.sandboxes.pilot)
+
+    def _launcher(self, launch: Launch) -> Launcher:
+        launcher = self._launchers.of(launch.pilot.uid)
+        assert launcher is not None   # assigned when it came
+        return launcher
+
+    def _config(self, launch: Launch) -> dict[str, Any]:
+        pilot, sandboxes, common = launch.pilot, launch.pilot.sandboxes, self._common()
+        if not self._launcher(launch).near:   # what is local here is not there
+            common['registry_address'] = common['coordination']['endpoint']
+        return common | {name: pilot.described[name] for name in _WANTED} | {
+            'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
+            'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
+            'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

@@ -1,0 +1,169 @@
+"""The partitions of a manager's pilots: made, followed, ended. To the coordinator, each of them is a pilot.
+
+A pilot's keeper, which runs where its agent would, starts and ends the agents of its partitions. What the client does
+with a pilot, before there is an agent and after its end, happens to its partitions as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.constants import PILOT_STATE
+from rp_api.coordination.contract import KnownPilot, Update
+from rp_api.errors import DescriptionError
+from rp_api.partitions import WHOLE, partition_uid, size
+from rp_api.record import CastError
+from rp_client.engine.callbacks import Registry
+from rp_client.engine.tracker import Change, Tracker
+from rp_client.partition import Partition
+from rp_client.pilot import Pilot
+
+if TYPE_CHECKING:
+    from rp_client.engine.waiting import Board
+    from rp_client.flow.session_services import SessionServices
+
+REMOVAL = 20.0
+"""Seconds that a partition may take to end, which its keeper kills before."""
+
+
+def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
+    """The uids of the partitions that a pilot has from the start."""
+    number = partitions if isinstance(partitions, int) else len(partitions)
+    return [partition_uid(pilot, index) for index in range(number)]
+
+
+class Partitions:
+    """Those of one manager, by uid; the callbacks of a partition are its own, those of the manager are for pilots."""
+
+    def __init__(self, session: SessionServices, board: Board, owner: str) -> None:
+        self._session = session
+        self._board = board
+        self._engine = session.engine
+        self._known: dict[str, Partition] = {}
+        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board, owner)
+        self._engine.acknowledger.follow(self.tracker)
+
+    def make_first(self, pilot: Pilot) -> None:
+        """Make those that a new pilot is described with."""
+        for _ in first_uids(pilot.uid, pilot.described.partitions):
+            self.make(pilot)
+
+    def make(self, pilot: Pilot) -> Partition:
+        """Make one more."""
+        partition = Partition(pilot, len(pilot.partitions))
+        self._known[partition.uid] = partition
+        pilot.partitions.append(partition)
+        return partition
+
+    def add(self, pilot: Pilot, wanted: Mapping[str, int]) -> Partition:
+        """Have a pilot make another partition; see `Pilot.add_partition`."""
+        given = {name: number for name, number in wanted.items() if number}
+        try:
+            smallest = size(given) if given else {}
+        except CastError as error:
+            raise DescriptionError(f'a partition must have {error}, not {given!r}') from None
+        self._check(pilot)
+        partition = self.make(pilot)
+        self._session.uids.claim_pilots([partition.uid])
+        self._engine.call(self._add, partition, smallest)
+        return partition
+
+    def remove(self, partition: Partition) -> None:
+        """Have a partition ended; returns when it has. RuntimeError if that takes too long."""
+        self._engine.call(self._remove, partition)
+        if not self.wait(partition, None, REMOVAL):
+            raise RuntimeError(f'{partition.uid} has not ended within {REMOVAL:.0f} s: it is {partition.state}')
+
+    def wait(self, partition: Partition, state: str | Iterable[str] | None, timeout: float | None) -> bool:
+        """Wait for a state; False if `timeout` seconds did not suffice."""
+        return self._board.wait([partition], state, timeout)
+
+    def _check(self, pilot: Pilot) -> None:
+        self._engine.process.check()
+        if not pilot.divided:
+            raise RuntimeError(f'{pilot.uid} is not divided, so no partition can be added: describe it with partitions')
+        if pilot.state in states.FINAL:
+            raise RuntimeError(f'{pilot.uid} is {pilot.state}: no partition can be added')
+
+    # in the loop
+
+    def insert_first(self, pilots: Iterable[Pilot]) -> None:
+        """Have the coordinator keep the partitions of these pilots, which it knows."""
+        self._insert([partition for pilot in pilots for partition in pilot.partitions])
+
+    def _insert(self, partitions: Iterable[Partition]) -> None:
+        records = {partition.uid: _record(partition) for partition in partitions}
+        if records:
+            self._engine.connection.insert_pilots(records, self.tracker.owner)
+
+    def _add(self, partition: Partition, size: Mapping[str, int]) -> None:
+        """Have the keeper of its pilot start a partition of that size."""
+        connection = self._engine.connection
+        self._insert([partition])
+        self._advance([partition], states.PMGR_ACTIVE_PENDING)
+        connection.command(partition.whole.uid, {
+            'cmd': 'add_partition', 'number': partition.number, 'size': dict(size)})
+        if partition.whole.state in states.FINAL:   # meanwhile
+            self.follow(partition.whole, partition.whole.state)
+
+    def _remove(self, partition: Partition) -> None:
+        """Have the keeper of its pilot end a partition; one that is not there yet finds that when it comes."""
+        if partition.state in states.FINAL:
+            return
+        whole, reason = partition.whole, 'was removed'
+        self._engine.connection.command(whole.uid, {
+            'cmd': 'remove_partition', 'number': partition.number, 'reason': reason})
+        if states.PILOT.value(whole.state) < states.PILOT.value(states.PMGR_ACTIVE):
+            self._advance([partition], states.CANCELED, {'reason': f'{partition.uid} {reason}'})
+            self._over([partition])
+
+    def apply(self, updates: Iterable[Update]) -> None:
+        """Take over what agents, and keepers in their place, have reported."""
+        changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
+        for partition, state, _ in self.tracker.apply(changes):
+            if state == states.PMGR_ACTIVE:
+                self._session.partitions_changed(partition.whole)
+            elif state in states.FINAL:
+                self._over([partition])
+
+    def follow(self, pilot: Pilot, state: str) -> None:
+        """A pilot has reached a state: so have its partitions, but for that they become active by themselves."""
+        if not pilot.divided:
+            return
+        live = [partition for partition in pilot.partitions if partition.state not in states.FINAL]
+        if state == states.PMGR_ACTIVE:
+            self._session.partitions_changed(pilot)
+        elif state in states.FINAL:
+            reason = f'{pilot.uid} has ended as {state}' + (f': {pilot.exception}' if pilot.exception else '')
+            info = {'reason': reason} if state != states.FAILED else {
+                'exception': reason, 'exception_detail': pilot.exception_detail}
+            self._advance(live, state, info)
+            self._over(live)
+        else:
+            self._advance(live, state)
+
+    def restore(self, pilot: Pilot, known: KnownPilot) -> Partition:
+        """Make a partition again as the coordinator knows it."""
+        partition = self.make(pilot)
+        partition.restore(known.state, known.info)
+        self.tracker.restored(partition, known.told)
+        return partition
+
+    def _advance(self, partitions: list[Partition], state: str, info: dict[str, Any] | None = None) -> None:
+        changes = self.tracker.apply([Change(partition, state, info) for partition in partitions])
+        if changes:
+            self._engine.connection.update_pilots([Update(change.entity.uid, state, info) for change in changes])
+
+    def _over(self, partitions: list[Partition]) -> None:
+        """They have ended: first nobody sends tasks there any more, then somebody sees to those that are there."""
+        for pilot in {partition.whole.uid: partition.whole for partition in partitions}.values():
+            self._session.partitions_changed(pilot)
+        for partition in partitions:
+            self._session.pilot_left(partition)
+
+
+def _record(partition: Partition) -> dict[str, Any]:
+    whole = partition.whole
+    return {'pmgr': whole.pmgr.uid, WHOLE: whole.uid}

@@ -1,0 +1,27 @@
+"""The services of a session to the flows of its pilots: what these ask of it, without the session itself."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rp_client.engine.engine import Engine
+from rp_client.flow.uids import Uids
+from rp_client.pilot import Pilot
+from rp_profiling.write.tracer import Tracer
+
+
+class SessionServices(Protocol):
+    """What a session does for the managers of its pilots."""
+
+    uid: str
+    path: str
+    uids: Uids
+    engine: Engine
+
+    @property
+    def reg_addr(self) -> str: ...
+    def agent_config(self) -> dict[str, Any]: ...
+    def tracer(self, name: str) -> Tracer: ...
+    def pilot_ended(self, pilot: Pilot) -> None: ...
+    def pilot_left(self, pilot: Pilot) -> None: ...
+    def partitions_changed(self, pilot: Pilot) -> None: ...

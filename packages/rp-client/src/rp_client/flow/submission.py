@@ -1,0 +1,138 @@
+"""What submission does with a description at the call: everything that can be refused is refused here.
+
+Most descriptions of a submission are like the one before, so that little of this has to be done for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rp_api import constants as c
+from rp_api.description import task as names
+from rp_api.description.task import TaskDescription
+from rp_api.errors import DescriptionError, PilotError
+from rp_api.raptor_defaults import NAMED_ENV, complete
+from rp_api.staging.directive import expand
+from rp_api.staging.run import check_locations
+from rp_api.wire import codec
+from rp_client.shared_descriptions import LOOKED_AT, NOTHING, Common
+
+LARGEST = 16 << 20
+"""Bytes of the largest description of a task."""
+
+_RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
+_SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)
+
+_ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICES, names.METHOD}
+"""What is looked at anew if a description has another value than the one before."""
+
+_NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)
+_SCALARS = frozenset({str, int, float, bool})
+
+Packed = tuple[Common, bytes]
+"""What a description has in common with others, and the rest of it."""
+
+
+class Packing:
+    """Takes the descriptions of one submission; for descriptions, see `verify`, for what they become, `Common`.
+
+    `master` is the RAPTOR master that all of them are for, if they are, whatever they say.
+    """
+
+    def __init__(self, master: str = '') -> None:
+        self._master = master
+        self._like: dict[str, Any] | None = None   # what the last description that was looked at as a whole sets
+        self._common: Common
+        self._has_arguments = False   # whether it has any for its function
+
+    def pack(self, description: TaskDescription, uid: str) -> Packed:
+        """The verified description, ready to be sent; DescriptionError if it cannot be run."""
+        like = self._like
+        if like is not None and type(description) is TaskDescription and dict.keys(description) == like.keys():
+            own = {name: value for name, value in dict.items(description) if value is not like[name]}
+            if own and self._master:
+                own.pop(names.RAPTOR_ID, None)
+            if not own:
+                return self._common, NOTHING
+            if description.verify_alone(own) and self._differ_little(own):
+                if names.FUNCTION in own or not self._has_arguments:   # else the one before was right as well
+                    description.verify_call()
+                own.pop(names.UID, None)
+                return self._common, pack_plain(own, uid, len(self._common.packed)) if own else NOTHING
+        return self._anew(description, uid)
+
+    def _differ_little(self, own: dict[str, Any]) -> bool:
+        """Whether what differs from the description before is nothing that it has to be looked at for as a whole."""
+        like = self._like
+        assert like is not None
+        for name in _ALONE.intersection(own):
+            value, other = own[name], like[name]
+            if type(value) not in _SCALARS or type(value) is not type(other) or value != other:
+                return False
+            del own[name]   # the same text, but another object
+        return all(own.get(name, True) for name in _NEEDED)
+
+    def _anew(self, description: TaskDescription, uid: str) -> Packed:
+        checked = verified(_for_master(description, self._master) if self._master else description, uid)
+        sparse = plain(checked)
+        self._common = Common(sparse, pack_plain(sparse, uid))
+        self._like = None
+        # each directive has an identity of its own
+        staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)
+        if self._common.mode not in _RAPTOR and not staged and type(description) is TaskDescription:
+            self._like = dict(dict.items(description))
+            self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
+        return self._common, NOTHING
+
+
+def _for_master(description: TaskDescription, master: str) -> TaskDescription:
+    copy = TaskDescription(description)
+    copy[names.RAPTOR_ID] = master
+    return copy
+
+
+def verified(description: TaskDescription, uid: str) -> TaskDescription:
+    """The description of a task that can be run; a copy, completed, if it is one of RAPTOR's."""
+    checked = description if isinstance(description, TaskDescription) else TaskDescription(description)
+    checked.verify()
+    mode = checked.mode
+    if mode in _SERVICES:
+        raise DescriptionError(f'TaskDescription.mode of {uid} is {mode!r}, but services are not supported')
+    if mode in _RAPTOR:
+        checked = TaskDescription(checked)
+        complete(checked)
+    elif mode != c.TASK_EXECUTABLE and not checked.raptor_id:
+        raise DescriptionError(f'TaskDescription.raptor_id of {uid} is not set, but tasks of mode {mode!r} are run by '
+                               'RAPTOR workers: set the uid of a RAPTOR master, or "*" for any')
+    for name in ('named_env', 'services'):
+        if dict.get(checked, name) and not (mode in _RAPTOR and checked[name] == NAMED_ENV):
+            raise DescriptionError(f'TaskDescription.{name} of {uid} is {checked[name]!r}, but is not supported: '
+                                   'leave it unset')
+    return checked
+
+
+def plain(description: TaskDescription) -> dict[str, Any]:
+    """What a verified description sets, as it is sent: staging directives as dicts, and without the uid."""
+    sparse = description.sparse()
+    for name in (names.INPUT_STAGING, names.OUTPUT_STAGING):
+        if sparse.get(name):
+            sparse[name] = expand(sparse[name])
+            check_locations(sparse[name])
+    sparse.pop(names.UID, None)
+    return sparse
+
+
+def pack_plain(sparse: Mapping[str, Any], uid: str, others: int = 0) -> bytes:
+    """A description as plain data, ready to be sent, or a part of one that has so many bytes elsewhere.
+
+    DescriptionError if it is no plain data, or too large.
+    """
+    try:
+        packed = codec.pack(sparse)
+    except (TypeError, ValueError, OverflowError, PilotError) as error:
+        raise DescriptionError(f'the description of {uid} is not plain data: {error}') from None
+    if len(packed) + others > LARGEST:
+        raise DescriptionError(f'the description of {uid} has {len(packed) + others} bytes, at most {LARGEST} are '
+                               'allowed: put large data into files and use input_staging')
+    return packed

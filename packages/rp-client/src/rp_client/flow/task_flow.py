@@ -1,0 +1,362 @@
+"""The way of a task manager's tasks through the client: to a pilot, to its agent, and back.
+
+Runs in the thread of the engine. Components: scheduling > input staging > (hub, agent, hub) > output staging.
+
+The coordinator gets each task as soon as possible, so that a client that takes over finds it: a task that is bound at
+once goes there with its pilot, and one that has to wait, or whose files have to be moved first, goes there without, and
+is bound later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
+from rp_client.engine.tracker import Change, Tracker
+from rp_client.pilot import Pilot
+from rp_client.raptor import RaptorMaster
+from rp_client.scheduler.component import TaskScheduling
+from rp_client.stager.input import TaskStagingInput
+from rp_client.stager.output import Finished, TaskStagingOutput
+from rp_client.task import Task
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rp_client.engine.engine import Engine
+    from rp_profiling.write.tracer import Tracer
+
+ATTEMPTS = 3
+"""How many pilots a restartable task is given to at most."""
+
+FEW = 4
+"""Most messages that tasks are sent in which could go in one."""
+
+_LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+
+
+class TaskFlow:
+    """Wires the components of one task manager, and keeps what is on its way to the coordinator.
+
+    `sent` counts the tasks that went there.
+    """
+
+    def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
+                 staging_input: TaskStagingInput, staging_output: TaskStagingOutput) -> None:
+        self._owner = owner
+        self._engine = engine
+        self._tracker = tracker
+        self._tracer = tracer
+        self._scheduling = scheduling
+        self._input = staging_input
+        self._output = staging_output
+        self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
+        self.sent = 0
+        self._unaccepted: list[Future[None]] = []
+        self._restored: list[Task] = []
+        self._finished_before: list[Finished] = []
+        self._dead_end: str | None = None
+        self._ended: dict[str, str] = {}
+        for component in (scheduling, staging_input, staging_output):
+            component.advanced = self._advanced
+        scheduling.output = staging_input.put
+        staging_input.output = self._post
+        staging_input.delayed = self._keep
+        staging_input.failed = self._failed
+        staging_output.output = self._finished
+        engine.on_room.append(self._pump)
+
+    def submit(self, tasks: list[Task], accepted: Future[None]) -> None:
+        """Take new tasks; `accepted` gets a result when the coordinator has them."""
+        uids = [task.uid for task in tasks]
+        self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
+        self._tracer.record_bulk('get', uids, states.NEW)
+        self._tracer.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
+        self._advanced(tasks, states.TMGR_SCHEDULING_PENDING)
+        self._schedule_soon(tasks)
+        self._engine.loop.call_soon(self.await_acceptance, accepted)
+
+    def await_acceptance(self, accepted: Future[None]) -> None:
+        """Give `accepted` a result when the coordinator has all that was submitted until now."""
+        if self._outbox:
+            self._unaccepted.append(accepted)
+        else:
+            self._engine.connection.when_settled(lambda: accepted.set_result(None))
+
+    def _schedule_soon(self, tasks: list[Task]) -> None:
+        # small steps: the first tasks are on their way while the last ones are still looked at
+        for first in range(0, len(tasks), BULK):
+            self._engine.loop.call_soon(self._schedule, tasks[first:first + BULK])
+
+    def _schedule(self, tasks: list[Task]) -> None:
+        live = [task for task in tasks if task.state not in states.FINAL]
+        self._scheduling.put(live)
+        self._keep([task for task in live if task.bound is None])
+        if self._ended:
+            self._fail_those_for(self._ended, tasks)
+            self._fail_hopeless()
+        self._fail_orphans()
+        if self._dead_end:
+            self._fail_waiting()
+
+    def add_pilots(self, pilots: list[Pilot]) -> None:
+        """Bind tasks to these pilots from now on."""
+        if pilots:
+            self._dead_end = None
+            self._scheduling.add_pilots(pilots)
+
+    def partitions_changed(self, pilot: Pilot) -> None:
+        """Bind tasks to the partitions that a pilot has now, and to no others of it."""
+        self._scheduling.partitions_changed(pilot)
+
+    def remove_pilots(self, uids: Sequence[str]) -> None:
+        """Bind no more tasks to these pilots."""
+        self._scheduling.remove_pilots(uids)
+
+    def update(self, updates: Sequence[Change]) -> None:
+        """Take over what agents have reported about tasks."""
+        changes = self._tracker.apply(updates)
+        by_state = _by_state(changes)
+        if self._scheduling.counting:
+            self._scheduling.left([task.uid for state, tasks in by_state.items()
+                                   if states.TASK.value(state) >= _LEFT_AGENT for task in tasks])
+        if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
+            self._output.put([_left_agent(task, info) for task, state, info in changes
+                              if state == states.TMGR_STAGING_OUTPUT_PENDING])
+        if states.DONE in by_state:   # the agent has seen that there is nothing to be done here
+            self._output.passed(by_state[states.DONE])
+        self._trace_final(by_state)
+
+    def restore(self, task: Task, known: KnownTask) -> None:
+        """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
+        self._scheduling.know(task)
+        if task.state in states.FINAL:
+            self._tracer.record('advance', task.uid, task.state)   # it may have ended while nobody was here
+            return
+        if states.TASK.value(task.state) >= _LEFT_AGENT:
+            self._finished_before.append(_left_agent(task, known.info))
+        elif task.bound is None:
+            self._restored.append(task)
+
+    def resume(self) -> None:
+        """Go on with restored tasks: bring back the results of those that have run, bind those that were not bound."""
+        finished, self._finished_before = self._finished_before, []
+        for first in range(0, len(finished), BULK):
+            self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
+        restored, self._restored = self._restored, []
+        self._schedule_soon(restored)
+
+    def cancel(self, tasks: Iterable[Task]) -> None:
+        """Cancel tasks, wherever they are; final ones are left alone."""
+        live = {task.uid: task for task in tasks if task.state not in states.FINAL}
+        here = {task.uid: task for task in live.values() if task.bound is None}
+        self._scheduling.forget(here)
+        for goal, box in self._outbox.items():
+            if goal is not None:   # the others go to the coordinator all the same, with their end
+                here |= {task.uid: task for task in _take(box, live)}
+        self._end(list(here.values()), states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
+        for uid in here:
+            del live[uid]
+        self._input.cancel(live)
+        commands: dict[str, list[str]] = {}
+        for uid, task in live.items():
+            if task.place and task.state not in states.FINAL:
+                commands.setdefault(task.place, []).append(uid)
+        for pilot, uids in commands.items():
+            self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
+        self._pump()
+
+    def forget(self, uids: Sequence[str]) -> None:
+        """Have the coordinator forget tasks, which are final."""
+        for box in self._outbox.values():
+            for uid in uids:
+                box.pop(uid, None)
+        self._tracker.forget(frozenset(uids))
+        for first in range(0, len(uids), BULK):
+            self._engine.connection.forget_tasks(uids[first:first + BULK])
+        self._pump()
+
+    def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
+        """Deal with the tasks that a final pilot leaves behind; `dead_end`: why no other pilot can take any."""
+        self._outbox.pop(pilot, None)
+        self._ended[pilot.uid] = _reason(pilot)
+        self._left_by(pilot, [task for task in tasks
+                              if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT])
+        self._fail_those_for([pilot.uid], self._scheduling.waiting())
+        self._fail_hopeless()
+        if dead_end:
+            self._dead_end = dead_end
+            self._fail_waiting()
+        self._pump()
+
+    def _left_by(self, pilot: Pilot, tasks: list[Task]) -> None:
+        """Give tasks of a pilot that has failed to another one if they may be restarted, and end the others."""
+        self._scheduling.remove_pilots([pilot.uid])   # the news of its end may still be on its way here
+        if pilot.state == states.FAILED:
+            again = {task.uid: task for task in tasks if _restartable(task)}
+            # what is still being staged comes here again when that is done
+            self._again([task for uid, task in again.items() if not self._input.has(uid)])
+            tasks = [task for task in tasks if task.uid not in again]
+        state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
+        self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
+                                 'exception_detail': pilot.exception_detail})
+
+    def _again(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            task.bind(None)
+        self._schedule_soon(tasks)
+
+    def end_all(self, tasks: Iterable[Task], reason: str) -> None:
+        """Cancel, without asking anybody, whatever is not final."""
+        self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED, {'exception': reason})
+
+    def close(self) -> None:
+        """End the components; what is not final stays as it is."""
+        self._engine.on_room.remove(self._pump)
+        for component in (self._scheduling, self._input, self._output):
+            component.close()
+
+    def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
+        """End tasks that wait for pilots which have ended."""
+        wanted = {task.uid: self._scheduling.wanted_pilot(task.uid) for task in tasks}
+        for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
+            pilot = wanted[task.uid]
+            self._end([task], states.FAILED, {'exception': f'{pilot}, which the task asks for, has ended: '
+                                                           f'{self._ended[pilot]}'})
+
+    def _fail_hopeless(self) -> None:
+        """End tasks that wait for partitions which have ended."""
+        for task, partition in self._scheduling.hopeless():
+            self._end([task], states.FAILED, {'exception': f'{partition}, which the task asks for, has ended'})
+
+    def _fail_orphans(self) -> None:
+        """End tasks that wait for a RAPTOR master which has ended without having had a pilot."""
+        for task, sentence in self._scheduling.orphans():
+            self._end([task], states.FAILED, {'exception': sentence})
+
+    def _fail_waiting(self) -> None:
+        waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
+        self._end(waiting, states.FAILED, {'exception': self._dead_end})
+
+    def _advanced(self, tasks: Sequence[Task], state: str) -> None:
+        self._tracker.advance(tasks, state)
+
+    def _keep(self, tasks: list[Task]) -> None:
+        """Have the coordinator keep tasks that cannot go to a pilot yet."""
+        new = {task.uid: task for task in tasks if not task.stored}
+        if new:
+            self._outbox.setdefault(None, {}).update(new)
+            self._pump()
+
+    def _post(self, tasks: list[Task]) -> None:
+        kept = self._outbox.get(None, {})
+        for pilot, row in groupby(tasks, lambda task: task.bound):
+            assert pilot is not None
+            mine = list(row)
+            if pilot.state in states.FINAL:
+                self._left_by(pilot, mine)
+                continue
+            self._outbox.setdefault(pilot, {}).update((task.uid, task) for task in mine)
+            for task in mine if kept else ():
+                kept.pop(task.uid, None)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what the connection has room for, to all pilots in turn."""
+        while self._outbox and self._engine.connection.room:
+            pilot, box = next(iter(self._outbox.items()))
+            del self._outbox[pilot]
+            tasks = [box.pop(uid) for uid in list(islice(box, BULK))]
+            if box:
+                self._outbox[pilot] = box   # behind the others
+            if tasks:
+                self._send(pilot, tasks)
+        if self._unaccepted and not self._outbox:
+            unaccepted, self._unaccepted = self._unaccepted, []
+            for accepted in unaccepted:
+                self.await_acceptance(accepted)
+
+    def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
+        """Send tasks for a pilot, or for none yet; of those that the coordinator has, only that they are bound."""
+        connection = self._engine.connection
+        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
+        kept = [task.uid for task in tasks if task.stored]
+        if kept and pilot:
+            connection.bind_tasks(pilot.uid, kept)
+        for task in tasks:
+            task.sent(bound=pilot is not None)
+        self.sent += len(tasks)
+        ended = [Update(task.uid, task.state, {'exception': task.exception, 'reached': task.reached})
+                 for task in tasks if task.state in states.FINAL] if pilot is None else []
+        if ended:   # meanwhile
+            connection.update_tasks(ended)
+
+    def _insert(self, pilot: str, tasks: list[Task]) -> None:
+        """Send new tasks: those in a row that have something in common together, unless there are many such rows."""
+        rows = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
+        if len(rows) > FEW:
+            self._engine.connection.insert_tasks(
+                pilot, [Submission(task.uid, task.sparse()) for task in tasks], self._owner)
+            return
+        for row in rows:
+            self._engine.connection.insert_like(
+                pilot, row[0].common.packed, [(task.uid, task.own) for task in row], self._owner)
+
+    def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
+        self._end([task], state, info)
+
+    def _finished(self, finished: list[Finished]) -> None:
+        real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
+        self._trace_final(_by_state(real))
+        if real:   # of bad ends the hub may not know everything yet: they may have happened here
+            self._engine.connection.update_tasks(
+                [Update(task.uid, state, None if state == states.DONE else task.known) for task, state, _ in real])
+
+    def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
+        real = self._tracker.apply([Change(task, state, info) for task in tasks])
+        self._trace_final(_by_state(real))
+        if self._scheduling.counting:
+            self._scheduling.left([task.uid for task, _, _ in real])
+        sent = [Update(task.uid, state, {**info, 'reached': task.reached}) for task, _, _ in real if task.stored]
+        if sent:
+            self._engine.connection.update_tasks(sent)
+        if any(isinstance(task, RaptorMaster) for task, _, _ in real):
+            self._fail_orphans()
+
+    def _trace_final(self, reached: Mapping[str, Sequence[Task]]) -> None:
+        for state in states.FINAL:
+            if state in reached:
+                self._tracer.record_bulk('advance', [task.uid for task in reached[state]], state)
+
+
+def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:
+    """A task that has left its agent, and the state that the agent has told for it."""
+    target = (info or {}).get('target_state', states.DONE)
+    if target in states.FINAL:
+        return Finished(task, target)
+    return Finished(task, states.FAILED, {'exception': f'its agent has told that it ends as {target!r:.80}'})
+
+
+def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
+    """The tasks that have reached each state."""
+    found: dict[str, list[Task]] = {}
+    for state, row in groupby(changes, itemgetter(1)):
+        found.setdefault(state, []).extend([task for task, _, _ in row])
+    return found
+
+
+def _reason(pilot: Pilot) -> str:
+    """Why a pilot has ended."""
+    return pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
+
+
+def _restartable(task: Task) -> bool:
+    return task.attempts < ATTEMPTS and task.common.restartable
+
+
+def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:
+    return [box.pop(uid) for uid in wanted if uid in box]

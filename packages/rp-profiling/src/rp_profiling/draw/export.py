@@ -1,0 +1,103 @@
+"""Writes a trace in forms that other programs read: the trace viewers of Chrome and Perfetto, and tables.
+
+The viewers show a line for each device of each pilot, with the tasks that had it, and counters of what is going on. The
+form is the *Trace Event Format* of Chromium, in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from rp_profiling.analyse.utilisation import Analysis
+from rp_profiling.draw.pictures import Picture, concurrency
+from rp_profiling.read.columns import TICKS
+from rp_profiling.read.trace import NEVER
+from rp_profiling.write.slots import CORE
+
+_MICROSECONDS = 1_000_000
+_NODES = 1_000_000
+"""Numbers of threads by node: no node has more devices."""
+
+
+def write_chrome(analysis: Analysis, path: str | Path) -> int:
+    """Write a file for `chrome://tracing` or ui.perfetto.dev; how many events it has."""
+    with open(path, 'w', encoding='utf-8') as file:
+        return _write(file, _chrome_events(analysis))
+
+
+def write_csv(analysis: Analysis, path: str | Path) -> int:
+    """Write all events, in order of time, as one CSV file; how many these are."""
+    import csv
+
+    count = 0
+    with open(path, 'w', encoding='utf-8', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(('time', 'event', 'comp', 'thread', 'uid', 'state', 'msg'))
+        for row in analysis.trace.rows():
+            writer.writerow((f'{row.time:.7f}', *row[1:]))
+            count += 1
+    return count
+
+
+def _write(file: TextIO, events: Iterator[dict[str, Any]]) -> int:
+    file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+    count = 0
+    for event in events:
+        file.write((',\n' if count else '') + json.dumps(event, separators=(',', ':')))
+        count += 1
+    file.write('\n]}\n')
+    return count
+
+
+def _chrome_events(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    yield from _names(analysis)
+    yield from _stays(analysis)
+    yield from _counters(concurrency(analysis.trace))
+
+
+def _thread(node: int, kind: str, index: int) -> int:
+    return node * _NODES + 2 * index + (kind != CORE) + 1
+
+
+def _names(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """What viewers call processes (pilots) and threads (devices)."""
+    yield {'ph': 'M', 'name': 'process_name', 'pid': 0, 'tid': 0, 'args': {'name': 'tasks'}}
+    for place, name in enumerate(analysis.trace.places):
+        if name:
+            yield {'ph': 'M', 'name': 'process_name', 'pid': place, 'tid': 0, 'args': {'name': name}}
+    for place, node, kind, index in analysis.occupation.devices.table:
+        yield {'ph': 'M', 'name': 'thread_name', 'pid': place, 'tid': _thread(node, kind, index),
+               'args': {'name': f'node {node} {kind} {index}'}}
+
+
+def _stays(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """Each task on each device that it had, and within that the time for which its program ran."""
+    occupation, trace = analysis.occupation, analysis.trace
+    begins, ends = analysis.runs
+    zero, last = trace.span
+    devices = occupation.devices
+    stops = np.where(occupation.stop == NEVER, last, occupation.stop)
+    for stay, device in zip(devices.stay.tolist(), devices.device.tolist(), strict=True):
+        place, node, kind, index = devices.table[device]
+        where = {'ph': 'X', 'pid': place, 'tid': _thread(node, kind, index)}
+        task = int(occupation.task[stay])
+        start, stop = int(occupation.start[stay]), int(stops[stay])
+        yield {**where, 'name': trace.columns.uids[task], 'cat': 'task', **_span(start, stop, zero)}
+        begin, end = int(begins[task]), int(ends[task])
+        if start <= begin <= end <= stop:
+            yield {**where, 'name': 'exec cmd', 'cat': 'exec', **_span(begin, end, zero)}
+
+
+def _span(start: int, stop: int, zero: int) -> dict[str, float]:
+    return {'ts': (start - zero) * _MICROSECONDS / TICKS, 'dur': (stop - start) * _MICROSECONDS / TICKS}
+
+
+def _counters(picture: Picture) -> Iterator[dict[str, Any]]:
+    for layer in picture.layers:
+        for x, y in zip(layer.x.tolist(), layer.y.tolist(), strict=True):
+            yield {'ph': 'C', 'pid': 0, 'tid': 0, 'name': layer.name, 'ts': x * _MICROSECONDS, 'args': {'tasks': y}}

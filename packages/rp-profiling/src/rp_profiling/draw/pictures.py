@@ -1,0 +1,174 @@
+"""What pictures of a session show, as arrays: both the plots (`plot`) and the report draw these.
+
+All times are seconds since the trace begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling.analyse.durations import moments, rate, steps
+from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis, Utilisation
+from rp_profiling.catalogue import TASK_STATES
+from rp_profiling.read.columns import TICKS
+from rp_profiling.read.trace import NEVER, Trace
+from rp_profiling.write.slots import CORE, GPU
+
+Array = NDArray[np.float64]
+
+BINS = 1500
+"""Of stacked pictures: more than a screen has columns for one of them."""
+WINDOWS = 150
+"""Over which rates are counted."""
+
+# colours that people who see no red or no green can tell apart, from dark to light
+COLOURS = {
+    'bootstrap': '#2c7fb8', 'scheduling': '#f2c14e', 'prepare exec': '#8e5ea2', 'exec cmd': '#222222',
+    'launcher': '#d95f0e', 'draining': '#74c476', 'idle': '#c7e9c0', 'termination': '#bdbdbd',
+}
+_LIFE = {
+    'reaches the agent': ('AGENT_STAGING_INPUT', '#000000'),
+    'gets its resources': ('schedule_ok', '#2c7fb8'),
+    'executor starts': ('task_start', '#f2a104'),
+    'program starts': ('rank_start', '#31a354'),
+    'program stops': ('last rank_stop', '#de2d26'),
+    'executor is done': ('task_run_stop', '#8e5ea2'),
+}
+_CONCURRENCY = {
+    'in the agent': ('AGENT_STAGING_INPUT', 'TMGR_STAGING_OUTPUT_PENDING', '#bdbdbd'),
+    'waiting for resources': ('AGENT_SCHEDULING', 'schedule_ok', '#f2c14e'),
+    'with resources': ('schedule_ok', 'last unschedule_stop', '#2c7fb8'),
+    'executing': ('rank_start', 'last rank_stop', '#222222'),
+}
+_RATES = {'reach the agent': ('AGENT_STAGING_INPUT', '#bdbdbd'), 'get resources': ('schedule_ok', '#2c7fb8'),
+          'start': ('rank_start', '#31a354'), 'stop': ('last rank_stop', '#de2d26')}
+_STATE_COLOURS = ('#deebf7', '#c6dbef', '#9ecae1', '#6baed6', '#4292c6', '#2171b5', '#fee6ce', '#fdae6b', '#fd8d3c',
+                  '#222222', '#e5f5e0', '#a1d99b', '#74c476', '#238b45')
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One line, area or cloud of points: (x, y)."""
+
+    name: str
+    colour: str
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of one `form`: `stack` (areas on top of each other), `steps`, `lines` or `points`."""
+
+    name: str
+    title: str
+    form: str
+    y_label: str
+    layers: list[Layer] = field(default_factory=list)
+    note: str = ''
+
+
+def all_pictures(analysis: Analysis) -> list[Picture]:
+    """All pictures of a session; those with nothing to show are left out."""
+    trace = analysis.trace
+    found = [utilisation(analysis, CORE), utilisation(analysis, GPU), concurrency(trace), rates(trace),
+             lifelines(trace), states(trace)]
+    return [picture for picture in found if any(len(layer.x) for layer in picture.layers)]
+
+
+def utilisation(analysis: Analysis, kind: str) -> Picture:
+    """What the devices of a kind did over time."""
+    used = analysis.utilisation(kind)
+    name = f'{kind.lower()}-utilisation'
+    if used.most <= 0:
+        return Picture(name, f'{kind[0].upper()}{kind[1:]} utilisation', 'stack', f'{kind}s')
+    edges, levels = _resampled(used)
+    layers = [Layer(activity, COLOURS[activity], edges, levels[activity]) for activity in
+              ('exec cmd', 'prepare exec', 'launcher', 'scheduling', 'draining', 'idle', 'bootstrap', 'termination')]
+    shares = ', '.join(f'{activity} {share:.1f} %' for activity, share in used.shares.items() if share >= 0.05)
+    return Picture(name, f'{kind[0].upper()}{kind[1:]} utilisation', 'stack', f'{kind}s', layers, shares)
+
+
+def _resampled(used: Utilisation) -> tuple[Array, dict[str, Array]]:
+    """The means of all levels over equal stretches of time: (where these begin, means)."""
+    edges = np.linspace(used.times[0], used.times[-1], BINS + 1)
+    grid = np.union1d(edges, used.times)
+    lengths = np.diff(grid)
+    source = np.searchsorted(used.times, grid[:-1], side='right') - 1
+    target = np.clip(np.searchsorted(edges, grid[:-1], side='right') - 1, 0, BINS - 1)
+    width = edges[1] - edges[0] or 1.0
+    return edges[:-1], {name: np.bincount(target, used.levels[name][source] * lengths, BINS) / width
+                        for name in ACTIVITIES}
+
+
+def concurrency(trace: Trace) -> Picture:
+    """How many tasks were where at a time."""
+    layers = []
+    for name, (start, stop, colour) in _CONCURRENCY.items():
+        times, level = _between(trace, start, stop)
+        layers.append(Layer(name, colour, *thinned(times, level)))
+    return Picture('concurrency', 'Concurrency', 'steps', 'tasks', layers)
+
+
+def _between(trace: Trace, start: str, stop: str) -> tuple[Array, Array]:
+    tasks = trace.entities('task')
+    first, last = moments(trace, start)[tasks], moments(trace, stop)[tasks]
+    known = (first != NEVER) & (last != NEVER)
+    times = np.concatenate([first[known], last[known]])
+    x, y = steps(times, np.repeat(np.array([1.0, -1.0]), int(known.sum())), trace.span[0])
+    return x, y
+
+
+def thinned(x: Array, y: Array, most: int = 4 * BINS) -> tuple[Array, Array]:
+    """A line with fewer points that looks the same: of each stretch its first, lowest, highest and last point."""
+    if len(x) <= most:
+        return x, y
+    stretch = np.minimum(((x - x[0]) / (x[-1] - x[0] or 1.0) * (most // 4)).astype(np.intp), most // 4 - 1)
+    first = np.flatnonzero(np.concatenate([[True], stretch[1:] != stretch[:-1]]))
+    last = np.concatenate([first[1:] - 1, [len(x) - 1]])
+    order = np.lexsort((y, stretch))
+    kept = np.unique(np.concatenate([first, last, order[first], order[last]]))
+    return x[kept], y[kept]
+
+
+def rates(trace: Trace) -> Picture:
+    """How many tasks per second did what."""
+    window = max((trace.span[1] - trace.span[0]) / TICKS / WINDOWS, 1e-3)
+    layers = [Layer(name, colour, *rate(trace, moment, window)) for name, (moment, colour) in _RATES.items()]
+    return Picture('rates', 'Rates', 'lines', 'tasks/s', [layer for layer in layers if layer.y.any()],
+                   f'windows of {window:.3g} s')
+
+
+def lifelines(trace: Trace) -> Picture:
+    """When each task was where: the tasks one above the other, in the order in which they reached the agent."""
+    tasks = trace.entities('task')
+    found = {name: moments(trace, moment)[tasks] for name, (moment, _) in _LIFE.items()}
+    order = np.argsort(next(iter(found.values())), kind='stable')
+    layers = []
+    for name, (_, colour) in _LIFE.items():
+        times = found[name][order]
+        known = times != NEVER
+        layers.append(Layer(name, colour, (times[known] - trace.span[0]) / TICKS, np.flatnonzero(known).astype(float)))
+    return Picture('lifelines', 'Task lifelines', 'points', 'task', [layer for layer in layers if len(layer.x)])
+
+
+def states(trace: Trace) -> Picture:
+    """How many tasks were in which state."""
+    tasks = trace.entities('task')
+    names = [state.name for state in TASK_STATES if state.name not in ('NEW', 'DONE', 'FAILED', 'CANCELED')]
+    if not len(tasks):
+        return Picture('states', 'States of tasks', 'stack', 'tasks')
+    entered = np.stack([moments(trace, name)[tasks] for name in (*names, 'end')])
+    # a task is in a state until it enters the next one that it enters at all
+    left = np.minimum.accumulate(entered[::-1], axis=0)[::-1]
+    edges = np.linspace(0, (trace.span[1] - trace.span[0]) / TICKS, BINS + 1)[:-1]
+    layers = []
+    for index, name in enumerate(names):
+        known = (entered[index] != NEVER) & (left[index + 1] != NEVER)
+        start, stop = ((times[known] - trace.span[0]) / TICKS for times in (entered[index], left[index + 1]))
+        inside = np.searchsorted(np.sort(start), edges, 'right') - np.searchsorted(np.sort(stop), edges, 'right')
+        layers.append(Layer(name, _STATE_COLOURS[index], edges, inside.astype(float)))
+    return Picture('states', 'States of tasks', 'stack', 'tasks', [layer for layer in layers if layer.y.any()])

@@ -1,0 +1,165 @@
+"""Puts all events of a trace on one clock, that of the host which the others compare theirs to.
+
+- Profiles say on which host they were written, and how far its clock was ahead (`sync_abs`, mode `ntp`); what one
+  profile of a host says holds for all of them. `sync_rel` says it again later: in between, a clock drifts evenly.
+- What a shell has written names no host. The profile of a task is by the clock of the executor that has started it,
+  others by that of the agent beside them; unless a moment of theirs is one of a profile that is known (`sync_rel`).
+- What is left over shows in effects that come before their causes: then the clock of a pilot is moved by as little as
+  brings them into order.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling.read import clock
+from rp_profiling.read.clock import NEVER
+from rp_profiling.read.columns import TICKS
+from rp_profiling.read.files import name_of
+
+if TYPE_CHECKING:
+    from rp_profiling.read.clock import Sync
+    from rp_profiling.read.trace import Trace
+
+Host = tuple[str, str]
+Curve = dict[float, float]
+"""Seconds that a clock was ahead, at times by that clock."""
+
+Ticks = NDArray[np.int64]
+_ADVANCE = 'advance'
+
+
+def align(trace: Trace) -> None:
+    """Move the times of all events to one clock."""
+    clocks = _Clocks(trace)
+    trace.remarks += clock.conflicts(list(clocks.syncs.values()))
+    _subtract(trace, clocks)
+    _order_causes(trace)
+
+
+class _Clocks:
+    """What the profiles say of the clocks of their hosts."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.syncs: dict[int, Sync] = {}
+        """What each writer has said when it began."""
+        self.curves: dict[Host, Curve] = {}
+        """How far the clock of each host was ahead."""
+        self._related: set[Host] = set()
+        for row in trace.rows_of('sync_abs'):
+            if sync := self._said(row):
+                self.syncs[self._writer(row)] = sync
+        for row in trace.rows_of('sync_rel'):
+            if sync := self._said(row):
+                self._related.add(sync.host)
+
+    def curve_of(self, writer: int) -> Curve:
+        """How far the clock of this writer was ahead; empty if nothing is known."""
+        sync = self.syncs.get(writer) or self._beside(writer)
+        if sync is None:
+            return {}
+        if sync.mode == 'ntp' and sync.host not in self._related:
+            return {sync.here: sync.ahead}
+        return self.curves.get(sync.host, {})
+
+    def _said(self, row: int) -> Sync | None:
+        columns = self._trace.columns
+        sync = clock.parse_sync(columns.messages[columns.message[row]])
+        if sync is not None and sync.mode == 'ntp':
+            self.curves.setdefault(sync.host, {})[sync.here] = sync.ahead
+        return sync
+
+    def _writer(self, row: int) -> int:
+        return int(self._trace.writer_of_source[self._trace.columns.source[row]])
+
+    @cached_property
+    def _started(self) -> Ticks:
+        """For each task, the row in which the executor that has started it says so."""
+        return self._trace.first_row('task_run_start')
+
+    @cached_property
+    def _agents(self) -> dict[int, Sync]:
+        """What the agent of each place has said; another writer there if that has said nothing."""
+        trace = self._trace
+        found: dict[int, Sync] = {}
+        for writer, sync in self.syncs.items():
+            file = trace.files[trace.writers[writer].file]
+            place = trace.places.index(file.place)
+            if place not in found or file.path.name.startswith('agent_0'):
+                found[place] = sync
+        return found
+
+    def _beside(self, writer: int) -> Sync | None:
+        """By which clock somebody writes who does not say it."""
+        trace = self._trace
+        file = trace.files[trace.writers[writer].file]
+        task = trace.columns.uids.find(name_of(file.path))
+        if task >= 0 and self._started[task] >= 0:
+            return self.syncs.get(self._writer(int(self._started[task])))
+        return self._agents.get(trace.places.index(file.place))
+
+
+def _subtract(trace: Trace, clocks: _Clocks) -> None:
+    """Take from all times what the clocks of their hosts were ahead."""
+    columns = trace.columns
+    ahead = -_relative(trace, clocks)
+    drifting: dict[tuple[tuple[float, float], ...], list[int]] = {}
+    for source, writer in enumerate(trace.writer_of_source if clocks.curves else ()):
+        curve = sorted(clocks.curve_of(int(writer)).items())
+        if len(curve) == 1:
+            ahead[source] += round(curve[0][1] * TICKS)
+        elif curve:
+            drifting.setdefault(tuple(curve), []).append(source)
+    if not ahead.any() and not drifting:
+        return
+    by_row: Ticks = ahead[columns.source]
+    for points, sources in drifting.items():
+        rows = np.isin(columns.source, sources)
+        times, seconds = np.array(points).T
+        by_row[rows] += np.rint(np.interp(columns.time[rows] / TICKS, times, seconds) * TICKS).astype(np.int64)
+    columns.time[:] -= by_row
+
+
+def _relative(trace: Trace, clocks: _Clocks) -> Ticks:
+    """How far to move each source that says nothing of its clock, but has a moment in common with one that does."""
+    columns = trace.columns
+    moved = np.zeros(len(columns.sources), np.int64)
+    known: dict[int, int] = {}
+    unknown: dict[int, tuple[int, int]] = {}
+    for row in trace.rows_of('sync_rel'):
+        message, writer = int(columns.message[row]), int(trace.writer_of_source[columns.source[row]])
+        if writer in clocks.syncs:
+            known[message] = int(columns.time[row]) - round(clocks.syncs[writer].ahead * TICKS)
+        else:
+            unknown[writer] = (message, int(columns.time[row]))
+    for writer, (message, time) in unknown.items():
+        if message in known:
+            moved[trace.writer_of_source == writer] = known[message] - time
+    return moved
+
+
+def _order_causes(trace: Trace) -> None:
+    """Move the clocks of pilots where tasks reach an agent before they were sent, or come back before they left it."""
+    if len(trace.places) < 2:
+        return
+    columns = trace.columns
+    rows = trace.rows_of(_ADVANCE)
+    place = trace.place_of_source[columns.source[rows]]
+    sent, arrived = trace.entered('AGENT_STAGING_INPUT_PENDING'), trace.entered('AGENT_STAGING_INPUT')
+    left, back = trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT_PENDING'), trace.last(_ADVANCE, 'TMGR_STAGING_OUTPUT')
+    for number in range(1, len(trace.places)):
+        tasks = np.unique(columns.uid[rows[place == number]])
+        only = tasks[(sent[tasks] != NEVER) & (arrived[tasks] != NEVER)]
+        away = tasks[(left[tasks] != NEVER) & (back[tasks] != NEVER)]
+        there = int((arrived[only] - sent[only]).min()) if len(only) else None
+        home = int((back[away] - left[away]).min()) if len(away) else None
+        moved = int(clock.shift(there, home))
+        if moved:
+            columns.time[trace.place_of_source[columns.source] == number] += moved
+            trace.remarks.append(f'the clock of {trace.places[number]} was moved by {moved / TICKS:.3f} s, so that '
+                                 f'tasks do not arrive before they were sent')

@@ -1,0 +1,97 @@
+"""Brings profiles of older versions of RADICAL-Pilot into the form of today.
+
+Three forms have been in use. They are told apart by the header, or by how many fields the rows have:
+
+- today: `time,event,comp,thread,uid,state,msg`
+- until 0.46: `time,comp:thread,uid,state,event,msg`
+- until 0.35: `time,thread,uid,event,msg`, with times that count from the start of the agent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rp_profiling.write.tracer import HEADER
+
+_TODAY = HEADER.lstrip('#').split(',')
+_LOOKED_AT = 50
+"""Lines that are looked at to tell the form of a file."""
+
+# names of states until 2015, and those that came between
+STATES = {
+    'New': 'NEW', 'Done': 'DONE', 'Failed': 'FAILED', 'Canceled': 'CANCELED', 'Cancelled': 'CANCELED',
+    'PendingLaunch': 'PMGR_LAUNCHING_PENDING', 'Launching': 'PMGR_LAUNCHING', 'PendingActive': 'PMGR_ACTIVE_PENDING',
+    'Active': 'PMGR_ACTIVE', 'Unscheduled': 'TMGR_SCHEDULING_PENDING', 'Scheduling': 'TMGR_SCHEDULING',
+    'PendingInputStaging': 'TMGR_STAGING_INPUT_PENDING', 'StagingInput': 'TMGR_STAGING_INPUT',
+    'AgentStagingInputPending': 'AGENT_STAGING_INPUT_PENDING', 'AgentStagingInput': 'AGENT_STAGING_INPUT',
+    'AllocatingPending': 'AGENT_SCHEDULING_PENDING', 'Allocating': 'AGENT_SCHEDULING',
+    'PendingExecution': 'AGENT_EXECUTING_PENDING', 'ExecutingPending': 'AGENT_EXECUTING_PENDING',
+    'Executing': 'AGENT_EXECUTING', 'AgentStagingOutputPending': 'AGENT_STAGING_OUTPUT_PENDING',
+    'AgentStagingOutput': 'AGENT_STAGING_OUTPUT', 'PendingOutputStaging': 'TMGR_STAGING_OUTPUT_PENDING',
+    'StagingOutput': 'TMGR_STAGING_OUTPUT',
+}
+_OLD_STATES = {
+    'PENDING_LAUNCH': 'PMGR_LAUNCHING_PENDING', 'LAUNCHING': 'PMGR_LAUNCHING', 'PENDING_ACTIVE': 'PMGR_ACTIVE_PENDING',
+    'ACTIVE_PENDING': 'PMGR_ACTIVE_PENDING', 'ACTIVE': 'PMGR_ACTIVE', 'UNSCHEDULED': 'TMGR_SCHEDULING_PENDING',
+    'SCHEDULING': 'TMGR_SCHEDULING', 'PENDING_INPUT_STAGING': 'TMGR_STAGING_INPUT_PENDING',
+    'STAGING_INPUT': 'TMGR_STAGING_INPUT', 'ALLOCATING_PENDING': 'AGENT_SCHEDULING_PENDING',
+    'ALLOCATING': 'AGENT_SCHEDULING', 'PENDING_EXECUTION': 'AGENT_EXECUTING_PENDING',
+    'EXECUTING_PENDING': 'AGENT_EXECUTING_PENDING', 'EXECUTING': 'AGENT_EXECUTING',
+    'PENDING_OUTPUT_STAGING': 'TMGR_STAGING_OUTPUT_PENDING', 'STAGING_OUTPUT': 'TMGR_STAGING_OUTPUT',
+}
+_EVENTS = {'sync abs': 'sync_abs', 'sync rel': 'sync_rel', 'state': 'advance'}
+
+Translate = Callable[[str], str]
+
+
+def translation(head: bytes) -> Translate | None:
+    """What brings a line into today's form, for a file that begins with `head`; None if there is nothing to do."""
+    width = _width(head.decode('utf-8', 'replace').splitlines()[:_LOOKED_AT])
+    if width == 5:
+        return _from_first
+    if width == 6:
+        return _from_second
+    return _from_third if b'UMGR_' in head or b'umgr' in head else None
+
+
+def translate(text: bytes, line: Translate) -> bytes:
+    """A part of a file in today's form."""
+    return ''.join(f'{line(row)}\n' for row in text.decode('utf-8', 'replace').splitlines()
+                   if row and not row.startswith('#')).encode()
+
+
+def _width(lines: list[str]) -> int:
+    """The number of columns: of the header, if there is one, else of most rows."""
+    for line in lines:
+        if line.startswith('#') and ',' in line:
+            return len(line.lstrip('# ').split(','))
+    widths = [len(line.split(',', len(_TODAY) - 1)) for line in lines if line.strip() and not line.startswith('#')]
+    return max(set(widths), key=widths.count, default=len(_TODAY))
+
+
+def _from_first(line: str) -> str:
+    time, thread, uid, event, msg = _fields(line, 5)
+    return _today(time, event, '', thread, uid, '', msg)
+
+
+def _from_second(line: str) -> str:
+    time, name, uid, state, event, msg = _fields(line, 6)
+    comp, _, thread = name.partition(':')
+    return _today(time, event, comp, thread, uid, state, msg)
+
+
+def _from_third(line: str) -> str:
+    time, event, comp, thread, uid, state, msg = _fields(line, 7)
+    return _today(time, event, comp, thread, uid, state, msg)
+
+
+def _fields(line: str, count: int) -> list[str]:
+    """The fields of a line; what is missing is empty, a line without a time stays one."""
+    found = line.split(',', count - 1)
+    return [*found, *[''] * (count - len(found))]
+
+
+def _today(time: str, event: str, comp: str, thread: str, uid: str, state: str, msg: str) -> str:
+    state = STATES.get(state) or _OLD_STATES.get(state) or state.replace('UMGR_', 'TMGR_', 1)
+    comp = comp.replace('umgr', 'tmgr', 1)
+    return ','.join((time.strip(), _EVENTS.get(event, event), comp, thread, uid, state, msg))

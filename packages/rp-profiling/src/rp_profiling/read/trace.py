@@ -1,0 +1,298 @@
+"""Reads all profiles of a session into one trace, whose events can be asked for by entity, event and state.
+
+Profiles come from the application's side, and from pilots: those that were fetched lie in the directory of the session;
+where the sandbox of a pilot can be reached, it is read there. Profiles of all versions of RADICAL-Pilot can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling.levels import FULL, STATES
+from rp_profiling.read import clock, epochs
+from rp_profiling.read.align import align
+from rp_profiling.read.columns import TICKS, Columns
+from rp_profiling.read.files import COMPRESSED, name_of, profiles_below, text_of
+from rp_profiling.read.match import group
+from rp_profiling.read.profile import Row
+
+NEVER = clock.NEVER
+"""The time of what did not happen."""
+
+Times = NDArray[np.int64]
+
+_COMPRESSION = 16
+"""How many times as large as its file the text of a compressed profile is, about."""
+_HEAD = 16 * 1024
+_ADVANCE = 'advance'
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """One profile. `place` is the pilot that it is of, empty on the side of the application."""
+
+    path: Path
+    place: str
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who wrote a stretch of a profile: one that was extended has several."""
+
+    file: int
+    number: int
+
+
+class Trace:
+    """The events of a session. Times are in ticks of 100 ns; entities are known by their number in `columns.uids`."""
+
+    def __init__(self, columns: Columns, files: Sequence[ProfileFile], remarks: Iterable[str] = ()) -> None:
+        self.columns = columns
+        self.files = list(files)
+        self.remarks = list(remarks)
+        """What a reader should know about the profiles: torn rows, clocks that contradict each other."""
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    @cached_property
+    def by_entity(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The rows of one entity after those of the other, in order of time; and where each entity begins."""
+        return group(self.columns.uid, len(self.columns.uids), self.columns.time)
+
+    @cached_property
+    def _by_event(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        return group(self.columns.event.astype(np.uint32), len(self.columns.events), None)
+
+    @cached_property
+    def places(self) -> list[str]:
+        """The pilots that there are profiles of, after the empty name of the application's side."""
+        return list(dict.fromkeys(['', *(file.place for file in self.files)]))
+
+    @cached_property
+    def place_of_source(self) -> NDArray[np.int32]:
+        """For each source, the number of its place.
+
+        What a task has written itself is where its executor is: partitions have their tasks in the pilot's sandbox.
+        """
+        numbers = [self.places.index(file.place) for file in self.files]
+        started = self.first_row('task_run_start')
+        for number, file in enumerate(self.files):
+            task = self.columns.uids.find(name_of(file.path))
+            if task >= 0 and started[task] >= 0:
+                executor: int = self.columns.sources[self.columns.source[started[task]]][0]
+                numbers[number] = numbers[executor]
+        return np.array([numbers[source[0]] for source in self.columns.sources], np.int32)
+
+    @cached_property
+    def writer_of_source(self) -> NDArray[np.int32]:
+        """For each source, the number of its writer in `writers`."""
+        numbers = {writer: number for number, writer in enumerate(self.writers)}
+        return np.array([numbers[Writer(source[0], source[1])] for source in self.columns.sources], np.int32)
+
+    @cached_property
+    def writers(self) -> list[Writer]:
+        """All writers of all profiles."""
+        return list(dict.fromkeys(Writer(source[0], source[1]) for source in self.columns.sources))
+
+    @cached_property
+    def ended(self) -> NDArray[np.bool_]:
+        """For each writer, whether it has closed its profile."""
+        found = np.zeros(len(self.writers), np.bool_)
+        found[self.writer_of_source[self.columns.source[self.rows_of('END')]]] = True
+        return found
+
+    @cached_property
+    def reduced(self) -> NDArray[np.bool_]:
+        """For each writer, whether it has left out the events that the catalogue has with the detail `full` only."""
+        found = np.zeros(len(self.writers), np.bool_)
+        found[self.writer_of_source[self.columns.source[self.rows_of('trace_detail')]]] = True
+        return found
+
+    @cached_property
+    def cut_off(self) -> NDArray[np.bool_]:
+        """For each entity, whether a process that recorded something of it has not closed its profile: it was killed.
+
+        Shells, as those of tasks, have no profile of their own to close.
+        """
+        begun = np.zeros(len(self.writers), np.bool_)
+        begun[self.writer_of_source[self.columns.source[self.rows_of('sync_abs')]]] = True
+        found = np.zeros(len(self.columns.uids), np.bool_)
+        sources = (begun & ~self.ended)[self.writer_of_source]
+        if sources.any():
+            found[self.columns.uid[sources[self.columns.source]]] = True
+        return found
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The times of the first and of the last event; zeros without any."""
+        times = self.columns.time
+        return (int(times.min()), int(times.max())) if len(times) else (0, 0)
+
+    def rows_of(self, event: str, state: str = '') -> NDArray[np.uint32]:
+        """The rows of an event, with that state if one is named, in the order of the files."""
+        number = self.columns.events.find(event)
+        if number < 0:
+            return np.zeros(0, np.uint32)
+        rows, starts = self._by_event
+        found = rows[starts[number]:starts[number + 1]]
+        return found[self.columns.state[found] == self.columns.states.find(state)] if state else found
+
+    def first(self, event: str, state: str = '') -> Times:
+        """For each entity, when it first had that event (and state); NEVER if it had not."""
+        rows = self.rows_of(event, state)
+        times = np.full(len(self.columns.uids), NEVER, np.int64)
+        np.minimum.at(times, self.columns.uid[rows], self.columns.time[rows])
+        return times
+
+    def last(self, event: str, state: str = '') -> Times:
+        """For each entity, when it last had that event (and state); NEVER if it had not."""
+        rows = self.rows_of(event, state)
+        times = np.full(len(self.columns.uids), -1, np.int64)
+        np.maximum.at(times, self.columns.uid[rows], self.columns.time[rows])
+        times[times < 0] = NEVER
+        return times
+
+    def first_row(self, event: str) -> NDArray[np.int64]:
+        """For each entity, the first row of that event in the order of the files; -1 if it has none."""
+        rows = self.rows_of(event)
+        found = np.full(len(self.columns.uids), -1, np.int64)
+        found[self.columns.uid[rows[::-1]]] = rows[::-1]
+        return found
+
+    def entered(self, state: str) -> Times:
+        """For each entity, when it first entered a state; NEVER if it did not."""
+        return self.first(_ADVANCE, state)
+
+    def entities(self, kind: str) -> NDArray[np.intp]:
+        """The numbers of all entities of a kind, `task` or `pilot`: those that were in states which only it has."""
+        return self._pilots if kind == 'pilot' else self._tasks
+
+    @cached_property
+    def _tasks(self) -> NDArray[np.intp]:
+        return self._in_states(('TMGR_', 'AGENT_'))
+
+    @cached_property
+    def _pilots(self) -> NDArray[np.intp]:
+        return self._in_states(('PMGR_',))
+
+    def _in_states(self, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
+        """The entities that were in states whose names begin like this."""
+        chosen = np.array([self.columns.states[number].startswith(prefixes)
+                           for number in range(len(self.columns.states))], np.bool_)
+        rows = self.rows_of(_ADVANCE)
+        found = np.zeros(len(self.columns.uids), np.bool_)
+        found[self.columns.uid[rows[chosen[self.columns.state[rows]]]]] = True
+        return np.flatnonzero(found)
+
+    def history(self, uid: str) -> list[Row]:
+        """All events of an entity, in order of time."""
+        number = self.columns.uids.find(uid)
+        if number < 0:
+            return []
+        rows, starts = self.by_entity
+        return [self.row(int(row)) for row in rows[starts[number]:starts[number + 1]]]
+
+    def row(self, number: int) -> Row:
+        """One row as text."""
+        columns = self.columns
+        _, _, comp, thread = columns.sources[columns.source[number]]
+        return Row(int(columns.time[number]) / TICKS, columns.events[columns.event[number]], comp, thread,
+                   columns.uids[columns.uid[number]], columns.states[columns.state[number]],
+                   columns.messages[columns.message[number]])
+
+    def rows(self) -> Iterator[Row]:
+        """All rows as text, in order of time."""
+        for number in np.argsort(self.columns.time, kind='stable'):
+            yield self.row(int(number))
+
+    def file_of(self, row: int) -> Path:
+        """The profile that has the row."""
+        file: int = self.columns.sources[self.columns.source[row]][0]
+        return self.files[file].path
+
+
+def read_trace(directory: str | Path, also: Iterable[str | Path] = ()) -> Trace:
+    """The trace of the session in a directory, and of pilots whose sandboxes are the directories `also`.
+
+    NotADirectoryError is raised if one of them is none, FileNotFoundError if there is no profile.
+    """
+    roots = [Path(directory), *map(Path, also)]
+    for root in roots:
+        if not root.is_dir():
+            raise NotADirectoryError(f'no profiles can be read from {root}: it is not a directory')
+    files = _replaced(list(_files(roots[0], '')), roots[1:])
+    if not files:
+        raise FileNotFoundError(f'there are no profiles in {" or ".join(map(str, roots))}')
+    trace = _read(files)
+    reached = [path for path in _sandboxes(trace) if path.resolve() not in {root.resolve() for root in roots}]
+    return _read(_replaced(files, reached)) if reached else trace
+
+
+def _replaced(files: list[ProfileFile], sandboxes: Sequence[Path]) -> list[ProfileFile]:
+    """The profiles, with what sandboxes have of pilots, and of their partitions, in place of what was fetched."""
+    found = [file for sandbox in sandboxes for file in _files(sandbox, sandbox.name)]
+    places = {file.place for file in found}
+    return [file for file in files if file.place not in places] + found
+
+
+def _files(root: Path, place: str) -> Iterator[ProfileFile]:
+    """The profiles below a directory; what lies below the profiles of an agent is of the same pilot."""
+    places: dict[Path, str] = {root: place}
+    for path in sorted(profiles_below(root), key=lambda path: (len(path.parts), path)):
+        if path.name.startswith('agent_') and path.parent not in places:
+            places[path.parent] = path.parent.name
+        parent: Path = next(parent for parent in path.parents if parent in places)
+        yield ProfileFile(path, places[parent])
+
+
+def _sandboxes(trace: Trace) -> list[Path]:
+    """The sandboxes of pilots that the launcher has named, as far as they can be reached from here."""
+    rows = trace.rows_of('submission_start')
+    named = dict.fromkeys(trace.columns.messages[trace.columns.message[row]] for row in rows)
+    return [Path(name) for name in named if name.startswith('/') and any(Path(name).glob('agent_*.prof*'))]
+
+
+def _read(files: Sequence[ProfileFile]) -> Trace:
+    columns = Columns(sum(_size(file.path) for file in files))
+    for file in files:
+        columns.begin()
+        _add(columns, file.path)
+    trace = Trace(columns, files)
+    if columns.torn:
+        trace.remarks.append(f'{columns.torn} torn rows were left out')
+    if trace.reduced.any():
+        trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, as of staging '
+                             f'directives and launchers, need RADICAL_PILOT_PROFILE={FULL}')
+    align(trace)
+    return trace
+
+
+def _size(path: Path) -> int:
+    """How long the text of a profile is, about."""
+    return path.stat().st_size * (_COMPRESSION if path.name.endswith(COMPRESSED) else 1)
+
+
+def _add(columns: Columns, path: Path) -> None:
+    line = None
+    rest = b''
+    first = True
+    for block in text_of(path):
+        if first:
+            line = epochs.translation(block[:_HEAD])
+            first = False
+        end = block.rfind(b'\n') + 1
+        if end == 0:
+            rest += block
+            continue
+        text = rest + block[:end]
+        rest = block[end:]
+        columns.add(text if line is None else epochs.translate(text, line))
+    if rest:
+        columns.add(rest if line is None else epochs.translate(rest, line))

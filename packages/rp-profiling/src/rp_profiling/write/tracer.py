@@ -1,0 +1,193 @@
+"""Writes a profile: one CSV row for each event, with the time at which it was recorded.
+
+Rules of this file:
+
+- Recording an event keeps it in memory (`rows`) and touches no file; some thousand rows are made at a time, and one
+  write takes them to the file.
+- Rows leave the memory only under the lock that is held until they are written, so the file has them in the order in
+  which they were recorded.
+- Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
+  raised. Only a file that cannot be opened because descriptors are short is tried again: rows wait for it in memory.
+
+A profile has the columns of RADICAL-Pilot 1.103 (`HEADER`). Times are epoch seconds with seven decimals. A compressed
+one (`<name>.prof.gz`) has a gzip member for each write: what was written can be read while the writer still runs, and
+after it was killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from time import time_ns
+from typing import TYPE_CHECKING
+
+from rp_profiling.write.detail import EVERYTHING, Detail
+from rp_profiling.write.host_clock import HostClock
+from rp_profiling.write.rows import RowBuffer, clean, timestamp
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+HEADER = '#time,event,comp,thread,uid,state,msg'
+LOGGER = 'radical.pilot.profiling'
+
+WAITING = 16 << 20
+"""Bytes of rows that may wait for a file that cannot be opened yet."""
+
+_SHORT = (errno.EMFILE, errno.ENFILE)
+
+
+class Tracer(RowBuffer):
+    """Records the events of one component in one file, with the `detail` that is asked for; without a path, nothing.
+
+    `enabled` tells whether events are kept: false without a path or detail, after `close`, and after a failed write.
+    Several threads may use one tracer. The file and its directory are made by the first flush; an existing
+    file is extended. Rows reach the file after some thousand events, on `flush` and on `close`. What the file says of
+    the clock is what `clock` knows when it is opened.
+    """
+
+    __slots__ = ('_clock', '_detail', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
+
+    def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread',
+                 clock: HostClock | None = None, detail: Detail = EVERYTHING) -> None:
+        super().__init__(comp, thread, path is not None and detail.on, detail.left_out)
+        self._path = '' if path is None else os.fspath(path) + ('.gz' if detail.gzip else '')
+        self._detail = detail
+        self._thread = thread
+        self._started = self._time()
+        self._clock = clock or HostClock()
+        self._waiting = b''
+        self._file: FileIO | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something in the file."""
+        return self._file is not None
+
+    def flush(self) -> None:
+        """Write what has been recorded so far."""
+        with self._lock:
+            if self.enabled:
+                rows = self._take()
+                if rows or self._waiting:
+                    self._write(rows)
+
+    def relate(self, moment: str, when: int, uid: str) -> None:
+        """Record a moment that a profile of another host has by the same name; `when` it was by the clock here."""
+        with self._lock:
+            if self.enabled:
+                self._write(b''.join((self._take(), self._own_row('sync_rel', when, moment, uid))))
+
+    def close(self) -> None:
+        """Write what is left and the event `END`, then keep nothing more; a second call does nothing."""
+        with self._lock:
+            if self.enabled:
+                self.enabled = False
+                self._write(b''.join((self._take(), self._own_row('END', self._time()))), last=True)
+                self._close_file()
+
+    def break_off(self) -> None:
+        """Write what is left and keep nothing more, without `END`: whoever recorded here has not come to its end."""
+        with self._lock:
+            if self.enabled:
+                self.enabled = False
+                rows = self._take()
+                if rows or self._waiting:
+                    self._write(rows, last=True)
+                self._close_file()
+
+    def _full(self) -> None:
+        # if another thread is writing, it is not waited for: threads that record do not queue up for the disk
+        if self._lock.acquire(blocking=False):
+            try:
+                if self.enabled:
+                    self._write(self._take())
+            finally:
+                self._lock.release()
+
+    def _time(self) -> int:
+        """The present time, in nanoseconds since the epoch."""
+        return time_ns()
+
+    def _own_row(self, event: str, when: int, msg: str = '', uid: str = '') -> bytes:
+        """A row of a given time, which stands at its place in the file and not among what is recorded."""
+        source = f'{clean(self.comp)},{clean(self._thread)}'
+        return f'{timestamp(when)},{event},{source},{clean(uid)},,{clean(msg)}\n'.encode()
+
+    def _write(self, rows: bytes | memoryview, last: bool = False) -> None:
+        """Append `rows` to the file, which is opened if need be; give tracing up if that fails."""
+        try:
+            if self._file is None:
+                self._waiting = b''.join((self._waiting, rows))
+                self._file = _open(self._path)
+                rows, self._waiting = self._preamble(self._file) + self._waiting, b''
+            _write_all(self._file, _compressed(rows) if self._detail.gzip else rows)
+        except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+            short = self._file is None and isinstance(error, OSError) and error.errno in _SHORT
+            if last or not short or len(self._waiting) >= WAITING:
+                self._give_up(error)
+
+    def _preamble(self, file: FileIO) -> bytes:
+        """What stands before the first row: the header if the file is new, the time synchronisation, and the detail."""
+        size = file.seek(0, os.SEEK_END)
+        start = b''
+        if size == 0:
+            start = f'{HEADER}\n'.encode()
+        elif self._detail.gzip or not _ends_line(file, size):
+            start = b'\n'  # a writer died in its last row; that row must not run into ours
+        # taken when the tracer was made, so that no row of this profile is older
+        start += self._own_row('sync_abs', self._started, self._clock.statement(self._started))
+        if self._detail.left_out:
+            start += self._own_row('trace_detail', self._started, self._detail.events)
+        return start
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:  # network file systems may report a failed write only now
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        import contextlib
+        import logging
+
+        self.enabled = False
+        self._waiting = b''
+        self._take()
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # the failure that matters is the one reported below
+                file.close()
+        logging.getLogger(LOGGER).warning('profile %s ends here, it cannot be written: %s', self._path, error)
+
+
+def _open(path: str) -> FileIO:
+    # unbuffered: each batch is one write, and a failure shows at that write and not at some later one
+    parent = os.path.dirname(path)
+    if parent:
+        os.makedirs(parent, exist_ok=True)
+    return open(path, 'ab+', buffering=0)
+
+
+def _compressed(rows: bytes | memoryview) -> bytes:
+    """The rows as one member of a gzip file."""
+    import zlib
+
+    # of level 1: rows are alike, so the next levels cost more and save little; 31 asks for the form of gzip
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return compressor.compress(rows) + compressor.flush()
+
+
+def _ends_line(file: FileIO, size: int) -> bool:
+    file.seek(size - 1)
+    return file.read(1) == b'\n'
+
+
+def _write_all(file: FileIO, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]

@@ -1,0 +1,209 @@
+"""An application's connection to one master.
+
+It opens as soon as the master is up, says `open` after each handshake, and keeps the calls whose results are missing:
+when a connection was lost and comes back, they go out again. It is lost for good once the master has ended or has been
+silent for too long. Everything happens in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from operator import not_
+from typing import Any, Protocol
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import Access
+from rp_api.states import FINAL
+from rp_api.system.host import host_id
+from rp_api.system.processes import start_time
+from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.keys import Tally
+from rp_api.wire import codec
+from rp_raptor.wire import payload
+from rp_raptor.wire.ids import hold, release
+from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
+
+BULK_BYTES = 4 << 20
+"""Bytes of payloads from which on a message takes no further call."""
+
+
+class Master(Protocol):
+    """What is needed of a master's handle; `radical.pilot.RaptorMaster` is one."""
+
+    @property
+    def uid(self) -> str:
+        """The master's unique id."""
+
+    @property
+    def state(self) -> str:
+        """The state of its task."""
+
+    @property
+    def exception(self) -> str | None:
+        """Why it failed, if it did."""
+
+    @property
+    def access(self) -> Mapping[str, Any] | None:
+        """How to reach it, see `rp_api.raptor_link.Access`; None as long as it is not up."""
+
+
+class ApplicationLink:
+    """A connection to `master`; `owner` is told about room, results, and calls that have to go out again."""
+
+    def __init__(self, loop: Loop, master: Master, name: str, owner: Owner) -> None:
+        self.uid = master.uid
+        self.room = 0
+        self.calls: dict[int, bytes] = {}
+        self.lost = ''
+        self._loop = loop
+        self._master = master
+        self._name = name
+        self._owner = owner
+        self._connection: Connection | None = None
+        self._met = False
+        self._address = ''
+        self._heard = self._said = time.monotonic()
+        self._malformed = Tally(f'malformed message of {master.uid}')
+        self._on: dict[str, Callable[..., object]] = {
+            'room': self._add_room, 'results': self._take_results, 'ended': self._end, 'refused': self._end,
+            'pong': self._nothing, 'welcome': self._nothing}
+
+    @property
+    def waits(self) -> bool:
+        """Whether the master is not up yet, as far as is known."""
+        return self._connection is None and not self.lost
+
+    def look(self) -> None:
+        """Notice what nobody tells: that the master is up or has ended, or that it is silent."""
+        if self.lost:
+            return
+        state, access = self._master.state, self._master.access
+        if state in FINAL:
+            self._end(f'it is {state}' + (f': {self._master.exception}' if self._master.exception else ''))
+        elif self._connection is None:
+            self._heard = time.monotonic()
+            if access is not None:
+                self._connect(Access.read(access))
+        else:
+            self._keep_alive(time.monotonic())
+
+    def define(self, fid: bytes, blob: bytes) -> None:
+        """Let the master know a function."""
+        if self._met:   # else it will hear of all functions when it is met
+            self._send(['define', fid, blob])
+
+    def give(self, numbers: array[int], payloads: list[bytes], attributes: Mapping[str, Any] | None) -> None:
+        """Have the master run calls, for which there is room: as many as make one message."""
+        self.room -= len(numbers)
+        hold(self.calls, numbers, payloads)
+        each = {number: dict(attributes) for number in numbers} if attributes else None
+        self._send(['calls', numbers.tobytes(), payloads, each])
+
+    def cancel(self, numbers: Sequence[int]) -> None:
+        """Nobody wants the results of these calls any more."""
+        known = [number for number in numbers if self.calls.pop(number, None) is not None]
+        if known:
+            self._send(['cancel', array('Q', known).tobytes()])
+
+    def close(self) -> None:
+        """Tell the master, and leave."""
+        if self._connection is not None:
+            if self._met:
+                self._send(['close'])
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self, access: Access) -> None:
+        self._address = access.address
+        self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                      None, self._receive, self._connected, self._end)
+        self._connection.socket.sndhwm = 0   # the room that the master gives is the limit
+        self._connection.open()
+
+    def _connected(self) -> None:
+        self._met = True
+        self.room = 0
+        self._heard = time.monotonic()
+        self._send(['open', self._name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid(),
+                                         'started': start_time(os.getpid())}])
+        for fid, blob in self._owner.definitions.items():
+            self._send(['define', fid, blob])
+        self._give_up_calls()
+
+    def _keep_alive(self, now: float) -> None:
+        if now - self._heard > SILENCE:
+            self._end(f'it has been silent for {SILENCE:.0f} seconds' if self._met else
+                      f'no connection to {self._address} within {SILENCE:.0f} seconds')
+        elif now - self._said >= PING:
+            self._send(['ping'])
+
+    def _send(self, message: list[Any]) -> None:
+        assert self._connection is not None
+        self._said = time.monotonic()
+        self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
+
+    def _receive(self) -> None:
+        assert self._connection is not None
+        for frames in arrivals(self._connection.socket):
+            try:
+                operation, arguments = parse_from_master(b''.join(frames), APPLICATION)
+            except CoordinationError as error:
+                self._malformed.add(error)
+                continue
+            self._heard = time.monotonic()
+            self._on[operation](*arguments)
+        self._owner.deal()
+
+    def _add_room(self, number: int) -> None:
+        self.room += number
+
+    def _take_results(self, ids: bytes, payloads: list[bytes]) -> None:
+        numbers = ids_of(ids)
+        wanted = release(self.calls, numbers)
+        if wanted is None:
+            self._owner.results(numbers, payloads)
+        else:   # some are of calls that were cancelled, or that went out twice
+            for result in compress(payloads, map(not_, wanted)):
+                payload.discard(result)
+            self._owner.results(array('Q', compress(numbers, wanted)), list(compress(payloads, wanted)))
+
+    def _end(self, reason: str) -> None:
+        if self.lost:
+            return
+        self.lost = f'{self.uid} cannot be reached any more: {reason}'
+        self._met = False
+        self.room = 0
+        if self._connection is not None:
+            self._connection.close(0)
+            self._connection = None
+        self._give_up_calls()
+
+    def _give_up_calls(self) -> None:
+        """Have the owner send all calls again that have no result."""
+        calls, self.calls = self.calls, {}
+        self._owner.take_back(calls)
+
+    def _nothing(self, *_: object) -> None:
+        """It was a sign of life, which is noted already."""
+
+
+class Owner(Protocol):
+    """Who deals calls to connections; its methods are called in the loop's thread."""
+
+    definitions: dict[bytes, bytes]
+
+    def results(self, numbers: array[int], payloads: list[bytes]) -> object:
+        """These calls have results."""
+
+    def take_back(self, calls: dict[int, bytes]) -> object:
+        """These calls have to go out again, to whoever is there."""
+
+    def deal(self) -> object:
+        """There may be room for more calls."""

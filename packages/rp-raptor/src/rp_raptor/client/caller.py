@@ -1,0 +1,152 @@
+"""Calls that an application makes at masters: they go out as there is room, and each comes back once.
+
+A caller has a thread of its own for the connections. Calls go to the master that has the fewest; what a lost master
+had goes to the others. Once no master is left, every call without a result fails with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rp_api.errors import SerializationError
+from rp_api.loop.event_loop import Loop
+from rp_api.wire.codec import MAX_BYTES
+from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, Master
+from rp_raptor.client.intake import Definitions, Failed, Intake, Results
+from rp_raptor.wire.call_buffer import Line
+from rp_raptor.wire.protocol import BULK
+
+_WAITING, _WORKING = 0.05, 0.5
+"""Seconds between looks at masters: as long as some are not up yet, and afterwards."""
+
+WINDOW = 4096
+"""Calls that are under way at several masters together, if nothing else is said."""
+
+_LARGEST = MAX_BYTES - (1 << 20)
+"""Bytes of the largest payload; the rest is for the message around it."""
+
+
+class Caller(Intake):
+    """Makes calls at the masters, which may still have to start.
+
+    Each call is in one result or failure, unless it was cancelled; they are told in the caller's thread. If there are
+    several masters, `window` calls are shared out among them, and the others wait here. Everything can be called from
+    any thread.
+    """
+
+    def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
+                 attributes: Mapping[str, Any] | None = None, window: int = WINDOW) -> None:
+        super().__init__(Loop(), on_results, on_failed, attributes)
+        self.definitions: dict[bytes, bytes] = {}
+        self.results = on_results
+        self._window = window
+        self._backlog = Line()
+        name = f'stream.{os.urandom(8).hex()}'
+        self._links = [ApplicationLink(self._loop, master, name, self) for master in masters]
+        self._loop.call_soon(self._look)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the masters; calls without a result are dropped, and nobody will hear of them again."""
+        if not self.process.here:
+            return
+        self._loop.call_soon(self._close)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def deal(self) -> None:
+        """Give calls to the masters that have room."""
+        backlog = self._backlog
+        while backlog:
+            free = {link: self._free(link) for link in self._links}
+            link = max(self._links, key=free.__getitem__)
+            if free[link] <= 0:
+                break
+            link.give(*backlog.take(min(free[link], BULK), BULK_BYTES), self._attributes)
+        if backlog and all(link.lost for link in self._links):
+            self._end('; '.join(link.lost for link in self._links))
+
+    def take_back(self, calls: dict[int, bytes]) -> None:
+        """Have calls go out again, before the others."""
+        self._backlog.prepend(array('Q', calls), list(calls.values()))
+        self._loop.call_soon(self.deal)
+
+    def _free(self, link: ApplicationLink) -> int:
+        """How many calls more a master may be given now."""
+        others = sum(not other.lost for other in self._links) - 1
+        if others < 1:
+            return link.room
+        return min(link.room, -(-self._window // (others + 1)) - len(link.calls))
+
+    def _run(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException as error:   # whoever waits for results must hear of it
+            self._end(f'the thread for it has failed: {error!r}')
+            raise
+        finally:
+            self._loop.close()
+
+    def _look(self) -> None:
+        for link in self._links:
+            link.look()
+        self.deal()
+        waits = any(link.waits for link in self._links)
+        self._loop.call_later(_WAITING if waits else _WORKING, self._look)
+
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+        for fid, blob in definitions:
+            self.definitions[fid] = blob
+            for link in self._links:
+                link.define(fid, blob)
+        self._backlog.append(numbers, payloads)
+        self.deal()
+
+    def _drop(self, numbers: list[int]) -> None:
+        self._backlog.remove(set(numbers))
+        for link in self._links:
+            link.cancel(numbers)
+
+    def _end(self, reason: str) -> None:
+        """No call has a result any more, now or later."""
+        numbers = self._stop(reason)
+        numbers += self._backlog.clear()
+        for link in self._links:
+            numbers.extend(link.calls)
+            link.calls.clear()
+        if numbers:
+            self._on_failed(numbers, reason)
+
+    def _close(self) -> None:
+        for link in self._links:
+            link.close()
+        self._loop.stop()
+
+
+def checked(payload: bytes) -> bytes:
+    """The payload, if it is not too large to travel; else SerializationError."""
+    if len(payload) > _LARGEST:
+        raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_LARGEST} can travel')
+    return payload
+
+
+def is_local(master: object) -> bool:
+    """Whether this is a master that runs in this process."""
+    return hasattr(master, 'open_caller')
+
+
+def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
+                attributes: Mapping[str, Any] | None = None, *, window: int = WINDOW, apart: bool = False) -> Intake:
+    """A way to make calls at masters: one that runs in this process, or any others (see `Caller`).
+
+    With `apart`, results and failures are told in a thread that may wait for something.
+    """
+    if is_local(masters[0]):
+        caller: Intake = masters[0].open_caller(on_results, on_failed, attributes, apart)
+        return caller
+    return Caller(masters, on_results, on_failed, attributes, window)

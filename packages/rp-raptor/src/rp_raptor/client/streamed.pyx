@@ -1,0 +1,161 @@
+"""What a stream does with each of its calls: makes it of an item, and finishes it with a result."""
+
+import pickle
+from array import array as make_array
+
+cimport cython
+from cpython cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from rp_raptor.client.caller import checked
+from rp_raptor.wire.payload import decode_result
+
+cdef object _loads = pickle.loads
+
+cdef enum:
+    SHORT = 16 * 1024    # bytes of a payload that may as well be copied
+    VALUE = 82           # the kind of a result that is a value: R
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Call:
+    """A call that was made: `item` is its argument, `index` the position of that in the iterable.
+
+    `exception` is what it has raised, with the traceback of the worker as its `__cause__`; None if it has not.
+    """
+
+    cdef readonly object index
+    cdef readonly object item
+    cdef readonly object exception
+    cdef object _value
+    cdef Py_ssize_t _size    # of the arguments, as they travel
+
+    def __init__(self, index, item):
+        self.index = index
+        self.item = item
+
+    def __repr__(self):
+        return f'<Call {self.index} {"failed" if self.exception else "done"}>'
+
+    def result(self):
+        """What the call has returned; raises what it has raised."""
+        if self.exception is not None:
+            raise self.exception
+        return self._value
+
+    cpdef finish(self, result):
+        """Take the result, or the reason why there is none."""
+        try:
+            self._value = _decoded(result)
+        except Exception as error:
+            self.exception = error.with_traceback(None)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class UnderWay:
+    """The calls of a stream that were made and not taken yet, and the bytes of the arguments of those without a result.
+
+    Items are (index, item), `encode` makes the payload of a call of its arguments.
+    """
+
+    cdef dict _calls
+    cdef object _items, _encode
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size    # bytes of the arguments of calls without a result
+    cdef readonly bint exhausted    # there are no items any more
+
+    def __init__(self, items, encode):
+        self._calls = {}
+        self._items = items
+        self._encode = encode
+
+    def take(self, Py_ssize_t most, Py_ssize_t most_bytes, double seconds):
+        """Make calls of the next items: at most so many, and none after so many bytes or seconds.
+
+        Gives their numbers, their payloads, and what is wrong with those that cannot travel, as (number, error).
+        """
+        cdef Py_ssize_t made = 0, size = 0
+        cdef double until = _now() + seconds
+        cdef array.array numbers = make_array('Q')
+        cdef list payloads = [], failed = []
+        cdef Call call
+        for index, item in self._items:
+            call = Call.__new__(Call)
+            call.index, call.item = index, item
+            self._calls[index] = call
+            self.count += 1
+            made += 1
+            try:
+                payload = self._encode((item,))
+                call._size = len(checked(payload))
+            except Exception as error:    # this call fails, and not the whole stream
+                failed.append((index, error))
+            else:
+                numbers.append(index)
+                payloads.append(payload)
+                size += call._size
+                self.size += call._size
+            if made >= most or size >= most_bytes or _now() > until:
+                break
+        else:
+            self.exhausted = True
+        return numbers, payloads, failed
+
+    cpdef Call pop(self, number):
+        """The call of that number, which is not under way any more."""
+        cdef Call call = self._calls.pop(number)
+        self.count -= 1
+        self.size -= call._size
+        return call
+
+    def finished(self, const uint64_t[::1] numbers, list results not None):
+        """The calls of these numbers, one after the other, with their results."""
+        return Finished(self, numbers, results)
+
+
+@cython.final
+@cython.auto_pickle(False)
+@cython.internal
+cdef class Finished:
+    """An iterator of calls, each of which is finished when it is asked for: its result may be large."""
+
+    cdef UnderWay _calls
+    cdef const uint64_t[::1] _numbers
+    cdef list _results
+    cdef Py_ssize_t _next
+
+    def __init__(self, UnderWay calls, const uint64_t[::1] numbers, list results):
+        self._calls, self._numbers, self._results = calls, numbers, results
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._next >= self._numbers.shape[0]:
+            raise StopIteration
+        cdef Call call = self._calls.pop(self._numbers[self._next])
+        call.finish(self._results[self._next])
+        self._results[self._next] = None
+        self._next += 1
+        return call
+
+
+cdef object _decoded(result):
+    if not isinstance(result, bytes):
+        raise result
+    if PyBytes_AS_STRING(result)[0] == VALUE and PyBytes_GET_SIZE(result) < SHORT:   # most of them
+        try:
+            return _loads((<bytes>result)[1:])
+        except Exception:
+            pass   # it fails again, in words
+    return decode_result(result)
+
+
+cdef double _now() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9

@@ -1,0 +1,365 @@
+"""The workers and applications of a master: who they are, whether they live, and what they say to the exchange."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import Access
+from rp_api.system.host import host_id
+from rp_api.system.processes import open_process, start_time
+from rp_api.transport.connection import Listener, send_to
+from rp_api.transport.keys import Gate, KeyPair, Tally, generate
+from rp_api.tree.flow import Soon
+from rp_api.wire import codec
+from rp_raptor.master.router import Exchange
+from rp_raptor.master.sources import Lane, Worker
+from rp_raptor.wire import protocol
+from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
+
+_BURST = 64   # messages that are dealt with before calls are dealt out
+_DOMAIN = 'raptor'
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
+
+_log = logging.getLogger('radical.pilot.raptor')
+
+
+class Audience(Protocol):
+    """Who wants to know about workers."""
+
+    def came(self, uid: str, ranks: int) -> None:
+        """The worker has said hello."""
+
+    def ranks_changed(self, uid: str, states: dict[int, str]) -> None:
+        """Ranks of the worker are ACTIVE or DEAD now."""
+
+    def heard(self, uid: str) -> None:
+        """The worker has given a sign of life."""
+
+    def credited(self) -> None:
+        """A worker takes more calls."""
+
+    def ended(self, uid: str, reason: str, *, failed: bool) -> None:
+        """The worker is gone."""
+
+    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
+            answer: Callable[[bytes], object]) -> None:
+        """A rank of the worker wants a task run, or has run it and has a result; `answer` takes its final result."""
+
+
+class PeerProcess(NamedTuple):
+    """The process of a peer; the start time is None if it did not tell."""
+
+    host: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def told(cls, host: Any, pid: Any, started: Any) -> PeerProcess:
+        """The process that a peer has told of; `CoordinationError` if that cannot be one."""
+        if not isinstance(host, str) or type(pid) is not int or pid <= 0 or type(started) not in (int, type(None)):
+            raise CoordinationError('a peer that does not tell host, process number and start time')
+        return cls(host, pid, started)
+
+
+class Peer:
+    """A worker or an application that is connected."""
+
+    __slots__ = ('address', 'heard', 'pidfd', 'process', 'role', 'stopped', 'uid')
+
+    def __init__(self, role: str, address: bytes, uid: str, process: PeerProcess) -> None:
+        self.role = role
+        self.address = address
+        self.uid = uid
+        self.process = process
+        self.pidfd: int | None = None
+        self.stopped = False
+        self.heard = time.monotonic()
+
+
+class WorkerPeer(Peer):
+    """A connected worker."""
+
+    __slots__ = ('worker',)
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker) -> None:
+        super().__init__(WORKER, address, uid, process)
+        self.worker = worker
+
+
+class ApplicationPeer(Peer):
+    """A connected application: a source of calls."""
+
+    __slots__ = ('_send', 'lane', 'owed')
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess,
+                 send: Callable[[bytes, Message], object]) -> None:
+        super().__init__(APPLICATION, address, uid, process)
+        self._send = send
+        self.lane: Lane | None = None
+        self.owed = 0   # room that it does not know of yet
+
+    def started(self, ids: array[int]) -> None:
+        """Nothing that an application would want to know."""
+
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+        """Send results, and make room for as many calls."""
+        self._send(self.address, ['results', ids.tobytes(), payloads])
+        self.owed += len(ids)
+        if self.owed >= WINDOW // 8:
+            self._send(self.address, ['room', self.owed])
+            self.owed = 0
+
+
+class Peers:
+    """Listens for workers and applications, and speaks with them; all methods are for the loop's thread."""
+
+    def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
+                 retries: int) -> None:
+        self.exchange = Exchange(self.send, retries)
+        self.deal_soon = Soon(loop, self.exchange.deal)
+        self._loop = loop
+        self._uid = uid
+        self._audience = audience
+        self._peers: dict[bytes, Peer] = {}
+        self._malformed = Tally('malformed message dropped')
+        self._roles: dict[str, str] = {}
+        self.context: zmq.Context[Any] = zmq.Context()
+        self._gate = Gate(self.context, loop)
+        own = generate()
+        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive, base)
+        self._public = own.public
+        self.workers_access = self._admit(WORKER)
+        self.applications_access = self._admit(APPLICATION)
+        self._timer = loop.call_later(PING, self._look)
+
+    def send(self, address: bytes, message: Message) -> None:
+        """Send a message to a peer; one that is not connected any more misses it, and says hello again if it lives."""
+        try:
+            send_to(self._listener.socket, address, codec.pack(message))
+        except zmq.ZMQError as error:
+            _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
+
+    def stop_workers(self, uids: Sequence[str] | None = None) -> None:
+        """Let workers end: those of that name, or all."""
+        for peer in self._peers.values():
+            if peer.role == WORKER and (uids is None or peer.uid in uids):
+                peer.stopped = True
+                self.send(peer.address, ['stop'])
+
+    def has_worker(self, uid: str) -> bool:
+        """Whether the worker is connected."""
+        return any(peer.role == WORKER and peer.uid == uid for peer in self._peers.values())
+
+    def end(self, reason: str) -> None:
+        """Everything without a result fails for that reason, workers are stopped, applications are told."""
+        self.exchange.fail_all(reason)
+        self.stop_workers()
+        for peer in self._peers.values():
+            if peer.role == APPLICATION:
+                self.send(peer.address, ['ended', reason])
+
+    def close(self, linger: float) -> None:
+        """Listen no more; what was said last is still sent, within so many seconds."""
+        self._timer.cancel()
+        for peer in self._peers.values():
+            self._unwatch(peer)
+        self._peers.clear()
+        self._listener.close(linger)
+        self._gate.close()
+        self.context.term()
+
+    def _admit(self, role: str) -> Access:
+        keys: KeyPair = generate()
+        self._gate.allow(keys.public, _DOMAIN)
+        self._roles[keys.public.decode()] = role
+        return Access(self._listener.address, self._public.decode(), keys.public.decode(), keys.secret.decode())
+
+    # messages
+
+    def _receive(self) -> None:
+        socket = self._listener.socket
+        for _ in range(_BURST):
+            try:
+                frame = socket.recv(_AT_ONCE, copy=False)
+            except zmq.Again:
+                break
+            frames = [frame]
+            while frame.more:
+                frame = socket.recv(_AT_ONCE, copy=False)
+                frames.append(frame)
+            if len(frames) != 2:
+                self._malformed.add('not two frames')
+            else:
+                self._handle(frames[0].bytes, frame.bytes, self._roles[str(frame.get('User-Id'))])
+        self.deal_soon()
+
+    def _handle(self, address: bytes, data: bytes, role: str) -> None:
+        try:
+            operation, arguments = protocol.parse(data, role)
+            if operation == 'worker':
+                self._on_worker(address, *arguments)
+            elif operation == 'open':
+                self._on_open(address, *arguments)
+            else:
+                peer = self._peers.get(address)
+                if peer is None:   # of a connection that was lost, or of one who was taken for dead
+                    raise CoordinationError(f'{operation!r} of somebody who has not said hello (key: {role})')
+                if peer.role != role:
+                    raise CoordinationError(f'somebody with the key of a {role} speaks for {peer.uid}')
+                peer.heard = time.monotonic()
+                getattr(self, f'_on_{operation}')(peer, *arguments)
+        except (CoordinationError, ValueError) as error:
+            self._malformed.add(error)
+
+    def _greet(self, peer: Peer, version: Any) -> bool:
+        """Welcome a peer in place of whoever had its address or, a worker, its name; False if it is refused."""
+        if version != PROTOCOL:
+            self.send(peer.address, ['refused', (
+                f'{peer.uid} speaks version {version} of the RAPTOR protocol, {self._uid} version {PROTOCOL}: install '
+                'the same release of rp-raptor on both sides')])
+            return False
+        for known in list(self._peers.values()):
+            if known.address == peer.address or (known.role == peer.role == WORKER and known.uid == peer.uid):
+                again = known.process == peer.process   # its connection was lost
+                self._forget(known, '' if again else 'another process has taken its place', died=not again)
+        self._peers[peer.address] = peer
+        self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
+                                              'started': start_time(os.getpid())}])
+        self._watch(peer)
+        return True
+
+    # workers
+
+    def _on_worker(self, address: bytes, uid: str, host: str, pid: int, ranks: int, info: dict[str, Any]) -> None:
+        if not ranks:
+            raise CoordinationError('a worker without ranks')
+        process = PeerProcess.told(host, pid, info.get('started'))
+        peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True))
+        if self._greet(peer, info.get('protocol')):
+            self.exchange.attach(peer.worker)
+            self._audience.came(uid, ranks)
+            _log.info('worker %s is there: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
+
+    def _on_credit(self, peer: WorkerPeer, count: int) -> None:
+        self.exchange.credit(peer.worker, count)
+        self._audience.credited()
+
+    def _on_results(self, peer: Peer, ids: bytes, payloads: list[bytes]) -> None:
+        assert isinstance(peer, WorkerPeer)
+        self.exchange.results(peer.worker, ids_of(ids), payloads)
+
+    def _on_returned(self, peer: WorkerPeer, ids: bytes) -> None:
+        self.exchange.returned(peer.worker, ids_of(ids))
+
+    def _on_died(self, peer: WorkerPeer, ids: bytes, reason: str) -> None:
+        self.exchange.died(peer.worker, ids_of(ids), reason)
+
+    def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
+        self._audience.ranks_changed(peer.uid, states)
+
+    def _on_run(self, peer: WorkerPeer, number: int, description: bytes, result: bytes) -> None:
+        self._audience.run(peer.uid, number, codec.unpack(description), result,
+                           lambda payload: self.send(peer.address, ['ran', number, payload]))
+
+    def _on_bye(self, peer: WorkerPeer, reason: str) -> None:
+        if reason and not peer.stopped:
+            self.exchange.despair(peer.uid, f'worker {peer.uid} has ended: {reason}')
+        self._forget(peer, reason or 'it was stopped', died=False, failed=bool(reason) and not peer.stopped)
+
+    # applications
+
+    def _on_open(self, address: bytes, stream: str, info: dict[str, Any]) -> None:
+        process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
+        peer = ApplicationPeer(address, stream, process, self.send)
+        if self._greet(peer, info.get('protocol')):
+            peer.lane = self.exchange.open(peer)
+            self.send(address, ['room', WINDOW])
+
+    def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
+        assert peer.lane
+        self.exchange.define(peer.lane, fid, blob)
+
+    def _on_calls(self, peer: ApplicationPeer, ids: bytes, payloads: list[bytes],
+                  attributes: dict[int, dict[str, Any]] | None) -> None:
+        assert peer.lane
+        numbers = ids_of(ids)
+        if numbers and max(numbers) >= CALLS:
+            raise CoordinationError(f'the number of a call is {max(numbers)}: it must be below {CALLS}')
+        self.exchange.calls(peer.lane, numbers, payloads, attributes)
+
+    def _on_cancel(self, peer: ApplicationPeer, ids: bytes) -> None:
+        assert peer.lane
+        self.exchange.cancel(peer.lane, ids_of(ids))
+
+    def _on_close(self, peer: ApplicationPeer) -> None:
+        self._forget(peer, 'it has closed', died=False)
+
+    # life and death
+
+    def _on_ping(self, peer: Peer) -> None:
+        self.send(peer.address, ['pong'])
+        if peer.role == WORKER:
+            self._audience.heard(peer.uid)
+
+    def _watch(self, peer: Peer) -> None:
+        """Notice at once when a process on this host ends."""
+        if peer.process.host != host_id():
+            return
+        try:
+            peer.pidfd = open_process(peer.process.pid, peer.process.started)
+        except OSError:   # no more descriptors: it is watched like one on another host
+            return
+        if peer.pidfd is None:
+            self._loop.call_soon(self._died, peer)
+        else:
+            self._loop.add_fd(peer.pidfd, lambda: self._died(peer))
+
+    def _unwatch(self, peer: Peer) -> None:
+        if peer.pidfd is not None:
+            self._loop.remove_fd(peer.pidfd)
+            os.close(peer.pidfd)
+            peer.pidfd = None
+
+    def _died(self, peer: Peer) -> None:
+        if self._peers.get(peer.address) is not peer:
+            return
+        self._receive_last()
+        self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
+
+    def _receive_last(self) -> None:
+        """Take in what has arrived: it may be the results, or the goodbye, of one who is gone by now."""
+        while int(self._listener.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._receive()
+
+    def _look(self) -> None:
+        """Find those on other hosts who are silent, and calls that nobody can run."""
+        now = time.monotonic()
+        for peer in list(self._peers.values()):
+            if peer.pidfd is None and peer.heard < now - SILENCE:
+                self._forget(peer, f'it has been silent for {SILENCE:.0f} s', died=True)
+        self.exchange.check(now)
+        self._timer = self._loop.call_later(PING, self._look)
+
+    def _forget(self, peer: Peer, reason: str, *, died: bool, failed: bool | None = None) -> None:
+        """Be done with a peer; without a reason it is here again."""
+        if self._peers.get(peer.address) is not peer:
+            return
+        del self._peers[peer.address]
+        self._unwatch(peer)
+        if isinstance(peer, WorkerPeer):
+            self.exchange.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
+            if reason:
+                self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
+                _log.info('worker %s is gone: %s', peer.uid, reason)
+        elif isinstance(peer, ApplicationPeer) and peer.lane:
+            self.exchange.close(peer.lane)
+        self.deal_soon()

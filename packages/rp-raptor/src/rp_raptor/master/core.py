@@ -1,0 +1,335 @@
+"""The machinery of a master: one thread in which a loop speaks with the agent, the workers and the applications."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from reprlib import repr as short  # also for what is long or nested deeply
+from typing import Any
+
+from rp_api import states
+from rp_api.errors import CoordinationError, PilotError
+from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import Access, beside, link_file, master_file
+from rp_api.system.network import address_towards
+from rp_api.system.owner_process import OwnerProcess
+from rp_api.tree.flow import Soon
+from rp_raptor.client.intake import Failed, Results
+from rp_raptor.master.agent_link import AgentLink
+from rp_raptor.master.connections import Peers
+from rp_raptor.master.hooks import Hooks
+from rp_raptor.master.local import LocalCaller
+from rp_raptor.master.tasks import Filter, Task, Tasks, described
+from rp_raptor.master.workers import Workers
+from rp_raptor.wire.payload import encode_error, values_directory
+
+UNPROVEN = 16
+"""Tasks that a master asks for before it knows how many its workers take."""
+
+PATIENCE, HURRY = 10.0, 1.0
+"""Seconds that hooks may take at the end for what has finished before: in general, and after SIGTERM, as the agent
+gives it 5 s in all."""
+
+LINGER = 1.0
+"""Seconds that others may take at the end to receive what they were told."""
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread has to let others go on."""
+
+WorkerHook = Callable[[dict[str, Any], str], object]
+
+_log = logging.getLogger('radical.pilot.raptor')
+
+
+class Core:
+    """What a master does outside of the user's code; its methods can be called from any thread, but not in a fork.
+
+    The hooks are None where the master has none. `over` is called, in some thread, when the master has to end.
+    """
+
+    def __init__(self, uid: str, pilot_sandbox: str, retries: int, over: Callable[[], object], *,
+                 request_cb: Filter | None, result_cb: Filter | None, worker_state_cb: WorkerHook | None) -> None:
+        access = Access.load(link_file(pilot_sandbox, os.environ.get('RP_PARTITION_ID', '')))
+        # the loop's thread gives the interpreter up at each message, and with the default of 5 ms it would wait that
+        # long for it each time as long as the user's code is busy
+        sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
+        self.uid = uid
+        self.process = OwnerProcess(uid)
+        self.error: BaseException | None = None   # what has ended it, if that should not have happened
+        self.workers = Workers(self._worker_changed)
+        self._over = over
+        self._patience = PATIENCE
+        self._reason = ''   # why there is an end
+        self._worker_state_cb = worker_state_cb
+        self.pilot_sandbox = pilot_sandbox
+        self._own_workers: set[str] = set()
+        self._callers: set[LocalCaller] = set()
+        self._futures: Hooks | None = None   # where the futures of calls get their results
+        self._closed = False
+        self._lock = threading.Lock()
+        self._asked = 0   # tasks that the agent may still send
+        self._taking = self._ending = False
+        self._hooks = Hooks(f'{uid}.hooks')
+        self._loop = Loop()
+        self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self, retries)
+        self._exchange = self._peers.exchange
+        self._agent = AgentLink(self._loop, self._peers.context, access, uid, self._peers.applications_access, self)
+        self._ask_soon = Soon(self._loop, self._ask)
+        self._tasks = Tasks(self._exchange, self._agent, request_cb, result_cb, self._hooks.hook, self._loop.call_soon,
+                            self._changed)
+        self._file = master_file(pilot_sandbox, uid)
+        self._peers.workers_access.save(self._file)
+        self._thread = threading.Thread(target=self._run, name=f'{uid}.loop', daemon=True)
+        self._thread.start()
+        atexit.register(self._leave)   # for those who forget to stop it, or cannot
+
+    def start(self) -> None:
+        """Take tasks from now on, and call hooks."""
+        self.process.check()
+        self._hooks.open()
+        self._loop.call_soon(self._start_taking)
+
+    def hurry(self) -> None:
+        """Do not wait long for hooks at the end."""
+        self._patience = HURRY
+
+    def stop(self, reason: str) -> None:
+        """Begin to end."""
+        self.process.check()
+        self._loop.call_soon(self._end, reason)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False if it takes longer than that."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def open_caller(self, on_results: Results, on_failed: Failed, attributes: Mapping[str, Any] | None,
+                    apart: bool) -> LocalCaller:
+        """A source of calls; it is told of results in the loop's thread, or in one for that."""
+        self.process.check()
+        if apart:
+            with self._lock:
+                self._futures = self._futures or Hooks(f'{self.uid}.futures')
+            on_results = partial(self._futures.call, on_results)
+            on_failed = partial(self._futures.call, on_failed)
+        caller = LocalCaller(self._loop, self._exchange, self._peers.deal_soon, on_results, on_failed, attributes,
+                             self._callers.discard)
+        with self._lock:
+            self._callers.add(caller)
+            over = self._closed
+        if over:
+            caller.end(self._reason)
+        return caller
+
+    def submit(self, tasks: list[Task]) -> None:
+        """Have tasks run."""
+        self.process.check()
+        self._loop.call_soon(self._tasks.submit, tasks)
+
+    def submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
+        """Have the agent start workers: plain descriptions with uid and ranks."""
+        self.process.check()
+        for description in descriptions:
+            self.workers.expect(description['uid'])
+        self._loop.call_soon(self._submit_workers, descriptions)
+
+    def cancel_workers(self, uids: list[str]) -> None:
+        """Let workers end."""
+        self.process.check()
+        self._loop.call_soon(self._cancel_workers, uids)
+
+    # the thread
+
+    def _leave(self) -> None:
+        """End with the process."""
+        if not self.process.here:   # a fork ends
+            return
+        self.hurry()
+        self.stop('its process ends')
+        self.join(PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException as error:
+            _log.exception('%s cannot go on', self.uid)
+            self.error = error
+            self._reason = f'{self.uid} cannot go on: {error!r}'
+        finally:
+            self._close()
+            self._over()
+
+    def _end(self, reason: str) -> None:
+        """Let hooks finish what is done already, then leave."""
+        if self._ending:
+            return
+        _log.info('%s ends: %s', self.uid, reason)
+        self._ending = True
+        self._reason = reason
+        self._taking = False
+        self.workers.close(reason)
+        self._over()
+        self._hooks.call(self._loop.call_soon, self._loop.stop)
+        self._loop.call_later(self._patience, self._loop.stop)
+
+    def _close(self) -> None:
+        """Free everything; in the loop's thread, after its last turn."""
+        self._ending = True
+        atexit.unregister(self._leave)
+        with suppress(FileNotFoundError):
+            os.unlink(self._file)
+        self.workers.close(self._reason)
+        try:
+            started = {uid for uid, worker in self.workers.all().items() if worker['status'] != 'NEW'}
+            if missing := sorted(self._own_workers - started):
+                self._agent.send('cancel', missing)
+            self._tasks.close(self._reason)
+            self._peers.end(self._reason)
+            self._agent.close(LINGER)
+            with suppress(OSError):   # large results that somebody may still read stay
+                os.rmdir(values_directory(self.pilot_sandbox, self.uid))
+        finally:
+            with self._lock:
+                self._closed = True
+                callers = list(self._callers)
+            for caller in callers:
+                caller.end(self._reason)
+            self._peers.close(LINGER)
+            self._loop.close()
+            for hooks in (self._hooks, self._futures):
+                if hooks is not None:
+                    hooks.close(self._patience)
+
+    # tasks
+
+    def _start_taking(self) -> None:
+        if not self._ending:
+            self._taking = True
+            self._ask()
+
+    def _changed(self) -> None:
+        """Calls have come, or room for some."""
+        self._peers.deal_soon()
+        self._ask_soon()
+
+    def _ask(self) -> None:
+        """Ask the agent for as many tasks as the workers have use for."""
+        room = (self._exchange.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
+        if self._taking and room > 0 and (room >= 64 or not self._asked):
+            self._asked += room
+            self._agent.send('credit', room)
+
+    def on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
+        """Tasks that were asked for; see `rp_api.raptor_link`."""
+        self._asked = max(0, self._asked - len(uids))
+        self._tasks.take(common, uids, sandboxes, rests)
+        self._ask_soon()
+
+    def on_cancel(self, uids: list[str]) -> None:
+        """Tasks that are not wanted any more."""
+        self._tasks.cancel(uids)
+
+    def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
+        """What the agent has made of a worker or an executable."""
+        if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
+            self.workers.expect(uid)
+            self._exchange.expect(uid, int((result or {}).get('ranks', 1)))
+        elif state in states.FINAL and self.workers.knows(uid):
+            self._own_workers.discard(uid)
+            self._worker_ended(uid, state, result or {})
+        else:
+            self._tasks.agent_state(uid, state, result)
+
+    def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Somebody wants something done: `stop` is all that there is."""
+        if command != 'stop' or args or kwargs:
+            self._agent.send('rpc_result', number, False,
+                             f'{self.uid} cannot do {command!r:.60} with {short(args)} {short(kwargs)}, only stop()')
+            return
+        self._agent.send('rpc_result', number, True, None)
+        self._end('it was told to stop')
+
+    def on_stop(self) -> None:
+        """The agent wants the master to end."""
+        self._end('the agent has told it to stop')
+
+    def on_agent_lost(self, reason: str) -> None:
+        """Without the agent there is nobody to work for."""
+        self._end(f'the agent is lost: {reason}')
+
+    # workers
+
+    def _submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
+        for description in descriptions:
+            self._own_workers.add(description['uid'])
+            self._exchange.expect(description['uid'], description.get('ranks', 1))
+        self._agent.send('submit', descriptions)
+
+    def _cancel_workers(self, uids: list[str]) -> None:
+        self._peers.stop_workers(uids)
+        absent = [uid for uid in uids if uid in self._own_workers and not self._peers.has_worker(uid)]
+        if absent:
+            self._agent.send('cancel', absent)
+
+    def _worker_ended(self, uid: str, state: str, result: dict[str, Any]) -> None:
+        """The task of a worker is final, whether it ever came here or not."""
+        wanted = state in (states.DONE, states.CANCELED)
+        reason = str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
+        self._exchange.despair(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
+        self.workers.ended(uid, state, reason)
+
+    def came(self, uid: str, ranks: int) -> None:
+        """A worker has said hello."""
+        self.workers.came(uid, ranks)
+
+    def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
+        """Ranks of a worker are ACTIVE or DEAD now."""
+        self.workers.ranks_changed(uid, ranks)
+
+    def heard(self, uid: str) -> None:
+        """A worker has given a sign of life."""
+        self.workers.heard(uid)
+
+    def credited(self) -> None:
+        """Workers take more calls."""
+        self._ask_soon()
+
+    def ended(self, uid: str, reason: str, *, failed: bool) -> None:
+        """A worker is not connected any more."""
+        if self._ending:
+            return
+        self.workers.ended(uid, states.FAILED if failed else states.DONE, reason)
+        self._ask_soon()
+
+    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
+            answer: Callable[[bytes], object]) -> None:
+        """A rank of a worker wants a task run, or has run it."""
+        try:
+            task = described(f'{uid}.run.{number:06d}', description, self.pilot_sandbox, 'raptor')
+        except PilotError as error:
+            answer(encode_error(error))
+        else:
+            if result:
+                self._tasks.ran(task, result, answer)
+            else:
+                self._tasks.submit([task], answer)
+
+    def _worker_changed(self, worker: dict[str, Any], state: str) -> None:
+        if self._worker_state_cb is not None:
+            self._hooks.hook(self._worker_state_cb, worker, state)
+
+
+def _interface(address: str) -> str | None:
+    """Where to listen: as the agent does, which uses TCP if there is more than this node."""
+    if not address.startswith('tcp://'):
+        return None
+    try:
+        return address_towards(address)
+    except (OSError, ValueError) as error:
+        raise CoordinationError(f'the agent cannot be reached at {address}: {error}') from error

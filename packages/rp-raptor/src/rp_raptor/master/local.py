@@ -1,0 +1,75 @@
+"""Calls that a master's own code makes, in the same way as an application does."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rp_api.loop.event_loop import Loop
+from rp_raptor.client.intake import Definitions, Failed, Intake, Results
+from rp_raptor.master.router import Exchange
+from rp_raptor.master.sources import Lane
+
+
+class LocalCaller(Intake):
+    """Makes calls in the master itself, where `rp_raptor.client.caller.Caller` does so for an application.
+
+    Results and failures are told in the loop's thread. The methods up to `end` can be called from any thread.
+    """
+
+    def __init__(self, loop: Loop, exchange: Exchange, deal_soon: Callable[[], object], on_results: Results,
+                 on_failed: Failed, attributes: Mapping[str, Any] | None,
+                 closed: Callable[[LocalCaller], object]) -> None:
+        super().__init__(loop, on_results, on_failed, attributes)
+        self._closed = closed
+        self._exchange = exchange
+        self._deal_soon = deal_soon
+        self._lane: Lane | None = None
+        loop.call_soon(self._open)
+
+    def close(self) -> None:
+        """Drop what has no result yet."""
+        if not self.process.here:
+            return
+        self._loop.call_soon(self._close)
+
+    def end(self, reason: str) -> None:
+        """No call has a result any more, now or later."""
+        numbers = self._stop(reason)
+        if numbers:
+            self._on_failed(numbers, reason)
+
+    # what the exchange tells
+
+    def started(self, ids: array[int]) -> None:
+        """Nothing that anybody waits for."""
+
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+        """Pass results on."""
+        self._on_results(ids, payloads)
+
+    # in the loop
+
+    def _open(self) -> None:
+        self._lane = self._exchange.open(self)
+
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+        if self._lane is None:
+            return
+        for fid, blob in definitions:
+            self._exchange.define(self._lane, fid, blob)
+        if numbers:
+            attributes = dict.fromkeys(numbers, self._attributes) if self._attributes else None
+            self._exchange.calls(self._lane, numbers, payloads, attributes)
+            self._deal_soon()
+
+    def _drop(self, numbers: list[int]) -> None:
+        if self._lane is not None:
+            self._exchange.cancel(self._lane, numbers)
+
+    def _close(self) -> None:
+        if self._lane is not None:
+            self._exchange.close(self._lane)
+            self._lane = None
+            self._closed(self)

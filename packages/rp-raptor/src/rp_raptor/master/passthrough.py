@@ -1,0 +1,145 @@
+"""Described tasks that a master passes on as they are: nobody there looks at them.
+
+They come from the agent in bulks of like ones and go to workers, which know what is alike; their results go back as
+they come. Everything here is for the loop's thread.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, Protocol
+
+from rp_api import states
+from rp_api.errors import sentence
+from rp_api.raptor_link import RESULT, target_state
+from rp_api.wire import codec
+from rp_raptor.master.router import Exchange
+from rp_raptor.master.shared_descriptions import Part, Parts
+from rp_raptor.wire.payload import as_result, encode_alike, packed_success
+from rp_raptor.wire.requirements import DECISIVE, is_for_agent, needs_of
+
+
+class Agent(Protocol):
+    """What the agent is told."""
+
+    def send(self, *message: Any) -> None:
+        """Send a message; see `rp_api.raptor_link`."""
+
+    def results(self, uids: Sequence[str], results: Sequence[dict[str, Any] | bytes]) -> None:
+        """Send results of tasks."""
+
+
+class Unopened:
+    """The tasks that workers have, or that wait for them; a source of calls."""
+
+    def __init__(self, exchange: Exchange, agent: Agent, changed: Callable[[], object]) -> None:
+        self._exchange = exchange
+        self._lane = exchange.open(self)
+        self._agent = agent
+        self._changed = changed
+        self._parts = Parts(partial(exchange.define, self._lane), partial(exchange.forget, self._lane))
+        self._tasks: dict[int, tuple[str, Part]] = {}   # by the numbers of their calls
+        self._numbers: dict[str, int] = {}              # and the other way round
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._numbers
+
+    def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> list[int]:
+        """Have like tasks run (see `rp_api.raptor_link`); gives the positions of those that are none for workers."""
+        first, others = self._next, []
+        attributes = {}
+        for position, needs in enumerate(_needs(codec.unpack_dict(common), rests)):
+            if needs is None:
+                others.append(position)
+            elif needs:
+                attributes[first + position] = needs
+        if len(others) == len(uids):
+            return others
+        self._next += len(uids)
+        ids: Sequence[int] = range(first, self._next)
+        if others:
+            ids, uids, sandboxes, rests = (_without(column, others) for column in (ids, uids, sandboxes, rests))
+        part = self._parts.hold(common, len(uids))
+        payloads = encode_alike(part.fid, uids, sandboxes, rests)
+        self._tasks.update(zip(ids, zip(uids, repeat(part), strict=False), strict=True))
+        self._numbers.update(zip(uids, ids, strict=True))
+        self._exchange.calls(self._lane, array('Q', ids), payloads, attributes or None)
+        self._changed()
+        return others
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """Cancel those of the tasks that are here, as far as they have no result yet."""
+        found = [self._numbers[uid] for uid in uids if uid in self._numbers]
+        if found:
+            self._exchange.cancel(self._lane, found)
+
+    def close(self) -> None:
+        """Drop what has no result: the agent knows best what to do with it."""
+        self._exchange.close(self._lane)
+
+    # what the exchange tells
+
+    def started(self, ids: Sequence[int]) -> None:
+        """Workers have these tasks now."""
+        self._agent.send('states', states.AGENT_EXECUTING, [self._tasks[number][0] for number in ids])
+
+    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+        """Workers are done with these tasks."""
+        uids = []
+        for number in ids:
+            uid, part = self._tasks.pop(number)
+            del self._numbers[uid]
+            uids.append(uid)
+            part.calls -= 1
+            if not part.calls:
+                self._parts.rest(part)
+        self._agent.results(uids, [packed_success(payload) or _opened(payload) for payload in payloads])
+        self._changed()
+
+
+def _needs(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
+    """The attributes of the call for each task; None for one that is none for workers, or has to be looked at."""
+    alike = _call(common)
+    for rest in rests:
+        own = {} if rest == codec.NOTHING else codec.unpack_dict(rest)
+        yield alike if DECISIVE.isdisjoint(own) else _call({**common, **own})
+
+
+def _call(description: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        return None if is_for_agent(description) else needs_of(description)
+    except (TypeError, ValueError):   # of which those who open it can say what is wrong
+        return None
+
+
+def _without(column: Sequence[Any], positions: Collection[int]) -> Any:
+    left_out = set(positions)
+    return [each for position, each in enumerate(column) if position not in left_out]
+
+
+def _opened(payload: bytes) -> dict[str, Any]:
+    """What the agent is told about a task that has failed, or has put something out."""
+    result = result_of(payload)
+    result['target_state'] = target_state(result)
+    return {name: value for name in RESULT if (value := result.get(name)) is not None}
+
+
+def result_of(payload: bytes) -> dict[str, Any]:
+    """The result of a described task; that it has failed if it cannot be read, whatever a worker has made of it."""
+    try:
+        return dict(as_result(payload))
+    except Exception as error:
+        return failure(error)
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """The result of a task that has failed because of an error here."""
+    return {'exception': sentence(error), 'exception_detail': 'its master could not deal with it',
+            'target_state': states.FAILED}

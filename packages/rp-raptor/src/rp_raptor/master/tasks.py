@@ -1,0 +1,345 @@
+"""Described tasks of a master, from where they come from to where their results go.
+
+They come from the agent, from the master's own code (`submit_tasks`) and from ranks (`run_task`). Workers run all
+that Python can do, the agent runs executables. Tasks of the agent pass `request_cb` before, and all of them `result_cb`
+afterwards, if the master has such hooks: in the thread for hooks, while everything else here is for the loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from reprlib import repr as short  # also for what is long or nested deeply
+from typing import Any
+
+from rp_api import states
+from rp_api.description.task import TaskDescription
+from rp_api.raptor_link import ANY, BULK, RESULT, target_state
+from rp_api.wire import codec
+from rp_raptor.errors import CallLost
+from rp_raptor.master.passthrough import Agent, Unopened, failure, result_of
+from rp_raptor.master.restored import restored
+from rp_raptor.master.router import Exchange
+from rp_raptor.wire.payload import encode_described, encode_error, encode_result
+from rp_raptor.wire.requirements import is_for_agent, needs_of
+
+Task = dict[str, Any]
+
+_RESULTS = {'stdout': '', 'stderr': '', 'exit_code': None, 'return_value': None, 'exception': None,
+            'exception_detail': None}
+_FROM_AGENT = 'client'
+
+_log = logging.getLogger('radical.pilot.raptor')
+
+
+Filter = Callable[[list[Task]], Any]
+Later = Callable[..., object]
+
+
+class Tasks:
+    """The tasks that a master has in hand.
+
+    `request_cb` and `result_cb` are None if the master does without; `hook(function, *args)` calls something in the
+    thread for hooks, `soon(function, *args)` in the loop.
+    """
+
+    def __init__(self, exchange: Exchange, agent: Agent, request_cb: Filter | None, result_cb: Filter | None,
+                 hook: Later, soon: Later, changed: Callable[[], object]) -> None:
+        self._exchange = exchange
+        self._lane = exchange.open(self)
+        self._agent = agent
+        self._request_cb = request_cb
+        self._result_cb = result_cb
+        self._hook = hook
+        self._soon = soon
+        self._changed = changed
+        self._unopened = Unopened(exchange, agent, changed)   # those of the agent, if there are no hooks
+        self._numbers = count()
+        self._tasks: dict[str, Task] = {}     # all in hand
+        self._places: dict[str, int] = {}     # the numbers of those that the exchange has
+        self._uids: dict[int, str] = {}       # and the other way round
+        self._with_agent: set[str] = set()
+        self._filtered: set[str] = set()      # those that request_cb has now
+        self._canceled: set[str] = set()      # and of these, those that are not wanted any more
+        self._started: set[str] = set()
+        self._answers: dict[str, Callable[[bytes], object]] = {}
+
+    @property
+    def in_hand(self) -> int:
+        """How many tasks wait for workers, or are with them."""
+        return len(self._places) + len(self._filtered) + len(self._unopened)
+
+    def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> None:
+        """Take tasks of the agent; see `rp_api.raptor_link`."""
+        opened: Iterable[int] = range(len(uids))
+        if self._request_cb is None and self._result_cb is None:
+            opened = self._unopened.take(common, uids, sandboxes, rests)
+        descriptions = codec.unpack_bulk(common, [rests[each] for each in opened])
+        tasks: list[Task] = [
+            {'uid': uids[each], 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
+            for each, description in zip(opened, descriptions, strict=True)]
+        if tasks:
+            self._take_opened(tasks)
+
+    def _take_opened(self, tasks: list[Task]) -> None:
+        self._tasks.update((task['uid'], task) for task in tasks)
+        if self._request_cb is None:
+            self.dispatch(tasks)
+            return
+        self._filtered.update(task['uid'] for task in tasks)
+        for task in tasks:
+            _complete(task)
+        self._hook(self._filter, tasks)
+
+    def submit(self, tasks: list[Task], answer: Callable[[bytes], object] | None = None) -> None:
+        """Take tasks of this master, or give those back that `request_cb` had kept; `answer` takes a task's result."""
+        fresh = []
+        for task in tasks:
+            uid = task['uid']
+            if uid in self._places or uid in self._with_agent or uid in self._unopened:
+                _log.error('%s has been submitted already', uid)
+                if answer is not None:
+                    answer(encode_error(ValueError(f'{uid} has been submitted already')))
+                continue
+            if uid in self._tasks:
+                self._tasks[uid].update(task)
+                fresh.append(self._tasks[uid])
+                continue
+            self._tasks[uid] = task
+            if answer is not None:
+                self._answers[uid] = answer
+            fresh.append(task)
+        self._filtered.difference_update(task['uid'] for task in fresh)
+        self.dispatch(fresh)
+
+    def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
+        """Take a task that the rank which wants it has run itself; `answer` takes its result."""
+        uid = task['uid']
+        if uid in self._tasks or uid in self._unopened:
+            answer(payload)
+            return
+        self._tasks[uid] = task
+        self._answers[uid] = answer
+        self._finish([self._with_result(uid, result_of(payload))])
+
+    def dispatch(self, tasks: Sequence[Task]) -> None:
+        """Send tasks on, to workers or to the agent."""
+        ids, payloads, attributes, programs = array('Q'), [], {}, []
+        odd: list[Task] = []
+        for task in tasks:
+            uid, description = task['uid'], task['description']
+            if uid in self._canceled:
+                self._canceled.discard(uid)
+                self._finish([self._with_result(uid, {'target_state': states.CANCELED})])
+                continue
+            try:
+                program, payload, needs = _prepared(uid, description, task.get('sandbox', ''))
+            except Exception as error:   # a hook may have made anything of a task
+                odd.append(self._with_result(uid, failure(error)))
+                continue
+            if program is None:
+                number = next(self._numbers)
+                self._places[uid] = number
+                self._uids[number] = uid
+                ids.append(number)
+                payloads.append(payload)
+                if needs:
+                    attributes[number] = needs
+            else:
+                self._with_agent.add(uid)
+                programs.append(program)
+        if odd:
+            self._finish(odd)
+        if ids:
+            self._exchange.calls(self._lane, ids, payloads, attributes or None)
+        for first in range(0, len(programs), BULK):
+            self._agent.send('submit', programs[first:first + BULK])
+        self._changed()
+
+    def cancel(self, uids: Sequence[str]) -> None:
+        """Cancel tasks, as far as they have no result yet."""
+        found = [self._places[uid] for uid in uids if uid in self._places]
+        programs = [uid for uid in uids if uid in self._with_agent]
+        self._canceled.update(uid for uid in uids if uid in self._filtered)
+        kept = [uid for uid in uids if uid in self._tasks and uid not in self._places
+                and uid not in self._with_agent and uid not in self._filtered]
+        self._unopened.cancel(uids)
+        if found:
+            self._exchange.cancel(self._lane, found)
+        if programs:
+            self._agent.send('cancel', programs)
+        if kept:
+            self._finish([self._with_result(uid, {'target_state': states.CANCELED}) for uid in kept])
+
+    def agent_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
+        """A task that the agent runs has reached a state."""
+        if state in states.FINAL and uid in self._with_agent:
+            self._with_agent.discard(uid)
+            self._finish([self._with_result(uid, {**(result or {}), 'target_state': state})])
+
+    def close(self, reason: str) -> None:
+        """Nothing will come from the agent any more: whoever waits for a task there learns that it failed."""
+        self._exchange.close(self._lane)   # the agent knows best what to do with those that it has given
+        self._unopened.close()
+        payload = encode_error(CallLost(reason))
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer(payload)
+
+    # what the exchange tells
+
+    def started(self, ids: Sequence[int]) -> None:
+        """Workers have these tasks now."""
+        uids = [uid for number in ids if (uid := self._uids[number]) not in self._started
+                and self._tasks[uid]['origin'] == _FROM_AGENT]
+        if uids:
+            self._started.update(uids)
+            self._agent.send('states', states.AGENT_EXECUTING, uids)
+
+    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+        """Workers are done with these tasks."""
+        done = []
+        for number, payload in zip(ids, payloads, strict=True):
+            uid = self._uids.pop(number)
+            del self._places[uid]
+            done.append(self._with_result(uid, result_of(payload)))
+        self._finish(done)
+        self._changed()
+
+    # results on their way
+
+    def _with_result(self, uid: str, result: dict[str, Any]) -> Task:
+        task = self._tasks.pop(uid)
+        self._started.discard(uid)
+        state = target_state(result)
+        task.update(_RESULTS)
+        task.update(result)
+        task.update(state=states.AGENT_EXECUTING, target_state=state)
+        return task
+
+    def _finish(self, tasks: list[Task]) -> None:
+        if self._result_cb is None:
+            self._conclude(tasks)
+        else:
+            for task in tasks:
+                _complete(task)
+            self._hook(self._show, tasks)
+
+    def _conclude(self, tasks: list[Task]) -> None:
+        """Send results to where they are waited for."""
+        uids, results = [], []
+        for task in tasks:
+            answer = self._answers.pop(task['uid'], None)
+            if answer is not None:
+                answer(_answer(task))
+            if task['origin'] == _FROM_AGENT:
+                uids.append(task['uid'])
+                results.append(self._told(task))
+        if uids:
+            self._agent.results(uids, results)
+
+    def _told(self, task: Task) -> dict[str, Any]:
+        """What the agent is told of a result, which `result_cb` may have made anything of."""
+        found = {name: value for name in RESULT if (value := task.get(name)) is not None}
+        if self._result_cb is not None:
+            try:
+                codec.pack(found)
+            except Exception as error:
+                return failure(error)
+        return found
+
+    # in the thread for hooks
+
+    def _filter(self, tasks: list[Task]) -> None:
+        assert self._request_cb is not None
+        try:
+            passed = _tasks(list(self._request_cb(tasks) or ()))
+        except Exception as error:
+            _log.exception('request_cb has failed')
+            self._soon(self._refuse, tasks, error)
+        else:
+            self._soon(self._pass, [task['uid'] for task in tasks], passed)
+
+    def _show(self, tasks: list[Task]) -> None:
+        assert self._result_cb is not None
+        try:
+            with restored(tasks):
+                self._result_cb(tasks)
+        finally:
+            self._soon(self._conclude, tasks)
+
+    # and back in the loop
+
+    def _pass(self, uids: list[str], tasks: list[Task]) -> None:
+        """`request_cb` was called with the one and has given the other; what it has kept it will submit later."""
+        self._filtered.difference_update(uids)
+        fresh = [task for task in tasks if task['uid'] in self._tasks and task['uid'] not in self._places
+                 and task['uid'] not in self._with_agent]
+        self._tasks.update((task['uid'], task) for task in fresh)
+        self.dispatch(fresh)
+
+    def _refuse(self, tasks: list[Task], error: Exception) -> None:
+        for task in tasks:
+            self._filtered.discard(task['uid'])
+            self._canceled.discard(task['uid'])
+        self._finish([self._with_result(task['uid'], {
+            'exception': repr(error), 'exception_detail': f'request_cb of the master has raised {error!r}',
+            'target_state': states.FAILED}) for task in tasks if task['uid'] in self._tasks])
+        self._changed()
+
+
+def _prepared(uid: str, description: dict[str, Any], sandbox: str) -> tuple[Task | None, bytes, dict[str, Any]]:
+    """What the agent is to run, or the payload of a call and its attributes; raises whatever is wrong with it."""
+    if is_for_agent(description):
+        program = {**description, 'uid': uid, 'raptor_id': ''}
+        codec.pack(program)
+        return program, b'', {}
+    call = encode_described({'uid': uid, 'description': description, 'sandbox': sandbox})
+    return None, call, needs_of(description)
+
+
+def _answer(task: Task) -> bytes:
+    """The result of a task for the rank that waits for it."""
+    try:
+        return encode_result({**task, 'state': task['target_state']})
+    except Exception as error:   # `result_cb` may have made anything of it
+        return encode_error(error)
+
+
+def _tasks(passed: list[Any]) -> list[Task]:
+    """What `request_cb` has given, if these are tasks; TypeError if not."""
+    for task in passed:
+        if not isinstance(task, dict) or not isinstance(task.get('uid'), str) or not isinstance(
+                task.get('description'), dict):
+            raise TypeError(f'it has given {short(task)}, which is no task')
+    return passed
+
+
+def described(uid: str, description: Any, sandbox: str, origin: str) -> Task:
+    """A task of a master's own, from a description or from a dict with one (as hooks get them)."""
+    if isinstance(description, dict) and isinstance(description.get('description'), dict):
+        return {**description, 'uid': description.get('uid') or uid, 'origin': description.get('origin', origin)}
+    checked = TaskDescription(description)
+    checked.uid = checked.uid or uid
+    checked.raptor_id = checked.raptor_id or ANY   # it is a master's, whose workers may have modes of their own
+    checked.verify()
+    task: Task = {'uid': checked.uid, 'description': codec.unpack(codec.pack(checked.as_dict())), 'origin': origin}
+    task['sandbox'] = task['description'].get('sandbox') or f'{sandbox}/{checked.uid}'
+    return task
+
+
+_DEFAULTS: dict[str, Any] = {}
+
+
+def _complete(task: Task) -> None:
+    """Fill in what hooks expect in a task: all attributes of the description, its uid, and a state."""
+    if not _DEFAULTS:
+        _DEFAULTS.update(TaskDescription().as_dict())
+    description = task['description']
+    for name, value in _DEFAULTS.items():
+        if name not in description:
+            description[name] = value.copy() if isinstance(value, list | dict) else value
+    description['uid'] = task['uid']
+    task.setdefault('state', states.AGENT_SCHEDULING)

@@ -1,0 +1,95 @@
+"""Asynchronous calls of a rank: they go on in an event loop while the rank waits, and between its other calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import Any
+
+import zmq
+
+from rp_raptor.wire.payload import encode_error
+from rp_raptor.wire.rank_protocol import TIMEOUT
+
+_READABLE = int(zmq.POLLIN)   # a plain number is much faster
+
+
+class Parking:
+    """Calls under way, by their ids. `finished(id, payload)` is called for each that is done."""
+
+    def __init__(self, socket: zmq.Socket[bytes], finished: Callable[[int, bytes], object]) -> None:
+        self._socket = socket
+        self._finished = finished
+        self._loop = asyncio.new_event_loop()
+        self._fd = int(socket.getsockopt(zmq.FD))
+        self._loop.add_reader(self._fd, self._loop.stop)
+        self._calls: dict[int, asyncio.Task[bytes]] = {}
+        self._reasons: dict[int, Exception] = {}
+        self._news = False
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def start(self, id: int, call: Coroutine[Any, Any, bytes]) -> None:
+        """Begin a call, which runs until it waits for something."""
+        task = self._calls[id] = self._loop.create_task(call)
+        task.add_done_callback(partial(self._done, id))
+        self.step()
+
+    def step(self) -> None:
+        """Let each call go on that can."""
+        if not self._calls:
+            return
+        self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+
+    def wait(self) -> None:
+        """Let calls go on until one of them is done, or until there is a message to receive."""
+        self._news = False
+        while not self._news and not int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE:
+            self._loop.run_forever()
+
+    def complete(self, call: Coroutine[Any, Any, bytes]) -> bytes:
+        """The result of a call that the rank does nothing else besides (but what is parked goes on)."""
+        task = self._loop.create_task(call)
+        task.add_done_callback(lambda task: self._loop.stop())
+        try:
+            while not task.done():
+                self._loop.run_forever()
+        except BaseException:   # an interruption, in between two callbacks
+            task.cancel()
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+        return task.result()
+
+    def cancel(self, id: int, reason: int) -> None:
+        """Give up a call; its result is an error."""
+        task = self._calls.get(id)
+        if task is not None:
+            self._reasons[id] = (TimeoutError('the call took too long') if reason == TIMEOUT
+                                 else CancelledError('the call was canceled'))
+            task.cancel()
+
+    def close(self) -> None:
+        """Give up all calls, without results."""
+        tasks, self._calls = list(self._calls.values()), {}
+        self._closed = True
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+        self._loop.remove_reader(self._fd)
+        self._loop.close()
+
+    def _done(self, id: int, task: asyncio.Task[bytes]) -> None:
+        if self._closed:
+            return
+        self._news = True
+        self._loop.stop()
+        error = CancelledError('the call has canceled itself') if task.cancelled() else task.exception()
+        reason = self._reasons.pop(id, None)
+        del self._calls[id]
+        self._finished(id, encode_error(reason or error) if error else task.result())

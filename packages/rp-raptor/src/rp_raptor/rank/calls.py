@@ -1,0 +1,131 @@
+"""What is in a payload is run: functions that were defined before, chunks of calls of them, described tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rp_api.errors import DeserializationError
+from rp_api.wire import codec
+from rp_api.wire.codec import NOTHING
+from rp_raptor import communicators
+from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.rank import modes
+from rp_raptor.rank.failures import encode_error
+from rp_raptor.rank.prepared import DECISIVE, Prepared
+from rp_raptor.rank.running import Functions, arguments
+from rp_raptor.wire import payload
+
+if TYPE_CHECKING:
+    from rp_raptor.rank.worker import Worker
+
+Later = Coroutine[Any, Any, bytes]
+
+_FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
+
+
+class Calls:
+    """Runs payloads with the worker; files of large results go to `directory`."""
+
+    def __init__(self, worker: Worker, directory: str) -> None:
+        self.functions = Functions(directory, self._later)
+        self._worker = worker
+        self._directory = directory
+        self._prepared: dict[bytes, Prepared] = {}
+
+    def run(self, call: bytes) -> bytes | Later:
+        """The result of a call, or a coroutine that gives it; raises whatever prevents it from having one."""
+        kind = call[:1]
+        if kind == _FUNCTION:
+            return self.functions.run(call)
+        if kind == _CHUNK:
+            return self._run_chunk(call)
+        if kind == _DESCRIBED:
+            return self.run_described(payload.decode_described(call), {})
+        if kind == _LIKE:
+            return self._run_alike(call, {})
+        raise DeserializationError(f'a call of kind {kind!r} is unknown')
+
+    def run_part(self, call: bytes, comm: Any) -> bytes | Later:
+        """The part that this rank has in the result of a call which several ranks run together."""
+        worker = self._worker
+        if call[:1] in (_DESCRIBED, _LIKE):
+            worker._rp_comm = comm
+            try:
+                if call[:1] == _LIKE:
+                    return self._run_alike(call, _place(comm))
+                return self.run_described(payload.decode_described(call), _place(comm))
+            finally:
+                worker._rp_comm = None
+        if call[:1] != _FUNCTION:
+            raise DeserializationError(f'a call of kind {call[:1]!r} cannot be run by several ranks')
+        args, kwargs = arguments(call)
+        args, kwargs = communicators.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
+        return self.functions.outcome(self.functions.find(payload.fid_of(call))(*args, **kwargs))
+
+    def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
+        """The result of a described task, as of `run`: a dict with uid, description and sandbox."""
+        return modes.run(self._worker, Prepared(task['description']), {}, task['uid'], task['sandbox'],
+                            variables)
+
+    def forget(self, fid: bytes) -> None:
+        """Drop what was defined: no call will refer to it any more."""
+        self.functions.forget(fid)
+        self._prepared.pop(fid, None)
+
+    @contextmanager
+    def without_communicator(self) -> Generator[None, None, None]:
+        """Have tasks run as those of one rank, also in the middle of a call of several ranks."""
+        comm, self._worker._rp_comm = self._worker._rp_comm, None
+        try:
+            yield
+        finally:
+            self._worker._rp_comm = comm
+
+    def _run_alike(self, call: bytes, variables: Mapping[str, str]) -> bytes | Later:
+        fid = payload.fid_of(call)
+        uid, sandbox, rest = payload.decode_alike(call)
+        own = codec.unpack_dict(rest) if rest != NOTHING else {}
+        if DECISIVE.isdisjoint(own):
+            prepared = self._prepared.get(fid)
+            if prepared is None:
+                prepared = self._prepared[fid] = Prepared(codec.unpack_dict(self.functions.definition(fid)))
+        else:
+            prepared = Prepared({**codec.unpack_dict(self.functions.definition(fid)), **own})
+            own = {}
+        return modes.run(self._worker, prepared, own, uid, sandbox, variables)
+
+    def _run_chunk(self, call: bytes) -> bytes | Later:
+        func = self.functions.find(payload.fid_of(call))
+        outcomes: list[bytes | Later] = []
+        for args, kwargs in payload.decode_chunk(call):
+            try:
+                outcomes.append(self.functions.outcome(func(*args, **kwargs)))
+            except (CallTimeout, CallCanceled):
+                raise
+            except BaseException as error:
+                outcomes.append(encode_error(error))
+        done = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
+        return payload.encode_outcomes(done, self._directory) if len(done) == len(outcomes) else self._gather(outcomes)
+
+    async def _gather(self, outcomes: Sequence[bytes | Later]) -> bytes:
+        import asyncio
+
+        async def outcome(each: bytes | Later) -> bytes:
+            return each if isinstance(each, bytes) else await each
+        return payload.encode_outcomes(await asyncio.gather(*map(outcome, outcomes)), self._directory)
+
+    async def _later(self, call: Coroutine[Any, Any, Any]) -> bytes:
+        from asyncio import CancelledError
+
+        try:
+            return payload.encode_value(await call, self._directory)
+        except CancelledError:
+            raise
+        except BaseException as error:
+            return encode_error(error)
+
+
+def _place(comm: Any) -> Mapping[str, str]:
+    return {'RP_RANK': str(comm.rank), 'RP_RANKS': str(comm.size)}

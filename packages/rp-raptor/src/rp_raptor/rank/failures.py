@@ -1,0 +1,19 @@
+"""What a call has raised, as its result."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+
+from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.rank.capture import traceback_of
+from rp_raptor.wire import payload
+
+
+def encode_error(error: BaseException) -> bytes:
+    """The result of a call that has raised this; interruptions are what the standard library calls them."""
+    text = traceback_of(error)
+    if isinstance(error, CallTimeout):
+        error = TimeoutError(str(error))
+    elif isinstance(error, CallCanceled):
+        error = CancelledError(str(error))
+    return payload.encode_error(error, text)

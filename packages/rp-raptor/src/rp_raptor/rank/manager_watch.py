@@ -1,0 +1,46 @@
+"""Ends a rank whose manager is gone: it could be in a call that takes hours, and nobody wants the result any more."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import zmq
+
+from rp_api.system.processes import open_process
+
+
+class ManagerWatch:
+    """Ends this process as soon as the connection to the manager, or the manager on this node, is gone.
+
+    A thread waits for that, and uses no time otherwise. To be made before the socket is connected.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], manager: int, started: int | None, same_node: bool) -> None:
+        self._socket = socket
+        self._events = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
+        self._closing = os.eventfd(0, os.EFD_CLOEXEC)
+        self._manager = open_process(manager, started) if same_node else None
+        self._gone = same_node and self._manager is None
+        self._thread = threading.Thread(target=self._wait, name='manager-watch', daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more; to be called before the socket is closed."""
+        os.eventfd_write(self._closing, 1)
+        self._thread.join()
+        self._socket.disable_monitor()
+        self._events.close(linger=0)
+        os.close(self._closing)
+        if self._manager is not None:
+            os.close(self._manager)
+
+    def _wait(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._events, zmq.POLLIN)
+        poller.register(self._closing, zmq.POLLIN)
+        if self._manager is not None:
+            poller.register(self._manager, zmq.POLLIN)
+        found = [] if self._gone else [what for what, _ in poller.poll()]
+        if self._closing not in found:
+            os._exit(1)

@@ -1,0 +1,338 @@
+"""A rank: the process that runs calls, one after the other in its main thread, and asynchronous ones beside them.
+
+Rules of this file:
+
+- A call has exactly one result, whatever the function does, and whenever it is interrupted.
+- An idle rank sleeps: it waits for a message, and nothing else.
+- The runner knows the position of the call that runs. Only meanwhile does the signal handler raise, or send.
+- Messages are handled in a shield, where the handler raises nothing: none may be lost halfway.
+- The rank ends when its manager does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from rp_api.errors import PilotError
+from rp_api.system import signals
+from rp_api.system.processes import start_time
+from rp_api.transport.keys import KeyPair, make_client
+from rp_api.values import from_plain
+from rp_api.wire import codec
+from rp_raptor import communicators
+from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.loading import load_class
+from rp_raptor.rank.calls import Calls, Later
+from rp_raptor.rank.capture import replace_streams, surroundings, traceback_of
+from rp_raptor.rank.manager_watch import ManagerWatch
+from rp_raptor.rank.modes import OF_TASK
+from rp_raptor.rank.priority import give_way, threads
+from rp_raptor.rank.running import NOTHING, Runner
+from rp_raptor.wire import payload
+from rp_raptor.wire.cursor import Cursors
+from rp_raptor.wire.rank_protocol import (
+    RANK_VARIABLE,
+    RUN_VARIABLE,
+    TIMEOUT,
+    TO_RANK,
+    Run,
+    interrupted,
+    load_run,
+    pack_ids,
+    parse,
+    unpack_ids,
+)
+from rp_raptor.wire.requirements import is_for_agent, needs_of
+from rp_raptor.worker.estimate import span
+
+if TYPE_CHECKING:
+    from rp_raptor.rank.async_calls import Parking
+    from rp_raptor.rank.worker import Worker
+
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
+_LINGER = 2000     # milliseconds to send the last results
+
+
+class Rank:
+    """The connection of this process to the manager of its worker, and the calls that come through it."""
+
+    def __init__(self, run: Run, rank: int) -> None:
+        self.run, self.rank, self.ranks = run, rank, run.ranks
+        self._cursors = Cursors(run.cursors)
+        self._calls: Calls | None = None
+        self._runner: Runner | None = None
+        self._parking: Parking | None = None
+        self._unannounced: list[int] = []
+        self._kept: deque[list[Any]] = deque()
+        self._asked = 0
+        self._shielded = False
+        self._pending: Exception | None = None
+        self._handled = 0                 # the mark of the last interruption
+        before = threads()
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        make_client(self._socket, KeyPair(run.public.encode(), run.secret.encode()), run.server.encode())
+        self._socket.sndhwm = self._socket.rcvhwm = 0   # the manager sees to it that there is never much
+        give_way(threads() - before)   # those of ZeroMQ
+        self._watch = ManagerWatch(self._socket, run.pid, run.started, run.address.startswith('ipc:'))
+        self._socket.connect(run.address)
+        self._operations: dict[str, Callable[..., object]] = {
+            'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
+            'stop': self.stop}
+
+    def serve(self, worker: Worker) -> None:
+        """Be ready for calls, which this worker object is to run."""
+        worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
+        directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
+        self._calls = calls = Calls(worker, directory)
+        self._runner = Runner(self._cursors, self.rank, calls.functions, calls.run, self._flush, self._park,
+                              span(self.ranks))
+        self._operations.update(define=calls.functions.define, forget=calls.forget)
+        signal.signal(signal.SIGUSR1, self._on_signal)
+        self._send(['hello', self.rank, os.getpid(), start_time(os.getpid())])
+
+    def join(self) -> None:
+        """Run calls until the worker ends; then the connection is closed."""
+        try:
+            while not self._working.stopped:
+                operation, *arguments = self._next()
+                self._operations[operation](*arguments)
+            self._flush()
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """End after the call that runs."""
+        self._working.stopped = True
+
+    def close(self) -> None:
+        """Close the connection, after what was sent has left."""
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if self._parking is not None:
+            self._parking.close()
+        self._watch.close()
+        self._socket.close(linger=_LINGER)
+        self._context.term()
+
+    def fail(self, reason: str) -> None:
+        """Tell the manager that this rank cannot work, and close the connection."""
+        self._send(['failed', reason])
+        self.close()
+
+    def run_task(self, description: Mapping[str, Any]) -> dict[str, Any]:
+        """Have a task run, and give it back when it is done: a dict with its description and its result.
+
+        Others run it. If no rank might be left that can, as all wait for tasks, this one does.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError('run_task() can be called in the thread only that runs the call')
+        plain = {**description.as_dict()} if hasattr(description, 'as_dict') else dict(description)
+        self._asked = number = self._asked + 1
+        packed = codec.pack(plain)
+        with self._shield():
+            self._flush()
+            self._send(['submit', number, packed] if is_for_agent(plain) else ['run', number, packed, needs_of(plain)])
+        while True:
+            self._socket.poll()
+            with self._shield():
+                message = parse(self._socket.recv(), TO_RANK)
+                if message[0] not in ('ran', 'run_here'):
+                    self._kept.append(message)
+            if message[0] == 'stop':
+                raise RuntimeError('the worker ends before the task is done')
+            if message[1:2] != [number]:   # an answer that nobody waits for any more, or something to be done later
+                continue
+            if message[0] == 'run_here':
+                done = self._run_here(plain, number)
+                with self._shield():
+                    self._send(['ran_here', number, codec.pack(plain), done])
+            elif message[0] == 'ran':
+                result = payload.as_result(message[2])
+                value = result.get('return_value')   # programs return no objects: nothing is unpickled for them
+                return {'description': plain, **result,
+                        'return_value': value if is_for_agent(plain) else from_plain(value)}
+
+    def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
+        """The result of a task that is run in the middle of a call, which is as before afterwards."""
+        uid = plain['uid'] = plain.get('uid') or f'{self.run.worker}.{self.rank}.run.{number:06d}'
+        sandbox = plain.get('sandbox') or os.path.join(os.environ['RP_PILOT_SANDBOX'], uid)
+        task = {'uid': uid, 'description': plain, 'sandbox': sandbox}
+        calls = self._calls
+        assert calls is not None
+        with surroundings({name: os.environ.get(name, '') for name in OF_TASK}, ''), calls.without_communicator():
+            return self._completed(calls.run_described(task, {}))
+
+    # messages
+
+    def _next(self) -> list[Any]:
+        while True:
+            if self._kept:
+                return self._kept.popleft()
+            try:
+                return parse(self._socket.recv(_AT_ONCE), TO_RANK)
+            except zmq.Again:
+                self._flush()
+            if self._parking:
+                self._parking.wait()
+                self._working.resume()
+            else:
+                message = parse(self._socket.recv(), TO_RANK)
+                self._working.resume()
+                return message
+
+    def _send(self, message: list[Any]) -> None:
+        self._socket.send(codec.pack(message))
+
+    def _flush(self) -> None:
+        """Tell the manager what is done, and what goes on beside other calls."""
+        if self._unannounced:
+            self._send(['parked', pack_ids(self._unannounced)])
+            self._unannounced = []
+        done = self._working.taken()
+        if done:
+            ids, payloads, seconds = done
+            self._send(['results', ids.tobytes(), payloads, seconds])
+
+    # calls
+
+    @property
+    def _working(self) -> Runner:
+        assert self._runner, 'the rank does not serve yet'
+        return self._runner
+
+    def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
+        self._working.bulk(first, unpack_ids(ids), payloads)
+
+    def _run_alone(self, position: int, id: int, call: bytes, devices: list[str]) -> None:
+        """Run a call that has these GPUs."""
+        name = self.run.device_variable
+        visible = {name: ','.join(devices)} if name else {}
+
+        def run(call: bytes) -> bytes:
+            with surroundings(visible, ''):
+                return self._completed(self._calls.run(call))  # type: ignore[union-attr]
+        result = self._working.run(position, run, call)
+        if isinstance(result, bytes):
+            self._working.note(id, result)
+        self._flush()
+
+    def _run_together(self, position: int, id: int, call: bytes, group: list[int], tag: int,
+                      devices: list[str]) -> None:
+        """Run this rank's part of a call, with a communicator over the group; each rank has its own GPUs."""
+        def run(call: bytes) -> bytes:
+            with communicators.communicator(group, tag) as comm:
+                return self._completed(self._calls.run_part(call, comm))  # type: ignore[union-attr]
+        self._flush()
+        start = perf_counter()
+        result = self._working.run(position, run, call)
+        if isinstance(result, bytes):
+            self._send(['part', id, result, perf_counter() - start])
+
+    def _completed(self, result: bytes | Later) -> bytes:
+        return result if isinstance(result, bytes) else self._parked().complete(result)
+
+    # asynchronous calls
+
+    def _park(self, id: int, call: Coroutine[Any, Any, bytes]) -> None:
+        self._unannounced.append(id)
+        self._parked().start(id, call)
+
+    def _parked(self) -> Parking:
+        if self._parking is None:
+            from rp_raptor.rank.async_calls import Parking
+
+            self._parking = Parking(self._socket, self._finished)
+            self._working.between = self._parking.step
+        return self._parking
+
+    def _finished(self, id: int, result: bytes) -> None:
+        if id in self._unannounced:
+            self._unannounced.remove(id)
+        self._working.note(id, result)
+
+    def _cancel(self, ids: bytes, reason: int) -> None:
+        for id in unpack_ids(ids):
+            if self._parking:
+                self._parking.cancel(id, reason)
+
+    # interruptions
+
+    def _on_signal(self, *_: Any) -> None:
+        """Interrupt the call that runs, if it is meant; else send the results that wait for its end."""
+        running = self._working.running
+        if running == NOTHING:
+            return
+        mark = self._cursors.mark(self.rank)
+        position, reason = interrupted(mark)
+        if position == running and mark != self._handled:
+            self._handled = mark
+            self._working.raised = error = _interruption(reason)
+            functions = self._calls.functions if self._calls else None
+            if functions is not None and functions.restoring:
+                functions.interruption = error
+            elif not self._shielded:
+                raise error
+            else:
+                self._pending = error
+        elif not self._shielded:
+            with self._shield():
+                self._flush()
+
+    @contextmanager
+    def _shield(self) -> Generator[None, None, None]:
+        """Have the call interrupted in the end only."""
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+        error, self._pending = self._pending, None
+        if error is not None:
+            raise error
+
+
+def _interruption(reason: int) -> Exception:
+    return CallTimeout('the call took too long') if reason == TIMEOUT else CallCanceled('the call was canceled')
+
+
+@cache
+def connect() -> Rank:
+    """This process as the rank that it was started as; the environment says which."""
+    run = load_run(os.environ[RUN_VARIABLE])
+    rank = communicators.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
+    os.environ.update({RANK_VARIABLE: str(rank), 'RP_RANK': '0', 'RP_RANKS': '1'})   # that of a call, which has one
+    os.environ.setdefault('RP_PILOT_SANDBOX', os.getcwd())
+    if run.device_variable:
+        os.environ[run.device_variable] = ','.join(run.devices[rank])
+    replace_streams()
+    return Rank(run, rank)
+
+
+def main() -> int:
+    """Be a rank of the worker that the environment tells of."""
+    from rp_raptor.rank.worker import Worker
+
+    signals.set_defaults()
+    rank = connect()
+    try:
+        kind = load_class(rank.run.file, rank.run.class_name, Worker)
+        worker = kind(rank.run.master)
+        worker.start()
+    except PilotError as error:
+        rank.fail(str(error))
+        return 1
+    except Exception as error:
+        rank.fail(f'{rank.run.class_name} cannot be made: {error!r}\n{traceback_of(error)}')
+        return 1
+    worker.join()
+    return 0

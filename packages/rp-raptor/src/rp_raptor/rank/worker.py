@@ -1,0 +1,265 @@
+"""The classes that users derive their workers from.
+
+A worker is a manager process and its ranks. A worker object lives in a rank, where it runs the calls: `start()`
+connects, `join()` runs calls in the thread that it is called in, until the worker ends. Where a script makes a worker
+object outside of a rank, that process becomes the manager, which starts ranks with the same script.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
+from rp_raptor import communicators
+from rp_raptor.rank import modes
+from rp_raptor.rank.capture import captured
+from rp_raptor.wire.rank_protocol import RANK_VARIABLE, RUN_VARIABLE
+
+if TYPE_CHECKING:
+    from rp_raptor.own_profile import Profile
+
+Task = dict[str, Any]
+Dispatcher = Callable[[Task], Any]
+
+
+class Worker:
+    """Runs calls in a rank of a worker; the base of all workers.
+
+    `register_mode` adds modes, and methods `_dispatch_func` and so on can be overridden. A dispatcher takes a task (a
+    dict with uid, description and sandbox) and gives `(stdout, stderr, exit code, value, (exception, traceback))`, the
+    latter two being texts or None; it may be a coroutine.
+
+    From `start` on, `_rank` is the number of this rank (from 0), and `_ranks` how many there are. Attributes of a
+    subclass can have any names but those of the methods, `uid`, `_uid`, `_manager`, `_rank`, `_ranks`, `_raptor_id`,
+    `_log`, `_prof`, and those that start with `_rp_`. `_prof.prof(event, uid=, msg=)` records an event of the
+    application in the profile of the rank, `<uid of the worker>.<rank>.prof`.
+    """
+
+    uses_mpi = False
+    """Whether the ranks are an MPI job."""
+
+    def __init__(self, manager: str | None = None, rank: int | None = None, raptor_id: str | None = None) -> None:
+        self.uid = self._uid = os.environ.get('RP_TASK_ID', '')
+        self._manager = manager
+        self._raptor_id = raptor_id or ''
+        self._rank = rank or 0
+        self._ranks = 1
+        self._log = logging.getLogger(f'radical.pilot.{self.uid or "worker"}')
+        self._rp_profile: Profile | None = None
+        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # a call has one of its own there
+        self._rp_comm: Any = None
+        self._rp_service: Any = None   # the rank, or the manager
+        self._rp_modes: dict[str, Dispatcher] = {}
+        for mode, dispatcher in ((TASK_FUNCTION, self._dispatch_func), (TASK_METHOD, self._dispatch_meth),
+                                 (TASK_EVAL, self._dispatch_eval), (TASK_EXEC, self._dispatch_exec),
+                                 (TASK_PROC, self._dispatch_proc), (TASK_SHELL, self._dispatch_shell)):
+            self.register_mode(mode, dispatcher)
+        module = sys.modules.get(type(self).__module__)
+        ours = module is None or module.__name__ == __name__
+        self._rp_namespace: dict[str, Any] = {'__name__': 'worker'} if ours else vars(module)
+
+    @cached_property
+    def _prof(self) -> Profile:
+        from rp_raptor.own_profile import Profile  # few workers record anything
+
+        self._rp_profile = Profile(self._rp_sandbox, f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}')
+        return self._rp_profile
+
+    def start(self) -> None:
+        """Get ready for calls; `join` runs them."""
+        if self._rp_service is not None:
+            raise RuntimeError(f'{self.uid or "the worker"} was started already')
+        if RUN_VARIABLE in os.environ:
+            from rp_raptor.rank.rank import connect
+
+            self._rp_service = connect()
+            self._rp_service.serve(self._rp_handler())
+        else:
+            self._rp_service = _Script(self._raptor_id, type(self).uses_mpi)
+
+    def join(self) -> None:
+        """Run calls until the worker ends."""
+        if self._rp_service is None:
+            raise RuntimeError('join() of a worker that was not started')
+        try:
+            self._rp_service.join()
+        finally:
+            if self._rp_profile is not None:
+                self._rp_profile.close()
+
+    def stop(self) -> None:
+        """End after the call that runs."""
+        if self._rp_service is not None:
+            self._rp_service.stop()
+
+    def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
+        """Have tasks of a new mode run by the dispatcher; ValueError if there is one for the mode already."""
+        if name in self._rp_modes:
+            raise ValueError(f'mode {name!r} is registered already')
+        if not callable(dispatcher):
+            raise ValueError(f'the dispatcher for mode {name!r} cannot be called: {dispatcher!r}')
+        self._rp_modes[name] = dispatcher
+
+    def get_dispatcher(self, name: str) -> Dispatcher:
+        """The dispatcher for a mode; ValueError if there is none."""
+        dispatcher = self._rp_modes.get(name)
+        if dispatcher is None:
+            raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_modes)}')
+        return dispatcher
+
+    def get_master(self) -> Any:
+        """The master: its `run_task(description)` has a task run, and gives it back as a dict when it is done."""
+        return self._rp_service
+
+    def hello(self, msg: Any, sleep: float = 0) -> str:
+        """A greeting, after some seconds; to try out a worker."""
+        import time
+
+        time.sleep(sleep)
+        print(f'hello {msg}')
+        return f'hello {msg} @ {self.uid}.{self._rank}'
+
+    def _dispatch_func(self, task: Task) -> Any:
+        """Run a function: one of the worker's module, a method of the worker, or a PythonTask."""
+        description = task['description']
+        name = description['function']
+        found = modes.python_task(name)
+        if found is None:
+            return self._rp_call(self._rp_function(name), description)
+        func, args, kwargs = found
+        if self._rp_comm is not None:
+            placed = communicators.insert(self._rp_comm, args, kwargs)
+            if placed is None:
+                raise RuntimeError('a PythonTask for several ranks needs a place for the communicator: comm=None, '
+                                   'or None as first argument')
+            args, kwargs = placed
+        return captured(func, args, kwargs)
+
+    def _dispatch_meth(self, task: Task) -> Any:
+        """Run a method of the worker."""
+        description = task['description']
+        name = description['method'] or description['function']
+        method = getattr(self, name, None)
+        if not callable(method):
+            raise ValueError(f'{type(self).__name__} has no method {name!r}')
+        return self._rp_call(method, description)
+
+    def _dispatch_eval(self, task: Task) -> Any:
+        """Evaluate an expression with the names of the worker's module."""
+        return captured(lambda: eval(modes.expression(task['description']['code']), self._rp_names()), (), {})
+
+    def _dispatch_exec(self, task: Task) -> Any:
+        """Execute statements, which may return something, with the names of the worker's module."""
+        description = task['description']
+
+        def execute() -> Any:
+            names = self._rp_names()
+            exec(modes.statements(description['code'], tuple(description['pre_exec'])), names)
+            return names.pop('_task')()
+        return captured(execute, (), {})
+
+    def _dispatch_proc(self, task: Task) -> Any:
+        """Run a program."""
+        from rp_raptor.rank.programs import run_program
+
+        description = task['description']
+        return run_program(description['executable'], description['arguments'],
+                           description['stdout'], description['stderr'], shared=description['ranks'] > 1)
+
+    def _dispatch_shell(self, task: Task) -> Any:
+        """Run a shell command."""
+        from rp_raptor.rank.programs import run_command
+
+        description = task['description']
+        return run_command(description['command'], description['stdout'], description['stderr'],
+                           shared=description['ranks'] > 1)
+
+    def _rp_handler(self) -> Worker:
+        """The object that runs the calls of this rank."""
+        return self
+
+    def _rp_call(self, func: Callable[..., Any], description: Mapping[str, Any]) -> Any:
+        args: Sequence[Any] = description['args'] or ()
+        if self._rp_comm is not None:
+            args = [self._rp_comm, *args]
+        return captured(func, args, description['kwargs'] or {})
+
+    def _rp_function(self, name: str) -> Callable[..., Any]:
+        candidates: tuple[Any, ...] = self._rp_namespace.get(name), getattr(self, name, None)
+        for func in candidates:
+            if callable(func):
+                return func  # type: ignore[no-any-return]
+        raise ValueError(f'there is no function {name!r}: neither the module of {type(self).__name__} nor the class '
+                         f'has it, and it is no PythonTask')
+
+    def _rp_names(self) -> dict[str, Any]:
+        return self._rp_namespace if self._rp_comm is None else {**self._rp_namespace, 'comm': self._rp_comm}
+
+
+class _Script:
+    """The manager of a worker whose script this process runs; its ranks run the same one."""
+
+    def __init__(self, master: str, mpi: bool) -> None:
+        self._master = master
+        self._mpi = mpi
+        self._stopped = False
+
+    def join(self) -> None:
+        """Run the worker until it ends; SystemExit if that was no success."""
+        from rp_raptor.worker.manager import run_script
+
+        code = 0 if self._stopped else run_script(self._master, self._mpi)
+        if code:
+            raise SystemExit(code)
+
+    def stop(self) -> None:
+        """Do not begin."""
+        self._stopped = True
+
+
+class DefaultWorker(Worker):
+    """A worker whose ranks know nothing of each other: it needs no MPI."""
+
+    def __init__(self, raptor_id: str | None = None) -> None:
+        super().__init__(raptor_id=raptor_id)
+
+
+class MPIWorker(Worker):
+    """A worker whose ranks are an MPI job, so that several of them can run a function together."""
+
+    uses_mpi = True
+
+    def __init__(self, raptor_id: str | None = None) -> None:
+        super().__init__(raptor_id=raptor_id)
+
+    def get_rank_worker(self) -> type[Worker]:
+        """The class whose object runs the calls of a rank."""
+        return MPIWorkerRank
+
+    def hello_mpi(self, comm: Any, msg: Any, sleep: float = 0) -> str:
+        """A greeting from each rank of a call, after some seconds; to try out a worker."""
+        import time
+
+        time.sleep(sleep)
+        print(f'hello {comm.rank}/{comm.size}: {msg}')
+        return f'hello {comm.rank}/{comm.size}: {msg}'
+
+    def _rp_handler(self) -> Worker:
+        kind = self.get_rank_worker()
+        if kind is MPIWorkerRank:
+            return self
+        handler = kind(raptor_id=self._raptor_id)
+        handler._rp_modes = {**self._rp_modes, **handler._rp_modes}
+        return handler
+
+
+class MPIWorkerRank(MPIWorker):
+    """For workers whose calls are to be run by objects of another class than their own: its base."""
+
+    def __init__(self, *args: Any, raptor_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(raptor_id)

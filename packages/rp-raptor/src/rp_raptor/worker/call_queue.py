@@ -1,0 +1,107 @@
+"""The calls that a worker has and no rank has yet: in order, in bulks, and with what is special about some of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from itertools import compress
+from operator import not_
+from typing import Any
+
+from rp_raptor.wire.call_buffer import Line
+from rp_raptor.worker.rank_queue import Call
+
+_BYTES = 1 << 20
+"""Payloads of more bytes than this do not go into one bulk."""
+
+Attributes = dict[int, dict[str, Any]]
+
+
+class CallQueue:
+    """Calls in the order in which they came; `wide` are those that need several ranks.
+
+    `width(attributes)` says how many ranks a call needs.
+    """
+
+    def __init__(self, width: Callable[[dict[str, Any]], int]) -> None:
+        self.wide: deque[Call] = deque()
+        self._calls = Line()
+        self._width = width
+        self._attributes: Attributes = {}
+
+    def __len__(self) -> int:
+        return len(self._calls) + len(self.wide)
+
+    @property
+    def narrow(self) -> int:
+        """How many calls wait that need one rank."""
+        return len(self._calls)
+
+    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+        """Append calls; attributes of those that differ from the default."""
+        if attributes:
+            self._attributes.update(attributes)
+            wide = [self._is_wide(id) for id in ids]
+            if any(wide):
+                self.wide.extend(compress(zip(ids, payloads, strict=True), wide))
+                narrow = list(map(not_, wide))
+                ids, payloads = array('Q', compress(ids, narrow)), list(compress(payloads, narrow))
+        self._calls.append(ids, payloads)
+
+    def put_back(self, calls: list[Call]) -> None:
+        """Put calls before all others, in this order."""
+        if self._attributes:
+            self.wide.extendleft(call for call in reversed(calls) if self._is_wide(call[0]))
+            calls = [call for call in calls if not self._is_wide(call[0])]
+        self._calls.prepend(array('Q', [id for id, _ in calls]), [payload for _, payload in calls])
+
+    def bulk(self, size: int) -> tuple[array[int], list[bytes]]:
+        """Take the next calls, at most so many; a call with a timeout is alone, so that it is known when it starts."""
+        if self._attributes:
+            timed = (number for number, id in enumerate(self._calls.first(size)) if self.timeout(id))
+            size = max(1, next(timed, size))
+        return self._calls.take(size, _BYTES)
+
+    def timeout(self, id: int) -> float:
+        """Seconds that a call may take; 0 for any time."""
+        attributes = self._attributes.get(id)
+        return float(attributes.get('timeout') or 0) if attributes else 0.0
+
+    def attributes(self, id: int) -> dict[str, Any]:
+        """What is special about a call."""
+        return self._attributes.get(id, {})
+
+    def pop_last(self, count: int) -> array[int]:
+        """Take away calls from the end, at most so many; gives their ids."""
+        back = self._calls.take_last(count)
+        while self.wide and len(back) < count:
+            back.append(self.wide.pop()[0])
+        self.forget(back)
+        return back
+
+    def remove(self, ids: Collection[int]) -> array[int]:
+        """Take away these calls; gives the ids of those that were here."""
+        found = self._calls.remove(ids)
+        wide = [id for id, _ in self.wide if id in ids]
+        if wide:
+            self.wide = deque(call for call in self.wide if call[0] not in ids)
+            found.extend(wide)
+        self.forget(found)
+        return found
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """Forget what is special about calls that are done."""
+        if self._attributes:
+            for id in ids:
+                self._attributes.pop(id, None)
+
+    def clear(self) -> None:
+        """Drop all calls."""
+        self.forget(self._calls.clear())
+        self.forget(id for id, _ in self.wide)
+        self.wide.clear()
+
+    def _is_wide(self, id: int) -> bool:
+        attributes = self._attributes.get(id)
+        return bool(attributes) and self._width(self._attributes[id]) > 1

@@ -1,0 +1,376 @@
+"""Decides which rank gets which calls, and when: the core of a worker's manager, without any input or output.
+
+Events come in as method calls; what follows from them goes out through a `Port`. Ranks without work come first, then
+each gets bulks in advance, so that the next one is there when it is done. Calls that wait behind one that takes long
+are taken back. A call leaves as exactly one of: a result, 'returned', 'died'.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any
+
+from rp_api.loop.event_loop import Timer
+from rp_raptor.wire.cursor import Cursors
+from rp_raptor.wire.payload import join_parts
+from rp_raptor.wire.rank_protocol import pack_ids
+from rp_raptor.worker.call_queue import Attributes, CallQueue
+from rp_raptor.worker.estimate import Estimate
+from rp_raptor.worker.groups import Group, Groups, has_failed
+from rp_raptor.worker.interrupts import Interrupts, error
+from rp_raptor.worker.port import Port
+from rp_raptor.worker.rank_queue import Desk
+
+PATIENCE = 0.01
+"""Seconds that a rank may be in a call before the calls that it has not started may be taken back."""
+
+SLEEP = 1.0
+"""Seconds after which they are taken back from a rank that has not even begun with them."""
+
+BULKS = 3
+"""Bulks that a rank has: one that it works on, and others, so that it never has to wait for the next one."""
+
+PARKED = 1024
+"""Most asynchronous calls that a rank has under way."""
+
+GROUP_GRACE = 10.0
+"""Seconds that the other ranks of an MPI call have to end after one of them has failed."""
+
+
+class Dispatcher:
+    """The calls of a worker with so many ranks. `devices` are the GPUs of each rank."""
+
+    def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], mpi: bool, cursors: Cursors,
+                 port: Port) -> None:
+        self.desks = [Desk(rank, cursors) for rank in range(ranks)]
+        self._cores = cores_per_rank
+        self._gpus = max(1, len(devices[0]) if devices else 0)
+        self._devices = devices
+        self._mpi = mpi
+        self._port = port
+        self._queue = CallQueue(self._width)
+        self._groups = Groups()
+        self._interrupts = Interrupts(port, cursors, self._who_has)
+        self._estimate = Estimate(ranks)
+        self._asked = 0   # calls that the master may still send
+        self._check: Timer | None = None
+
+    # what the master says
+
+    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+        """Calls have come."""
+        self._asked = max(0, self._asked - len(ids))
+        if attributes:
+            ids, payloads = self._possible(ids, payloads, attributes)
+        self._queue.add(ids, payloads, attributes)
+        self.deal()
+
+    def cancel(self, ids: array[int]) -> None:
+        """Calls are not wanted any more; those that have ended meanwhile are not here."""
+        wanted = set(ids)
+        for desk in self.desks:
+            if not wanted.isdisjoint(desk.calls):
+                self._take_back(desk)
+        removed = self._queue.remove(wanted)
+        for id in wanted.difference(removed):
+            if self._who_has(id):
+                self._interrupts.cancel(id)
+        if removed:
+            self._answer(removed, [_canceled()] * len(removed))
+        self.deal()
+
+    def give_back(self, count: int) -> None:
+        """The master wants calls for others; it always gets an answer."""
+        back = self._queue.pop_last(count)
+        for desk in self.desks:
+            if len(back) < count and len(desk.calls) > 1:
+                self._take_back(desk)
+                back += self._queue.pop_last(count - len(back))
+        self._port.to_master(['returned', pack_ids(back)])
+        self._deal_out()
+
+    def drop(self) -> None:
+        """Forget what is not started, and what was asked for: the connection is a new one."""
+        for desk in self.desks:
+            self._take_back(desk)
+        self._queue.clear()
+        self._asked = 0
+        self.deal()
+
+    # what ranks say
+
+    def ready(self, rank: int) -> None:
+        """A rank is there, and has nothing yet."""
+        self.desks[rank].ready = True
+        self.desks[rank].progress = self._port.now()
+        self.deal()
+
+    def results(self, rank: int, ids: array[int], payloads: list[bytes], seconds: float) -> None:
+        """A rank has finished calls."""
+        desk = self._heard(rank)
+        known = desk.settle(ids)
+        if len(known) != len(ids):   # some were given up meanwhile
+            wanted = set(known)
+            payloads = [payload for id, payload in zip(ids, payloads, strict=True) if id in wanted]
+        if known:
+            self._estimate.learn(len(ids), seconds)
+            for id in self._groups.running.keys() & known if self._groups.running else ():
+                self._groups.end(id)
+            self._answer(known, payloads)
+        self._limit(desk)
+        self.deal()
+
+    def part(self, rank: int, id: int, payload: bytes) -> None:
+        """A rank has finished its part of an MPI call."""
+        desk = self._heard(rank)
+        group = self._groups.running.get(id)
+        if group is None or id not in desk.calls:
+            return
+        desk.settle(array('Q', [id]))
+        group.parts[rank] = payload
+        self._groups.release([desk])
+        if not group.missing:
+            self._finish(group)
+        elif has_failed(payload):   # the others may wait for this rank, for ever
+            self._port.later(GROUP_GRACE, self._give_up, group)
+        self.deal()
+
+    def parked(self, rank: int, ids: array[int]) -> None:
+        """A rank can take more calls, while these go on."""
+        desk = self._heard(rank)
+        desk.park(ids)
+        self._interrupts.parked(rank, ids)
+        self._limit(desk)
+        self.deal()
+
+    def wait(self, rank: int, needs: dict[str, Any]) -> str:
+        """Note that the call of a rank waits for a task that others run; or say why not, as all might wait for ever.
+
+        So many ranks go on at any moment that each task which is waited for can be run.
+        """
+        awaited = [desk.awaits for desk in self.desks if desk.awaits]
+        width = self._width(needs)
+        waiting, widest = len(awaited) + 1, max(width, *awaited, 1)
+        if len(self.desks) - waiting < widest:
+            return (f'run_task() might wait for ever: with this call, {waiting} of the {len(self.desks)} ranks of the '
+                    f'worker wait for tasks, of which one needs {widest} ranks')
+        self.desks[rank].awaits = width
+        self.deal()
+        return ''
+
+    def runs_alone(self, needs: dict[str, Any]) -> bool:
+        """Whether a rank can run a task with these needs by itself, in the middle of a call."""
+        return self._width(needs) == 1 and not needs.get('timeout')
+
+    def go_on(self, rank: int) -> None:
+        """The call of a rank does not wait any more."""
+        self.desks[rank].awaits = 0
+        self.deal()
+
+    def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
+        """Ranks have died: the guilty ones because of their calls, as far as is known, the others with them."""
+        died: dict[int, bytes] = {}
+        again: dict[int, bytes] = {}
+        for rank in (*guilty, *others):
+            ran, rest = self.desks[rank].clear()
+            (died if rank in guilty else again).update(ran)
+            again.update(rest)
+        self._bury(died, reason)
+        calls = [(id, payload) for id, payload in again.items() if id not in died and not self._end_doomed(id)]
+        for id, _ in calls:
+            self._groups.end(id)
+        self._interrupts.settle(id for id, _ in calls)
+        self._queue.put_back(calls)
+        self.deal()
+
+    # what follows
+
+    def deal(self) -> None:
+        """Give ranks calls, ask for more, and see to it that no call waits behind another one for long."""
+        self._deal_out()
+        self._ask()
+
+    def _deal_out(self) -> None:
+        if self._queue.wide or self._groups.running:
+            self._deal_wide()
+        if self._queue.narrow:
+            desks = [desk for desk in self.desks
+                     if desk.ready and not desk.reserved and len(desk.parked) < PARKED]
+            for bulks in range(BULKS):
+                hungry = [desk for desk in desks if desk.bulks <= bulks and not (bulks and desk.slow)]
+                for left, desk in zip(range(len(hungry), 0, -1), hungry, strict=True):
+                    if self._queue.narrow:
+                        self._give(desk, -(-self._queue.narrow // left))
+        if self._check is None and any(len(desk.calls) > 1 for desk in self.desks):
+            self._check = self._port.later(PATIENCE, self._look)
+
+    def _give(self, desk: Desk, share: int) -> None:
+        """Send the rank a bulk, but no more than its share of what is there."""
+        ids, payloads = self._queue.bulk(min(self._estimate.bulk, share))
+        if desk.idle:
+            desk.progress = self._port.now()
+        first = desk.give(ids, payloads)
+        self._port.to_rank(desk.rank, ['calls', first, pack_ids(ids), payloads])
+        self._limit(desk)
+
+    def _deal_wide(self) -> None:
+        """Start calls of several ranks whose ranks are free; those that need ones which wait for others come later."""
+        queue, groups = self._queue, self._groups
+        left = sum(not desk.awaits for desk in self.desks)
+        while call := next((call for call in queue.wide if self._width(queue.attributes(call[0])) <= left), None):
+            attributes = queue.attributes(call[0])
+            width, spread = self._width(attributes), _ranks(attributes) > 1
+            for desk in groups.choose(self.desks, width):
+                self._take_back(desk)
+            group = groups.form(call, width, spread)
+            if group is None:
+                return
+            queue.wide.remove(call)
+            self._start(group)
+        groups.choose_none()
+
+    def _start(self, group: Group) -> None:
+        devices = self._devices_of(group.ranks)
+        for desk in group.members:
+            position = desk.give(array('Q', [group.id]), [group.payload])
+            desk.progress = self._port.now()
+            call = [position, group.id, group.payload]
+            self._port.to_rank(desk.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
+                               else ['alone', *call, devices])
+        self._limit(group.desks[0])
+
+    def _limit(self, desk: Desk) -> None:
+        """Start the time of the call that the rank begins with now, if it is limited."""
+        id = desk.next_call()
+        seconds = self._queue.timeout(id) if id is not None else 0
+        if id is not None and seconds:
+            self._interrupts.limit(id, seconds)
+
+    def _take_back(self, desk: Desk) -> None:
+        """Put what a rank has not started back into the queue; a call of several ranks stays, as others may run it."""
+        if self._groups.running.keys() & desk.calls:
+            return
+        calls = desk.take_back()
+        self._interrupts.settle(id for id, _ in calls)
+        self._queue.put_back(calls)
+
+    def _heard(self, rank: int) -> Desk:
+        desk = self.desks[rank]
+        desk.progress = self._port.now()
+        desk.slow = False
+        return desk
+
+    def _answer(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+        self._port.to_master(['results', pack_ids(ids), payloads])
+        self._queue.forget(ids)
+        self._interrupts.settle(ids)
+
+    def _finish(self, group: Group) -> None:
+        self._groups.end(group.id)
+        self._answer([group.id], [join_parts([group.parts[desk.rank] for desk in group.members])])
+
+    def _give_up(self, group: Group) -> None:
+        """End the ranks that are still busy with a call that has failed."""
+        if self._groups.running.get(group.id) is group:
+            for desk in group.missing:
+                self._port.kill(desk.rank, 'another rank of the call has failed')
+
+    def _bury(self, died: Iterable[int], reason: str) -> None:
+        """Tell the master about calls whose rank has died, or their results, where it had to die for them."""
+        lost = []
+        for id in died:
+            group = self._groups.running.get(id)
+            failed = next(filter(has_failed, group.parts.values()), None) if group else None
+            result = self._interrupts.result(id) or failed
+            self._groups.end(id)
+            if result:
+                self._answer([id], [result])
+            else:
+                lost.append(id)
+        if lost:
+            self._port.to_master(['died', pack_ids(lost), reason])
+            self._queue.forget(lost)
+            self._interrupts.settle(lost)
+
+    def _end_doomed(self, id: int) -> bool:
+        """Whether the call was to be ended anyway, and has its result now."""
+        result = self._interrupts.result(id)
+        if result:
+            self._groups.end(id)
+            self._answer([id], [result])
+        return result is not None
+
+    def _ask(self) -> None:
+        """Ask the master for as many calls as are missing, unless it is too few to be worth it."""
+        ready = sum(desk.ready for desk in self.desks)
+        wanted = ready * self._estimate.stock
+        missing = wanted - len(self._queue) - sum(len(desk.calls) for desk in self.desks) - self._asked
+        if missing > 0 and missing >= wanted // 4:
+            self._asked += missing
+            self._port.to_master(['credit', missing])
+
+    def _look(self) -> None:
+        """Take back calls that wait for one that takes long."""
+        self._check = None
+        now = self._port.now()
+        starving = not self._queue.narrow and any(desk.ready and desk.idle and not desk.reserved for desk in self.desks)
+        patience = PATIENCE if starving else max(PATIENCE, 4 * self._estimate.seconds)
+        for desk in self.desks:
+            desk.watch(now)
+            if (len(desk.calls) > 1 and now - desk.progress >= (patience if desk.running() else SLEEP) and desk.ready):
+                self._take_back(desk)
+                if len(desk.calls) > 1 and not desk.slow:   # it has results, and would send them after this call
+                    self._port.signal(desk.rank)
+                desk.slow = True
+        self.deal()
+
+    def _who_has(self, id: int) -> list[Desk]:
+        return [desk for desk in self.desks if id in desk.calls or id in desk.parked]
+
+    def _devices_of(self, ranks: Iterable[int]) -> list[str]:
+        """The GPUs of these ranks, each once: ranks can share one."""
+        return list(dict.fromkeys(device for rank in ranks for device in self._devices[rank])) if self._devices else []
+
+    def _width(self, attributes: dict[str, Any]) -> int:
+        """How many ranks a call needs, for itself or for its cores and GPUs."""
+        return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
+                   -(-int(attributes.get('gpus') or 0) // self._gpus))
+
+    def _possible(self, ids: array[int], payloads: list[bytes],
+                  attributes: Attributes) -> tuple[array[int], list[bytes]]:
+        """The calls that this worker can run; the others fail."""
+        faults = {id: fault for id, fault in ((id, self._fault(attributes.get(id))) for id in ids) if fault}
+        if not faults:
+            return ids, payloads
+        self._answer(list(faults), [error(ValueError(fault)) for fault in faults.values()])
+        for id in faults:
+            attributes.pop(id, None)
+        possible = [id not in faults for id in ids]
+        return array('Q', compress(ids, possible)), list(compress(payloads, possible))
+
+    def _fault(self, attributes: dict[str, Any] | None) -> str:
+        """Why the worker cannot run a call; empty if it can."""
+        if not attributes:
+            return ''
+        if _ranks(attributes) > 1 and not self._mpi:
+            return f'the call needs {_ranks(attributes)} ranks, and this worker has no MPI'
+        gpus = int(attributes.get('gpus') or 0)
+        has = len(self._devices_of(range(len(self.desks))))
+        if gpus > has:
+            return f'the call needs {gpus} GPUs, and this worker has {has}'
+        width = self._width(attributes)
+        if width > len(self.desks):
+            return f'the call needs {width} ranks with {self._cores} cores each, and this worker has {len(self.desks)}'
+        return ''
+
+
+def _ranks(attributes: dict[str, Any]) -> int:
+    return int(attributes.get('ranks') or 1)
+
+
+def _canceled() -> bytes:
+    from concurrent.futures import CancelledError
+
+    return error(CancelledError('the call was canceled before it started'))

@@ -1,0 +1,246 @@
+"""A worker's manager: the process that takes calls from the master and has ranks run them. It runs no code of users.
+
+    main thread: one event loop
+      MasterConnection (DEALER) -- Dispatcher -- RankServer (ROUTER) and RankProcesses
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system import signals
+from rp_api.system.host import host_id, python_program
+from rp_api.system.processes import start_time
+from rp_raptor.wire.protocol import PROTOCOL
+from rp_raptor.wire.rank_protocol import RUN_VARIABLE, unpack_ids
+from rp_raptor.worker.dispatcher import Dispatcher
+from rp_raptor.worker.interrupts import error
+from rp_raptor.worker.master_connection import MasterConnection
+from rp_raptor.worker.mpi_launch import find_launcher
+from rp_raptor.worker.rank_processes import Direct, Job, RankProcesses
+from rp_raptor.worker.rank_server import RankServer
+from rp_raptor.worker.wiring import Surroundings
+from rp_raptor.worker.worker_kind import needs_mpi
+
+_STOP = 2.0   # seconds for idle ranks to end
+
+
+class Manager:
+    """Runs a worker until its master stops it; `run` gives the exit code.
+
+    `command` starts a rank. With `mpi`, the ranks are an MPI job where there is an MPI; `file` and `class_name` are for
+    the ranks.
+    """
+
+    def __init__(self, worker: Surroundings, command: list[str], mpi: bool, file: str, class_name: str) -> None:
+        self._worker = worker
+        self._loop = Loop()
+        self._functions: dict[bytes, bytes] = {}
+        self._asking: dict[int, tuple[int, int]] = {}   # rank and its number, by the number that the master was told
+        self._asked = 0
+        self._fault = ''
+        self._ending = False
+        launcher = find_launcher(os.environ) if mpi else None
+        self._mpi = launcher is not None
+        if mpi and not launcher:
+            print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
+        self._server = RankServer(self._loop, self._rank_says, worker.runtime)
+        try:
+            cursors = self._server.open(worker, file, class_name, launcher.flavour.rank_variable if launcher else '')
+            environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
+            self._ranks: RankProcesses = (
+                Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
+                    self._end) if launcher else
+                Direct(self._loop, worker.ranks, command, environ, worker.variables, self._ranks_gone, self._end))
+            self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, self._mpi, cursors, self)
+            self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
+                                            self._end)
+        except BaseException:
+            self._server.close()
+            raise
+
+    def run(self) -> int:
+        """Work until the master says stop, or there is none any more; gives the exit code of the process."""
+        before = signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
+        try:
+            self._ranks.start()
+            self._loop.run()
+            self._master.send(['bye', self._fault or 'it was stopped'])
+        finally:
+            self._ranks.close()
+            self._master.close()
+            self._server.close()
+            self._loop.close()
+            signal.signal(signal.SIGTERM, before)
+        if self._fault:
+            print(f'{self._worker.uid}: {self._fault}', file=sys.stderr, flush=True)
+        return 1 if self._fault else 0
+
+    # what the dispatcher needs: see rp_raptor.worker.port
+
+    def to_master(self, message: list[Any]) -> None:
+        """Send a message to the master."""
+        self._master.send(message)
+
+    def to_rank(self, rank: int, message: list[Any]) -> None:
+        """Send a message to a rank."""
+        self._server.send(rank, message)
+
+    def signal(self, rank: int) -> None:
+        """Interrupt what the rank does."""
+        self._ranks.signal(rank)
+
+    def kill(self, rank: int, reason: str) -> None:
+        """End the rank's process."""
+        self._ranks.kill(rank, f'was killed: {reason}')
+
+    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+        """Call back in so many seconds."""
+        return self._loop.call_later(delay, callback, *args)
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    # the master
+
+    def _introduce(self) -> None:
+        """Say who this is, after each handshake; what was in hand before does not count any more."""
+        info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
+                'started': start_time(os.getpid())}
+        self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
+        ready = {desk.rank: 'ACTIVE' for desk in self._dispatcher.desks if desk.ready}
+        if ready:
+            self._master.send(['rank_states', ready])
+        self._dispatcher.drop()
+
+    def _master_says(self, operation: str, arguments: list[Any]) -> None:
+        if self._ending:
+            return
+        if operation == 'calls':
+            self._dispatcher.add(unpack_ids(arguments[0]), arguments[1], arguments[2])
+        elif operation == 'define':
+            self._functions[arguments[0]] = arguments[1]
+            self._server.send_all(['define', *arguments])
+        elif operation == 'forget':
+            self._functions.pop(arguments[0], None)
+            self._server.send_all(['forget', *arguments])
+        elif operation == 'give_back':
+            self._dispatcher.give_back(arguments[0])
+        elif operation == 'cancel':
+            self._dispatcher.cancel(unpack_ids(arguments[0]))
+        elif operation == 'ran':
+            self._ran(*arguments)
+        elif operation == 'stop':
+            self._stop()
+
+    def _ran(self, number: int, payload: bytes) -> None:
+        rank, asked = self._asking.pop(number, (-1, 0))
+        if rank >= 0:
+            self._server.send(rank, ['ran', asked, payload])
+            self._dispatcher.go_on(rank)
+
+    # ranks
+
+    def _rank_says(self, rank: int, message: list[Any]) -> None:
+        kind = message[0]
+        if kind == 'results':
+            self._dispatcher.results(rank, unpack_ids(message[1]), message[2], message[3])
+        elif kind == 'parked':
+            self._dispatcher.parked(rank, unpack_ids(message[1]))
+        elif kind == 'part':
+            self._dispatcher.part(rank, message[1], message[2])
+        elif kind == 'hello':
+            self._rank_ready(rank, *message[2:])
+        elif kind == 'run':
+            self._run_somewhere(rank, *message[1:])
+        elif kind == 'submit':
+            self._ask(rank, message[1], message[2], b'')
+        elif kind == 'ran_here':
+            self._ask(rank, *message[1:])
+        elif kind == 'failed':
+            self._end(f'its ranks cannot work: {message[1]}')
+
+    def _run_somewhere(self, rank: int, asked: int, description: bytes, needs: dict[str, Any]) -> None:
+        """Have another rank run a task, or the one that wants it, if all might wait otherwise."""
+        why_not = self._dispatcher.wait(rank, needs)
+        if not why_not:
+            self._ask(rank, asked, description, b'')
+        elif self._dispatcher.runs_alone(needs):
+            self._server.send(rank, ['run_here', asked])
+        else:
+            self._server.send(rank, ['ran', asked, error(RuntimeError(why_not))])
+
+    def _ask(self, rank: int, asked: int, description: bytes, result: bytes) -> None:
+        self._asked += 1
+        self._asking[self._asked] = rank, asked
+        self._master.send(['run', self._asked, description, result])
+
+    def _rank_ready(self, rank: int, pid: int, started: int) -> None:
+        if not 0 <= rank < self._worker.ranks:
+            raise CoordinationError(f'malformed message: rank {rank} of {self._worker.ranks}')
+        self._ranks.arrived(rank, pid, started)
+        for fid, blob in self._functions.items():
+            self._server.send(rank, ['define', fid, blob])
+        self._master.send(['rank_states', {rank: 'ACTIVE'}])
+        self._dispatcher.ready(rank)
+
+    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
+        """Note that ranks are dead; whether one of the guilty ones has taken a call."""
+        self._server.receive()   # what they have said before
+        ranks = [*guilty, *others]
+        for rank in ranks:
+            self._server.forget(rank)
+        self._asking = {number: asker for number, asker in self._asking.items() if asker[0] not in ranks}
+        self._master.send(['rank_states', dict.fromkeys(ranks, 'DEAD')])
+        print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
+        worked = any(self._dispatcher.desks[rank].has_worked for rank in guilty)
+        self._dispatcher.gone(guilty, others, reason)
+        return worked
+
+    # the end
+
+    def _end(self, fault: str) -> None:
+        """End with an error, unless the end was ordered: the master may be gone before this worker is."""
+        if self._ending:
+            return
+        self._fault = self._fault or fault
+        self._loop.stop()
+
+    def _stop(self) -> None:
+        """Let idle ranks end by themselves; others are killed."""
+        self._ending = True
+        self._ranks.stop(self._loop.stop)
+        self._server.send_all(['stop'])
+        self._loop.call_later(_STOP, self._loop.stop)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the worker that this process was started for as a task; gives the exit code."""
+    signals.set_defaults()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if len(arguments) != 3:
+        print('usage: radical-pilot-raptor-worker FILE CLASS RAPTOR_ID   (FILE may be empty)', file=sys.stderr)
+        return 2
+    file, class_name, master = arguments
+    return _run(master, python_program('rp_raptor.rank.rank'), lambda: needs_mpi(file, class_name), file, class_name)
+
+
+def run_script(master: str, mpi: bool) -> int:
+    """Run the worker whose ranks run the same script as this process; gives the exit code."""
+    return _run(master, [sys.executable, *sys.orig_argv[1:]], lambda: mpi)
+
+
+def _run(master: str, command: list[str], mpi: Callable[[], bool], file: str = '', class_name: str = '') -> int:
+    try:
+        return Manager(Surroundings.of(master, os.environ), command, mpi(), file, class_name).run()
+    except CoordinationError as error:
+        print(f'the worker cannot start: {error}', file=sys.stderr, flush=True)
+        return 1

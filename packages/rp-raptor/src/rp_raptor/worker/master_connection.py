@@ -1,0 +1,112 @@
+"""A worker's connection to its master, and how it notices that there is no master any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import Access
+from rp_api.system.host import host_id
+from rp_api.system.processes import open_process
+from rp_api.transport.connection import Connection, arrivals
+from rp_api.wire.codec import pack
+from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
+
+_PATIENCE = 60.0   # seconds for the master's file to be there, and for its welcome
+_LOOK = 0.2        # seconds until it is looked for again
+
+
+class MasterConnection:
+    """Tells the master things, from the first handshake on; before that nobody is told.
+
+    `connected()` is called after each handshake, `heard(operation, arguments)` with each message, and `lost(reason)`
+    when there is no master, or none any more.
+    """
+
+    def __init__(self, loop: Loop, path: str, connected: Callable[[], object],
+                 heard: Callable[[str, list[Any]], object], lost: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._path = path
+        self._connected = connected
+        self._heard = heard
+        self._lost = lost
+        self._connection: Connection | None = None
+        self._greeted = False
+        self._deadline = time.monotonic() + _PATIENCE
+        self._last = 0.0   # when the master was heard
+        self._pidfd = -1
+        loop.call_soon(self._open)
+        loop.call_later(PING, self._watch)
+
+    def send(self, message: list[Any]) -> None:
+        """Tell the master."""
+        if self._connection and self._greeted:
+            self._connection.socket.send(pack(message))
+
+    def close(self) -> None:
+        """Say no more; what was said before is sent."""
+        if self._pidfd >= 0:
+            self._loop.remove_fd(self._pidfd)
+            os.close(self._pidfd)
+        if self._connection:
+            self._connection.close()
+
+    def _open(self) -> None:
+        if not os.path.exists(self._path) and time.monotonic() < self._deadline:
+            self._loop.call_later(_LOOK, self._open)   # other nodes' files need a moment to be seen
+            return
+        try:
+            access = Access.load(self._path)
+            self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
+                                          self._receive, self._greet, self._lost)
+            self._connection.socket.sndhwm = 0   # what a worker has in hand is limited anyway
+            self._connection.open()
+        except CoordinationError as error:
+            self._lost(str(error))
+
+    def _greet(self) -> None:
+        self._greeted = True
+        self._connected()
+
+    def _receive(self) -> None:
+        assert self._connection
+        for frames in arrivals(self._connection.socket):
+            self._last = time.monotonic()
+            operation, arguments = parse_from_master(frames[-1], WORKER)
+            if operation == 'welcome':
+                self._welcome(arguments[0])
+            elif operation == 'refused':
+                self._lost(f'the master refuses this worker: {arguments[0]}')
+            elif operation != 'pong':
+                self._heard(operation, arguments)
+
+    def _welcome(self, info: dict[str, Any]) -> None:
+        if self._pidfd >= 0 or info.get('host') != host_id():
+            return
+        pidfd = open_process(int(info['pid']), info.get('started'))
+        if pidfd is None:
+            self._lost('the master has ended')
+            return
+        self._pidfd = pidfd
+        self._loop.add_fd(pidfd, self._master_ended)
+
+    def _master_ended(self) -> None:
+        self._loop.remove_fd(self._pidfd)
+        self._receive()   # what it has said last
+        self._lost('the master has ended')
+
+    def _watch(self) -> None:
+        """Send a sign of life, and look for the master's; one on this node lives as long as its process."""
+        now = time.monotonic()
+        if not self._last and now > self._deadline:
+            self._lost(f'no master has answered within {_PATIENCE:g} s')
+        elif self._last and self._pidfd < 0 and now - self._last > SILENCE:
+            self._lost(f'nothing was heard of the master for {SILENCE:g} s')
+        self.send(['ping'])
+        self._loop.call_later(PING, self._watch)

@@ -1,0 +1,337 @@
+"""The processes of a worker's ranks: started, watched, signalled, started again when they die.
+
+`Direct` starts each rank itself. `Job` starts all of them through an MPI launcher: when one dies, all have to, and the
+job is started again. Ranks are known to their owner by number only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system.processes import kill_tree, open_process
+from rp_raptor.wire.rank_protocol import RANK_VARIABLE
+from rp_raptor.worker.mpi_launch import Launcher
+
+STARTS = 3
+"""Times that a rank is started in vain, one after the other, before the worker is given up: it ends without having
+taken a call."""
+
+START_PATIENCE = 300.0
+"""Seconds that a rank has to say hello: it may have much to load."""
+
+_LAST_WORDS = 0.02   # seconds for what a rank has sent before its death to arrive
+_LOOK = 1.0          # seconds between looks for ranks that have ended, while not all have said hello
+_EXIT = 2.0          # seconds for a launcher to end by itself, and to clean up
+
+Gone = Callable[[Sequence[int], Sequence[int], str], bool]
+"""Hears of dead ranks: those that died first, those that had to die with them, and the reason.
+
+Tells whether one of the first has taken a call, which may be the reason, since it was started.
+"""
+
+
+class RankProcesses(Protocol):
+    """The processes of all ranks."""
+
+    def start(self) -> None:
+        """Start all ranks."""
+
+    def arrived(self, rank: int, pid: int, started: int) -> None:
+        """The rank has said hello."""
+
+    def signal(self, rank: int) -> None:
+        """Send the rank SIGUSR1."""
+
+    def kill(self, rank: int, reason: str) -> None:
+        """End the rank and what it has started; `reason` is what is told of its end."""
+
+    def stop(self, ended: Callable[[], object]) -> None:
+        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+
+    def close(self) -> None:
+        """Kill what is left, and reap it."""
+
+
+class Direct:
+    """Ranks that are children of this process. `variables(rank)` are added to their environment."""
+
+    def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str],
+                 variables: Callable[[int], Mapping[str, str]], gone: Gone, failed: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._ranks = ranks
+        self._command = command
+        self._environ = environ
+        self._variables = variables
+        self._gone = gone
+        self._failed = failed
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._pidfds: dict[int, int] = {}
+        self._timers: dict[int, Timer] = {}
+        self._reasons: dict[int, str] = {}
+        self._vain = [0] * ranks
+        self._stopping: Callable[[], object] | None = None
+
+    def start(self) -> None:
+        """Start all ranks."""
+        for rank in range(self._ranks):
+            self._start(rank)
+
+    def arrived(self, rank: int, pid: int, started: int) -> None:
+        """The rank has said hello."""
+        self._disarm(rank)
+
+    def signal(self, rank: int) -> None:
+        """Send the rank SIGUSR1."""
+        _send(self._pidfds.get(rank), signal.SIGUSR1)
+
+    def kill(self, rank: int, reason: str) -> None:
+        """End the rank and what it has started; `reason` is what is told of its end."""
+        if rank in self._processes:
+            self._reasons[rank] = reason
+            kill_tree([self._processes[rank].pid], signal.SIGKILL)
+
+    def stop(self, ended: Callable[[], object]) -> None:
+        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+        self._stopping = ended
+        if not self._processes:
+            ended()
+
+    def close(self) -> None:
+        """Kill what is left, and reap it."""
+        kill_tree([process.pid for process in self._processes.values()], signal.SIGKILL)
+        for rank in list(self._processes):
+            self._reap(rank)
+
+    def _start(self, rank: int) -> None:
+        if self._stopping:
+            return
+        environ = {**self._environ, RANK_VARIABLE: str(rank), 'RP_RANK': str(rank), **self._variables(rank)}
+        try:
+            process = subprocess.Popen(self._command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
+        except OSError as error:
+            self._failed(f'cannot start rank {rank}: {error}')
+            return
+        self._processes[rank] = process
+        pidfd = self._pidfds[rank] = os.pidfd_open(process.pid)   # it is not reaped yet, so it is there
+        self._loop.add_fd(pidfd, lambda: self._ended(rank))
+        self._timers[rank] = self._loop.call_later(START_PATIENCE, self.kill, rank, 'it did not say hello')
+
+    def _ended(self, rank: int) -> None:
+        # what it has left behind in its session, as long as the number is its own
+        kill_tree([self._processes[rank].pid], signal.SIGKILL)
+        process = self._reap(rank)
+        if self._stopping:
+            if not self._processes:
+                self._stopping()
+            return
+        reason = f'rank {rank} {self._reasons.pop(rank, "") or _how(process.returncode)}'
+        self._loop.call_later(_LAST_WORDS, self._tell, rank, reason)
+
+    def _tell(self, rank: int, reason: str) -> None:
+        if self._stopping:
+            return
+        self._vain[rank] = 0 if self._gone([rank], [], reason) else self._vain[rank] + 1
+        if self._vain[rank] >= STARTS:
+            self._failed(f'{reason}, {STARTS} times before it has taken a call')
+        else:
+            self._start(rank)
+
+    def _reap(self, rank: int) -> subprocess.Popen[bytes]:
+        self._disarm(rank)
+        pidfd = self._pidfds.pop(rank)
+        self._loop.remove_fd(pidfd)
+        os.close(pidfd)
+        process = self._processes.pop(rank)
+        process.wait()
+        return process
+
+    def _disarm(self, rank: int) -> None:
+        timer = self._timers.pop(rank, None)
+        if timer:
+            timer.cancel()
+
+
+class Job:
+    """Ranks that an MPI launcher starts, and that live and die together; `ends` is a file for their ends."""
+
+    def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str], launcher: Launcher,
+                 ends: str, gone: Gone, failed: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._ranks = ranks
+        self._command = launcher.command(ranks, command, ends)
+        self._ends = ends
+        self._environ = launcher.environment(environ)
+        self._gone = gone
+        self._failed = failed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._rank_pidfds: dict[int, int] = {}
+        self._sessions: set[int] = set()   # of the ranks, as the launcher has made them
+        self._dead: set[int] = set()
+        self._reason = ''
+        self._timers: list[Timer] = []
+        self._vain = 0
+        self._stopping: Callable[[], object] | None = None
+
+    def start(self) -> None:
+        """Start all ranks."""
+        if self._stopping:
+            return
+        with suppress(FileNotFoundError):   # of the job before
+            os.unlink(self._ends)
+        try:
+            self._process = subprocess.Popen(self._command, env=self._environ, stdin=subprocess.DEVNULL,
+                                             start_new_session=True)
+        except OSError as error:
+            self._failed(f'cannot start {self._command[0]}: {error}')
+            return
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_fd(self._pidfd, self._launcher_ended)
+        self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello'),
+                        self._loop.call_later(_LOOK, self._look)]
+
+    def arrived(self, rank: int, pid: int, started: int) -> None:
+        """The rank has said hello."""
+        if self._process is None:   # it is of a job that has ended meanwhile
+            return
+        pidfd = open_process(pid, started)
+        if pidfd is None:
+            self._dead.add(rank)
+            self._break(f'rank {rank} has ended')
+            return
+        self._rank_pidfds[rank] = pidfd
+        with suppress(ProcessLookupError):
+            self._sessions.add(os.getsid(pid))
+        self._loop.add_fd(pidfd, lambda: self._rank_ended(rank))
+        if len(self._rank_pidfds) == self._ranks and not self._dead and not self._reason:
+            self._disarm()   # else the timers are those that end the job
+
+    def signal(self, rank: int) -> None:
+        """Send the rank SIGUSR1."""
+        _send(self._rank_pidfds.get(rank), signal.SIGUSR1)
+
+    def kill(self, rank: int, reason: str) -> None:
+        """End the rank and what it has started; `reason` is what is told of its end."""
+        self._reason = self._reason or f'rank {rank} {reason}'
+        _send(self._rank_pidfds.get(rank), signal.SIGKILL)
+
+    def stop(self, ended: Callable[[], object]) -> None:
+        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+        self._stopping = ended
+        if not self._process:
+            ended()
+
+    def close(self) -> None:
+        """Kill what is left, and reap it."""
+        if self._process:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT)
+        self._kill()
+        self._reap()
+
+    def _rank_ended(self, rank: int) -> None:
+        """One is dead, and with it the job."""
+        self._dead.add(rank)
+        self._loop.remove_fd(self._rank_pidfds[rank])
+        if not self._stopping:
+            self._break(self._reason)
+
+    def _look(self) -> None:
+        """Before all have said hello, launchers may go on without one that has ended."""
+        if os.path.exists(self._ends) and not self._stopping:
+            self._break('')
+        else:
+            self._timers[1] = self._loop.call_later(_LOOK, self._look)
+
+    def _break(self, reason: str) -> None:
+        """Have the job end: by itself if it can, as launchers leave files behind otherwise."""
+        self._reason = self._reason or reason
+        self._disarm()
+        if self._process:
+            self._timers = [self._loop.call_later(_EXIT / 10, self._process.send_signal, signal.SIGTERM),
+                            self._loop.call_later(_EXIT, self._kill)]
+
+    def _launcher_ended(self) -> None:
+        code = self._reap()
+        if self._stopping:
+            self._stopping()
+            return
+        ends = self._read_ends()
+        guilty = list(ends) or sorted(self._dead) or list(range(self._ranks))
+        told = [f'rank {rank} {how}' for rank, how in ends.items()] or [f'the MPI job {_how(code)}']
+        reason = self._reason or ', '.join(told)
+        others = [rank for rank in range(self._ranks) if rank not in guilty]
+        self._loop.call_later(_LAST_WORDS, self._tell, guilty, others, reason)
+
+    def _tell(self, guilty: list[int], others: list[int], reason: str) -> None:
+        self._reason = ''
+        self._dead.clear()
+        if self._stopping:
+            return
+        self._vain = 0 if self._gone(guilty, others, reason) else self._vain + 1
+        if self._vain >= STARTS:
+            self._failed(f'{reason}, {STARTS} times before it has taken a call')
+        else:
+            self.start()
+
+    def _read_ends(self) -> dict[int, str]:
+        """The ranks that have ended by themselves, and not because the launcher has killed them, and how."""
+        try:
+            with open(self._ends) as file:
+                lines = [line.split() for line in file]
+        except FileNotFoundError:
+            return {}
+        return {int(rank): _how(int(code)) for rank, code in lines}
+
+    def _kill(self) -> None:
+        if self._process:
+            for pidfd in self._rank_pidfds.values():
+                _send(pidfd, signal.SIGKILL)
+            kill_tree([self._process.pid], signal.SIGKILL)
+
+    def _reap(self) -> int:
+        """Free what belongs to the job; gives the exit code of its launcher."""
+        self._disarm()
+        if self._process is None:
+            return 0
+        for pidfd in self._rank_pidfds.values():
+            _send(pidfd, signal.SIGKILL)   # a launcher that was killed leaves them
+            self._loop.remove_fd(pidfd)
+            os.close(pidfd)
+        self._rank_pidfds.clear()
+        self._loop.remove_fd(self._pidfd)
+        os.close(self._pidfd)
+        kill_tree(list(self._sessions), signal.SIGKILL)   # what the ranks have left behind there
+        self._sessions.clear()
+        code = self._process.wait()
+        self._process = None
+        return code
+
+    def _disarm(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
+
+
+def _how(code: int) -> str:
+    """How a process has ended, in words; shells add 128 to the number of a signal."""
+    number = -code if code < 0 else code - 128
+    if number <= 0:
+        return f'ended with exit code {code}'
+    try:
+        return f'was killed by {signal.Signals(number).name}'
+    except ValueError:
+        return f'ended with exit code {code}'
+
+
+def _send(pidfd: int | None, number: signal.Signals) -> None:
+    if pidfd is not None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, number)

@@ -1,0 +1,105 @@
+"""The manager's end of the connections to its ranks: who is who, what they say, what they are told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.system.processes import start_time
+from rp_api.transport.connection import Listener, arrivals, make_private_directory, send_to
+from rp_api.transport.keys import Gate, Tally, generate
+from rp_api.wire.codec import pack
+from rp_raptor.wire import cursor
+from rp_raptor.wire.rank_protocol import FROM_RANK, Run, parse
+from rp_raptor.worker.wiring import Surroundings
+
+_DOMAIN = 'rank'
+_WAITING = 1 << 16   # messages to a rank that does not read
+
+
+class RankServer:
+    """Listens for ranks, in a directory of its own in `base`; `heard(rank, message)` is called with what they say."""
+
+    def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object], base: str | None = None) -> None:
+        self._heard = heard
+        self._ranks: dict[bytes, int] = {}
+        self._peers: dict[int, bytes] = {}
+        self._malformed = Tally('malformed message of a rank')
+        self._keys, self._rank_keys = generate(), generate()
+        self._gate = Gate(zmq.Context.instance(), loop)
+        self._gate.allow(self._rank_keys.public, _DOMAIN)
+        self.directory = make_private_directory(base)
+        self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
+                                  _WAITING, self.receive)
+        self.run_file = os.path.join(self.directory, 'ranks.json')
+        self.end_file = os.path.join(self.directory, 'ends')
+        self._cursor_file = os.path.join(self.directory, 'cursors')
+
+    def open(self, worker: Surroundings, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
+        """Write what ranks need to know; gives the words that are shared with them.
+
+        `rank_variable` is empty for ranks that are not in an MPI job.
+        """
+        cursor.create(self._cursor_file, worker.ranks)
+        Run(address=self._listener.address, server=self._keys.public.decode(),
+            public=self._rank_keys.public.decode(), secret=self._rank_keys.secret.decode(), pid=os.getpid(),
+            started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
+            ranks=worker.ranks, cores_per_rank=worker.cores_per_rank, mpi=bool(rank_variable),
+            rank_variable=rank_variable,
+            device_variable=worker.device_variable, devices=worker.devices,
+            cursors=self._cursor_file).save(self.run_file)
+        return cursor.Cursors(self._cursor_file)
+
+    def send(self, rank: int, message: list[Any]) -> None:
+        """Tell a rank; one that is gone hears nothing."""
+        self._send(self._peers.get(rank), pack(message))
+
+    def send_all(self, message: list[Any]) -> None:
+        """Tell all ranks that are there."""
+        data = pack(message)
+        for peer in self._peers.values():
+            self._send(peer, data)
+
+    def forget(self, rank: int) -> None:
+        """The rank is dead: nothing that it has said counts any more."""
+        peer = self._peers.pop(rank, None)
+        if peer is not None:
+            del self._ranks[peer]
+
+    def receive(self) -> None:
+        """Take in what has arrived."""
+        for frames in arrivals(self._listener.socket):
+            try:
+                self._take(frames[0], parse(frames[-1], FROM_RANK))
+            except (CoordinationError, ValueError) as error:
+                self._malformed.add(error)
+
+    def close(self) -> None:
+        """Stop listening, and remove the files."""
+        self._listener.close(0)
+        self._gate.close()
+        shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have done that
+
+    def _take(self, peer: bytes, message: list[Any]) -> None:
+        rank = self._ranks.get(peer)
+        if message[0] == 'hello' and rank is None:
+            rank = message[1]
+            self.forget(rank)
+            self._ranks[peer] = rank
+            self._peers[rank] = peer
+        if rank is not None or message[0] == 'failed':   # which may be all that a rank ever says
+            self._heard(-1 if rank is None else rank, message)
+
+    def _send(self, peer: bytes | None, data: bytes) -> None:
+        if peer is not None:
+            try:
+                send_to(self._listener.socket, peer, data)
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:   # it is gone, and its death will be noticed
+                    raise
