@@ -46,6 +46,7 @@ def dead_links(page: str) -> list[str]:
 
 def missing_sources(page: str, room: str, *, besides: tuple[str, ...] = ()) -> list[str]:
     """The sources that a page names which are not in that room of rp_agent; it has to name some."""
-    named = set(re.findall(rf'`(?:rp_agent/{room}/)?(\w+\.pyx?)`', (DOCS / page).read_text())).difference(besides)
+    files = re.findall(rf'`(?:rp_agent/{room}/)?((?!rp_)(?:\w+/)*\w+\.pyx?)`', (DOCS / page).read_text())
+    named = set(files).difference(besides)
     assert named
     return [name for name in named if not (ROOT / 'packages/rp-agent/src/rp_agent' / room / name).exists()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,22 +19,69 @@ FOREIGN = 'radical.saga'
 
 PACKAGES = sorted(OURS - {'radical'})
 
-# the rooms of rp_api, lowest first; a room may use those before it and none after it
-ROOMS = (
-    {'errors', 'constants', 'record', 'processes', 'signals', 'agent_process', 'host', 'disk', 'network', 'logger',
-     'readable', 'private', 'limits', 'owner_process'},
-    {'states', 'standing', 'resources', 'functions', 'parts', 'partitions', 'blobs', 'simulation', 'uid_set'},
-    {'values'},
-    {'staging'},
-    {'description'},
-    {'platforms'},
-    {'mesh'},
-    {'raptor_link'},
-    {'raptor_defaults'},
-    {'coordination'},
-    {'component', 'traced'},
-    {'analytics'},
-)
+# packages and modules at the top of each distribution, lowest first; one may import those before it, none after it
+ORDER: dict[str, tuple[set[str], ...]] = {
+    'rp_profiling': (
+        {'levels'},
+        {'catalogue'},
+        {'write', 'tracer'},
+        {'read', 'profile', 'trace'},
+        {'analyse', 'durations', 'utilisation'},
+        {'check'},
+        {'draw'},
+        {'cli'},
+    ),
+    'rp_api': (
+        {'errors', 'constants', 'standing', 'logger', 'record', 'component', 'uid_set', 'trace_entities'},
+        {'system', 'distributions'},
+        {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
+        {'values', 'staging'},
+        {'description'},
+        {'platforms'},
+        {'loop', 'wire'},
+        {'transport'},
+        {'tree', 'raptor_link'},
+        {'raptor_defaults'},
+        {'coordination'},
+        {'analytics'},
+    ),
+    'rp_client': (
+        {'component', 'ids', 'settings', 'shared_descriptions', 'engine', 'bootstrap'},
+        {'launcher', 'traces'},
+        {'task', 'pilot', 'partition', 'raptor', 'platform_check'},
+        {'stager', 'scheduler'},
+        {'flow', 'simulation'},
+        {'pilot_manager', 'task_manager'},
+        {'progress', 'restore', 'session'},
+        {'cli'},
+    ),
+    'rp_agent': (
+        {'lineage', 'logs', 'lookup', 'network', 'instance_nodes', 'synthetic'},
+        {'resource_manager'},
+        {'bootstrap', 'launch_method', 'lifetime', 'sandbox', 'task'},
+        {'scheduler', 'stager', 'reporting'},
+        {'executor'},
+        {'components', 'limits'},
+        {'nodes', 'partitions'},
+        {'raptor'},
+        {'pipeline'},
+        {'agent', 'simulation'},
+        {'cli', '__main__'},
+    ),
+    'rp_raptor': (
+        {'errors', 'communicators', 'loading', 'own_profile'},
+        {'wire'},
+        {'definitions', 'worker'},
+        {'client', 'rank'},
+        {'master'},
+        {'cli'},
+    ),
+}
+
+INTERFACE = {f'rp_client.{name}' for name in ('session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition')}
+"""Modules of the classes that applications hold, which refer to each other in their types."""
+
+MOST_MODULES = 20
 
 
 def source(package: str) -> Path:
@@ -40,12 +89,24 @@ def source(package: str) -> Path:
 
 
 def modules(package: str) -> list[Path]:
-    return [path for pattern in ('*.py', '*.pyx', '*.pyi') for path in sorted(source(package).rglob(pattern))]
+    return [path for pattern in ('*.py', '*.pyx', '*.pxd', '*.pyi') for path in sorted(source(package).rglob(pattern))]
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Full names of the modules that the module at `path` imports at any depth, in functions and under conditions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def name_of(path: Path, package: str) -> str:
+    """The full name of the module at `path`; that of a package for its `__init__`."""
+    parts = path.relative_to(source(package).parent).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+
+def imported(path: Path, *, types: bool = True) -> Iterator[str]:
+    """Full names of what the module at `path` imports at any depth, in functions, under conditions, and for types."""
+    tree = ast.parse(path.read_text())
+    skipped = set() if types else {node for block in ast.walk(tree) if isinstance(block, ast.If)
+                                   and ast.unparse(block.test) == 'TYPE_CHECKING'
+                                   for statement in block.body for node in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,16 +115,45 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def imported_by_cython(path: Path) -> Iterator[str]:
-    """The same for a Cython source, where an import stands on a line of its own."""
-    for line in path.read_text().splitlines():
-        words = line.split()
-        if words[:1] in (['import'], ['cimport'], ['from']) and len(words) > 1:
-            yield words[1]
+    """The same for a Cython source, where an import begins on a line of its own."""
+    for package, names in re.findall(r'(?m)^\s*from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|.*)$', path.read_text()):
+        yield from (f'{package}.{name}' for name in re.findall(r'(\w+)(?:\s+as\s+\w+)?', names.partition('#')[0]))
+    yield from re.findall(r'(?m)^\s*c?import\s+([\w.]+)', path.read_text())
 
 
-def ours(path: Path) -> set[str]:
-    names = imported_by_cython(path) if path.suffix == '.pyx' else imported(path)
+def ours(path: Path, *, types: bool = True) -> set[str]:
+    cython = path.suffix in ('.pyx', '.pxd')
+    names = imported_by_cython(path) if cython else imported(path, types=types)
     return {name for name in names if name.partition('.')[0] in OURS and not name.startswith(FOREIGN)}
+
+
+def loaded_by_name(path: Path) -> set[str]:
+    """Names of modules in strings, where modules are loaded by name."""
+    text = path.read_text()
+    return set(re.findall(r"'(rp_\w+(?:\.\w+)+)(?::\w+)?'", text)) if 'import_module(' in text else set()
+
+
+@cache
+def arrows(package: str) -> set[tuple[str, str]]:
+    """Which module of a distribution imports which other one, types of the interface aside."""
+    known = {name_of(path, package) for path in modules(package)}
+    found = set()
+    for path in modules(package):
+        name = name_of(path, package)
+        without_types = ours(path, types=False)
+        for other in ours(path) | loaded_by_name(path):
+            used = other if other in known else other.rpartition('.')[0]
+            of_interface = {name, used} <= INTERFACE and other not in without_types
+            if used in known - {name} and not of_interface:
+                found.add((name, used))
+    return found
+
+
+def siblings(one: str, other: str) -> tuple[str, str, str] | None:
+    """The package in which both are, and which of its packages or modules each of them is, or is in."""
+    first, second = one.split('.'), other.split('.')
+    depth = next((depth for depth, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+    return ('.'.join(first[:depth]), first[depth], second[depth]) if depth else None
 
 
 @pytest.mark.parametrize('package', PACKAGES)
@@ -88,16 +178,52 @@ def test_the_face_imports_only_itself_and_rp_api() -> None:
     assert tops == {'radical', 'rp_api'}
 
 
-def test_rooms_of_the_api_use_only_lower_ones() -> None:
-    level = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
-    wrong = []
-    for path in modules('rp_api'):
-        room = path.relative_to(source('rp_api')).parts[0].removesuffix('.py')
-        used = {name.split('.')[1] for name in ours(path) if name.startswith('rp_api.')} & set(level)
-        if room != '__init__':
-            assert room in level, f'{room} has no place among the rooms'
-            wrong += [f'{room} uses {other}' for other in used if other != room and level[other] > level[room]]
-    assert wrong == []
+@pytest.mark.parametrize('package', PACKAGES)
+def test_packages_import_only_lower_ones(package: str) -> None:
+    level = {name: number for number, names in enumerate(ORDER[package]) for name in names}
+    there = {path.relative_to(source(package)).parts[0].partition('.')[0] for path in modules(package)} - {'__init__'}
+    assert there == set(level), f'to be added to, or removed from, the order of {package}: {there ^ set(level)}'
+    met = {(one, other): siblings(one, other) for one, other in arrows(package)}
+    assert [f'{one} imports {other}' for (one, other), both in sorted(met.items())
+            if both and both[0] == package and level[both[1]] < level[both[2]]] == []
+
+
+@pytest.mark.parametrize('package', PACKAGES)
+def test_no_two_packages_import_each_other(package: str) -> None:
+    """Nor do they by way of others: in each package, what it consists of can be put in an order.
+
+    Modules of the same package may import each other.
+    """
+    graphs: dict[str, dict[str, set[str]]] = {}
+    for one, other in arrows(package):
+        if both := siblings(one, other):
+            graphs.setdefault(both[0], {}).setdefault(both[1], set()).add(both[2])
+    circles = []
+    for parent, graph in graphs.items():
+        rooms = [name for name in graph if (source(package).parent / parent.replace('.', '/') / name).is_dir()]
+        circles += [f'{parent}.{name}' for name in rooms if name in reached(graph, name)]
+    assert circles == [], 'these packages are imported by what they import'
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """What can be reached from `start` by at least one arrow."""
+    found: set[str] = set()
+    new = set(graph.get(start, ()))
+    while new:
+        found |= new
+        new = {other for name in new for other in graph.get(name, ())} - found
+    return found
+
+
+@pytest.mark.parametrize('package', PACKAGES)
+def test_packages_are_small_and_say_what_they_are_for(package: str) -> None:
+    counts: dict[Path, set[str]] = {}
+    for path in modules(package):
+        counts.setdefault(path.parent, set()).add(path.stem)
+    assert {str(place): len(names) for place, names in counts.items()
+            if len(names - {'__init__', '__main__'}) > MOST_MODULES} == {}
+    assert [str(place) for place in counts
+            if not ast.get_docstring(ast.parse((place / '__init__.py').read_text()))] == []
 
 
 @pytest.mark.parametrize(('module', 'foreign'), [
