@@ -59,7 +59,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'lineage', 'logs', 'lookup', 'network', 'instance_nodes', 'synthetic'},
         {'resource_manager'},
         {'bootstrap', 'launch_method', 'lifetime', 'sandbox', 'task'},
-        {'scheduler', 'stager', 'reporting'},
+        {'scheduler', 'stager', 'reporting', 'runs'},
         {'executor'},
         {'components', 'limits'},
         {'nodes', 'partitions'},

@@ -8,15 +8,18 @@ https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-run
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rp_agent.executor.backends.flux.instance import HERE
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.nodes import blocks
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
+
+HERE = os.uname().nodename
+"""What Flux calls this host, which is `localhost` where no batch system has given it a name."""
 
 FLUX_URI = 'flux_uri'
 """Where in the details of a job the URI of its instance stands."""

@@ -6,19 +6,16 @@ Sources: flux-start(1), flux-run(1), flux-uri(1), flux-broker-attributes(7).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from rp_agent.executor.backends.flux import flux_runner
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
+from rp_agent.launch_method.flux import HERE
 
 RUNNER = str(Path(flux_runner.__file__))
 """The program that runs and ends jobs; it needs the Python of Flux."""
-
-HERE = os.uname().nodename
-"""What Flux calls this host, which is `localhost` where no batch system has given it a name."""
 
 _SAID = 'flux instance at '
 
