@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.coordination.hub import peers as peers_module
 from rp_api.coordination.hub import watch as module
 from rp_api.coordination.hub.peers import Peer, Peers
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.watch import ARRIVAL, LAST_WORD, Watch
 from rp_api.loop.event_loop import Timer
+from rp_api.transport import peer_watch
 from rp_api.wire import codec
 
 LEASE = 60.0
@@ -105,14 +105,14 @@ class Hub:
         """Let time pass in which a peer is heard of every ten seconds."""
         for _ in range(int(seconds / 10)):
             self.clock.run(10)
-            peer.heard = self.clock.now
+            peer.watch.heard = self.clock.now
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, 'time', clock)
-    monkeypatch.setattr(peers_module, 'time', clock)
+    monkeypatch.setattr(peer_watch, 'time', clock)
     return clock
 
 
@@ -194,7 +194,7 @@ def test_pilots_whose_agents_never_came_are_lost_with_the_application(hub: Hub, 
     """A client that leaves on purpose knows that a batch system will start them."""
     for uid, state in (('launched', states.PMGR_ACTIVE_PENDING), ('not launched', states.PMGR_LAUNCHING)):
         hub.pilot(uid, state)
-    hub.start().attach('agent', 'p0', 'agent_0').heard = clock.now + 1000
+    hub.start().attach('agent', 'p0', 'agent_0').watch.heard = clock.now + 1000
     client = hub.attach('client', 's')
     hub.peers.forget(client)
     hub.watch.client_gone(detached=detached)
@@ -208,7 +208,7 @@ def test_a_client_that_comes_back_ends_the_wait(hub: Hub, clock: Clock) -> None:
     hub.start()
     hub.watch.client_gone()
     clock.run(20)
-    hub.attach('client', 's').heard = clock.now + 1000
+    hub.attach('client', 's').watch.heard = clock.now + 1000
     clock.run(2 * ARRIVAL)
     assert not hub.lost
     assert not hub.cancelled
@@ -217,7 +217,7 @@ def test_a_client_that_comes_back_ends_the_wait(hub: Hub, clock: Clock) -> None:
 
 def test_idle_pilots_of_a_lost_application_are_cancelled_and_the_hub_ends_with_them(hub: Hub, clock: Clock) -> None:
     hub.store.tasks.insert('p0', '', codec.pack({}), [('a', codec.pack({}))])
-    hub.start().attach('agent', 'p0', 'agent_0').heard = clock.now + 1000
+    hub.start().attach('agent', 'p0', 'agent_0').watch.heard = clock.now + 1000
     hub.watch.client_gone()
     clock.run(50)
     assert not hub.cancelled

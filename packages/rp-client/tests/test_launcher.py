@@ -20,6 +20,7 @@ from client_support import Events, Later, a_pilot
 from rp_api import states
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError
+from rp_api.loop import process_handle
 from rp_api.loop.event_loop import Loop
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.system import agent_process
@@ -269,7 +270,7 @@ def test_agent_that_cannot_be_watched(site: Site, monkeypatch: pytest.MonkeyPatc
         pids.append(pid)
         raise OSError(24, 'Too many open files')
 
-    monkeypatch.setattr(agent_process, 'open_process', open_process)
+    monkeypatch.setattr(process_handle, 'open_process', open_process)
     site.launch(BLOCK)
     ((_, reason),) = site.refused
     assert 'Too many open files' in reason

@@ -20,9 +20,9 @@ from rp_agent.nodes import guard
 from rp_api import distributions, states
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private, signals
 from rp_api.system.agent_process import AgentProcess, noted
-from rp_api.system.processes import pidfd_open
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
@@ -74,11 +74,11 @@ def _is_wanted(config: dict[str, Any]) -> bool:
     launcher = config.pop('launcher', None)
     if launcher is None:
         return True
-    pidfd = pidfd_open(launcher)
-    if pidfd is not None:
+    handle = ProcessHandle.open(launcher)
+    if handle is not None:
         if os.getppid() == launcher:   # else it has died
-            select.select([sys.stdin, pidfd], [], [])
-        os.close(pidfd)
+            select.select([sys.stdin, handle], [], [])
+        handle.close()
     return noted(config['pilot_sandbox']) == AgentProcess.of(os.getpid())
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import zmq
 
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.host import python_program
-from rp_api.system.processes import pidfd_open
 from rp_api.system.readable import end_of
 
 _TAIL = 2048
@@ -23,21 +23,19 @@ _TAIL = 2048
 class Child:
     """A process; its output goes to the file `output`, and the signals `cancel` end it, one after the other."""
 
-    __slots__ = ('cancel', 'name', 'output', 'pidfd', 'process')
+    __slots__ = ('cancel', 'handle', 'name', 'output', 'process')
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], output: str,
                  cancel: Sequence[signal.Signals] = (signal.SIGKILL,)) -> None:
-        pidfd = pidfd_open(process.pid)
-        assert pidfd is not None   # it is our child, and we have not waited for it
         self.name = name
         self.process = process
         self.output = output
         self.cancel = cancel
-        self.pidfd = pidfd
+        self.handle = ProcessHandle.of_child(process.pid)
 
     def close(self) -> None:
         """Free what belongs to a process that has ended or was killed."""
-        os.close(self.pidfd)
+        self.handle.close()
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()

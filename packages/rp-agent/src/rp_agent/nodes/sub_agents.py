@@ -194,7 +194,7 @@ class SubAgents:
 
     def _watch(self, child: Child) -> None:
         self._children.add(child)
-        self._loop.add_fd(child.pidfd, partial(self._ended, child))
+        child.handle.watch(self._loop, partial(self._ended, child))
 
     def _check_start(self) -> None:
         on_nodes = [each for each in self._running.values() if self._is_on_node(each)]
@@ -301,7 +301,6 @@ class SubAgents:
         self._children.discard(child)
         if child.process.stdout is not None and self._ends is not None:
             self._ends.close()
-        self._loop.remove_fd(child.pidfd)
         child.close()
 
     def _sweep(self, dead: Iterable[SubAgent]) -> None:

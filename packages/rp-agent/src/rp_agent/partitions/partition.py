@@ -14,9 +14,9 @@ from rp_agent.bootstrap import stage_2
 from rp_agent.partitions import control_channel
 from rp_agent.partitions.division import Parts
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.host import python_program
-from rp_api.system.processes import pidfd_open
 
 AGENT = 'agent_0'
 
@@ -51,11 +51,9 @@ class Partition:
             raise
         finally:
             theirs.close()
-        pidfd = pidfd_open(self._process.pid)
-        assert pidfd is not None   # it is our child, and we have not waited for it
-        self._pidfd = pidfd
+        self._handle = ProcessHandle.of_child(self._process.pid)
         self._line = control_channel.Line(loop, ours, lambda message: said(self, message))
-        loop.add_fd(pidfd, self._on_end)
+        self._handle.watch(loop, self._on_end)
 
     def tell(self, state: str, reason: str) -> None:
         """Have the agent end in that state; asking again changes nothing."""
@@ -66,7 +64,7 @@ class Partition:
     def kill(self) -> None:
         """End the agent without giving it time."""
         if self.code is None:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._handle.send_signal(signal.SIGKILL)
 
     def output(self) -> tuple[str, str]:
         """The last lines that it wrote to standard output and error."""
@@ -106,8 +104,7 @@ class Partition:
             self.code = self._process.wait()
             with suppress(OSError):   # it holds keys; an agent that has ended in order has removed it
                 os.unlink(f'{self.directory}/{AGENT}.cfg')
-            self._loop.remove_fd(self._pidfd)
-            os.close(self._pidfd)
+            self._handle.close()
             self._line.receive()
             self._line.close()
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -21,9 +20,10 @@ from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.hub.store import claim, release
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.host import python_program
-from rp_api.system.processes import exit_code, open_process, reap_left, start_time
+from rp_api.system.processes import exit_code, reap_left, start_time
 from rp_api.system.processes import leave as leave_process
 
 RESTARTS = 5
@@ -60,7 +60,7 @@ class HubProcess(Coordinator):
         self._on_open: Callable[[], object] | None = None
         self._config = known or hub_file.new_config(session, directory, settings)
         self._process: subprocess.Popen[str] | None = None
-        self._pidfd: int | None = None
+        self._handle: ProcessHandle | None = None
         self._pid = 0
         self._loop: Loop | None = None
         self._connection: HubClientConnection | None = None
@@ -116,8 +116,8 @@ class HubProcess(Coordinator):
 
     def watch(self, loop: Loop) -> None:
         self._loop = loop
-        if self._pidfd is not None:
-            loop.add_fd(self._pidfd, self._died)
+        if self._handle is not None:
+            self._handle.watch(loop, self._died)
         else:
             self._timer = loop.call_later(ANSWER, self._look)
 
@@ -137,9 +137,8 @@ class HubProcess(Coordinator):
                 leave_process(self._process)
             return
         in_order = self._await_end(patience)
-        if not in_order and self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if not in_order and self._handle is not None:
+            self._handle.send_signal(signal.SIGKILL)
             self._await_end(KILLED)
         self._forget()
         reap_left()   # it may have been our child in an earlier session
@@ -216,21 +215,19 @@ class HubProcess(Coordinator):
     def _watch_process(self, pid: int, started: int | None) -> bool:
         """Have an eye on that process; False if it has ended already."""
         self._forget()
-        self._pidfd = open_process(pid, started)
-        if self._pidfd is None:
+        self._handle = ProcessHandle.open(pid, started)
+        if self._handle is None:
             return False
         if self._loop is not None:
-            self._loop.add_fd(self._pidfd, self._died)
+            self._handle.watch(self._loop, self._died)
         return True
 
     def _forget(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._pidfd is not None:
-            if self._loop is not None:
-                self._loop.remove_fd(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
 
     def _met(self, hub: dict[str, Any]) -> None:
         """The hub has told who it is, and that this is its client; from now on, others may take the session over."""
@@ -257,7 +254,7 @@ class HubProcess(Coordinator):
 
     def _died(self) -> None:
         """Start the hub again; it finds everything in its file, and the peers find it."""
-        if self._ending and self._has_done():
+        if self._ending and hub_file.is_closed(self._directory):   # it has ended as it was told to
             return
         self._forget()
         code = self.ended()
@@ -276,19 +273,9 @@ class HubProcess(Coordinator):
             else:
                 return
 
-    def _has_done(self) -> bool:
-        """Whether the hub has ended as it was told to."""
-        if self._loop is not None and self._pidfd is not None:
-            self._loop.remove_fd(self._pidfd)   # but the descriptor tells of the end
-        return hub_file.is_closed(self._directory)
-
     def _await_end(self, patience: float) -> bool:
         """Whether the process, if it is known, has ended, waiting for that at most that many seconds."""
-        if self._pidfd is None:
-            return False
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return bool(poll.poll(patience * 1000))
+        return self._handle is not None and self._handle.wait(patience)
 
 
 def _check_socket(endpoint: str) -> None:

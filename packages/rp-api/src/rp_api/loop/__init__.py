@@ -1,4 +1,4 @@
-"""The event loop that every process has, and threads for work that blocks.
+"""The event loop that every process has, handles of processes for it, and threads for work that blocks.
 
-Imports none of the other packages.
+Imports `system`.
 """

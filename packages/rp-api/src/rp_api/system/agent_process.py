@@ -12,7 +12,7 @@ import os
 from typing import NamedTuple
 
 from rp_api.system import private
-from rp_api.system.processes import open_process, start_time
+from rp_api.system.processes import start_time
 
 
 class AgentProcess(NamedTuple):
@@ -26,10 +26,6 @@ class AgentProcess(NamedTuple):
         """The process of that number; None if there is none."""
         started = start_time(pid)
         return None if started is None else cls(pid, started)
-
-    def open(self) -> int | None:
-        """A file descriptor of the process; None if it has ended."""
-        return open_process(self.pid, self.started)
 
     def note(self, sandbox: str | os.PathLike[str]) -> None:
         """Write it into the sandbox, in place of an earlier one; whole at any moment."""

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from rp_api import distributions
 from rp_api.errors import PilotError, sentence
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.agent_process import AgentProcess, noted
 from rp_api.system.disk import no_room
@@ -44,27 +43,25 @@ _SECRET = {'RADICAL_PILOT_DBURL'}
 
 
 class _Agent:
-    __slots__ = ('killed', 'pidfd', 'process', 'sandbox', 'uid')
+    __slots__ = ('handle', 'killed', 'process', 'sandbox', 'uid')
 
-    def __init__(self, uid: str, sandbox: Path, process: subprocess.Popen[bytes] | None, pidfd: int) -> None:
+    def __init__(self, uid: str, sandbox: Path, process: subprocess.Popen[bytes] | None,
+                 handle: ProcessHandle) -> None:
         self.uid = uid
         self.sandbox = sandbox
         self.process = process   # None: it is not our child
-        self.pidfd = pidfd
+        self.handle = handle
         self.killed = False
 
     def kill(self) -> None:
         self.killed = True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.handle.send_signal(signal.SIGKILL)
 
     def await_end(self) -> int | None:
         """The exit code of an agent that has ended or was killed, and is reaped; None if it is not known."""
         if self.process is not None:
             return exit_code(self.process)
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        poll.poll(BURIAL * 1000)
+        self.handle.wait(BURIAL)
         reap_left()   # it may be ours after all, from an earlier session of this application
         return None
 
@@ -108,24 +105,24 @@ class LocalLauncher(Launcher):
                 [*python_program('rp_agent.cli'), str(config)], stdin=theirs.fileno(), stdout=out, stderr=err,
                 env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
             try:
-                pidfd = _noted(process.pid, start.sandbox)
+                handle = _noted(process.pid, start.sandbox)
             except (OSError, PilotError):   # it could be neither found nor watched
                 process.kill()
                 process.wait()
                 raise
             ours.shutdown(socket.SHUT_RDWR)   # which it waits for; a fork of the application may have the socket, too
-        self._watch(_Agent(start.uid, start.sandbox, process, pidfd))
+        self._watch(_Agent(start.uid, start.sandbox, process, handle))
 
     def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
         agent = noted(sandbox)
-        pidfd = agent.open() if agent is not None else None
-        if pidfd is not None:
-            self._watch(_Agent(uid, sandbox, None, pidfd))
-        return pidfd is not None
+        process = ProcessHandle.open(*agent) if agent is not None else None
+        if process is not None:
+            self._watch(_Agent(uid, sandbox, None, process))
+        return process is not None
 
     def _watch(self, agent: _Agent) -> None:
         self._agents[agent.uid] = agent
-        self._loop.add_fd(agent.pidfd, lambda: self._ended(agent.uid))
+        agent.handle.watch(self._loop, lambda: self._ended(agent.uid))
 
     def clear(self, uid: str) -> None:
         sweep({**self.context.belongs, 'RP_PILOT_ID': uid}, signal.SIGKILL)
@@ -137,8 +134,7 @@ class LocalLauncher(Launcher):
 
     def leave(self) -> None:
         for agent in self._agents.values():
-            self._loop.remove_fd(agent.pidfd)
-            os.close(agent.pidfd)
+            agent.handle.close()
             if agent.process is not None:
                 leave(agent.process)
         self._agents.clear()
@@ -156,7 +152,6 @@ class LocalLauncher(Launcher):
         agent = self._agents.get(uid)
         if agent is None:
             return
-        self._loop.remove_fd(agent.pidfd)
         code = self._bury(agent)
         self.context.reports.ended(End(uid, _reason(agent, code), _tail(agent.sandbox / 'agent_0.out'),
                         _tail(agent.sandbox / 'agent_0.err')))
@@ -168,23 +163,23 @@ class LocalLauncher(Launcher):
             self.clear(agent.uid)
         with self._buried:
             if self._agents.pop(agent.uid, None) is not None:
-                os.close(agent.pidfd)
+                agent.handle.close()
             self._buried.notify_all()
         return code
 
 
-def _noted(pid: int, sandbox: Path) -> int:
-    """A descriptor of an agent that was just started, when it is noted for those who come after us."""
+def _noted(pid: int, sandbox: Path) -> ProcessHandle:
+    """A handle of an agent that was just started, when it is noted for those who come after us."""
     agent = AgentProcess.of(pid)
-    pidfd = agent.open() if agent is not None else None
-    if agent is None or pidfd is None:   # a child that has ended is gone where SIGCHLD is ignored
+    handle = ProcessHandle.open(*agent) if agent is not None else None
+    if agent is None or handle is None:   # a child that has ended is gone where SIGCHLD is ignored
         raise PilotError(f'the agent ended when it was started, see {sandbox}/agent_0.err')
     try:
         agent.note(sandbox)
     except OSError:
-        os.close(pidfd)
+        handle.close()
         raise
-    return pidfd
+    return handle
 
 
 def _reason(agent: _Agent, code: int | None) -> str | None:

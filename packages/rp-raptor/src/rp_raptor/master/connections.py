@@ -15,9 +15,10 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
-from rp_api.system.processes import open_process, start_time
+from rp_api.system.processes import start_time
 from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
+from rp_api.transport.peer_watch import PeerWatch
 from rp_api.tree.flow import Soon
 from rp_api.wire import codec
 from rp_raptor.master.router import Exchange
@@ -73,16 +74,15 @@ class PeerProcess(NamedTuple):
 class Peer:
     """A worker or an application that is connected."""
 
-    __slots__ = ('address', 'heard', 'pidfd', 'process', 'role', 'stopped', 'uid')
+    __slots__ = ('address', 'process', 'role', 'stopped', 'uid', 'watch')
 
     def __init__(self, role: str, address: bytes, uid: str, process: PeerProcess) -> None:
         self.role = role
         self.address = address
         self.uid = uid
         self.process = process
-        self.pidfd: int | None = None
         self.stopped = False
-        self.heard = time.monotonic()
+        self.watch = PeerWatch()
 
 
 class WorkerPeer(Peer):
@@ -171,7 +171,7 @@ class Peers:
         """Listen no more; what was said last is still sent, within so many seconds."""
         self._timer.cancel()
         for peer in self._peers.values():
-            self._unwatch(peer)
+            peer.watch.stop()
         self._peers.clear()
         self._listener.close(linger)
         self._gate.close()
@@ -215,7 +215,7 @@ class Peers:
                     raise CoordinationError(f'{operation!r} of somebody who has not said hello (key: {role})')
                 if peer.role != role:
                     raise CoordinationError(f'somebody with the key of a {role} speaks for {peer.uid}')
-                peer.heard = time.monotonic()
+                peer.watch.hear()
                 getattr(self, f'_on_{operation}')(peer, *arguments)
         except (CoordinationError, ValueError) as error:
             self._malformed.add(error)
@@ -234,7 +234,9 @@ class Peers:
         self._peers[peer.address] = peer
         self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
                                               'started': start_time(os.getpid())}])
-        self._watch(peer)
+        host, pid, started = peer.process
+        if host == host_id() and not peer.watch.start(self._loop, pid, started, lambda: self._died(peer)):
+            self._loop.call_soon(self._died, peer)
         return True
 
     # workers
@@ -310,25 +312,6 @@ class Peers:
         if peer.role == WORKER:
             self._audience.heard(peer.uid)
 
-    def _watch(self, peer: Peer) -> None:
-        """Notice at once when a process on this host ends."""
-        if peer.process.host != host_id():
-            return
-        try:
-            peer.pidfd = open_process(peer.process.pid, peer.process.started)
-        except OSError:   # no more descriptors: it is watched like one on another host
-            return
-        if peer.pidfd is None:
-            self._loop.call_soon(self._died, peer)
-        else:
-            self._loop.add_fd(peer.pidfd, lambda: self._died(peer))
-
-    def _unwatch(self, peer: Peer) -> None:
-        if peer.pidfd is not None:
-            self._loop.remove_fd(peer.pidfd)
-            os.close(peer.pidfd)
-            peer.pidfd = None
-
     def _died(self, peer: Peer) -> None:
         if self._peers.get(peer.address) is not peer:
             return
@@ -344,7 +327,7 @@ class Peers:
         """Find those on other hosts who are silent, and calls that nobody can run."""
         now = time.monotonic()
         for peer in list(self._peers.values()):
-            if peer.pidfd is None and peer.heard < now - SILENCE:
+            if peer.watch.silent(SILENCE):
                 self._forget(peer, f'it has been silent for {SILENCE:.0f} s', died=True)
         self.exchange.check(now)
         self._timer = self._loop.call_later(PING, self._look)
@@ -354,7 +337,7 @@ class Peers:
         if self._peers.get(peer.address) is not peer:
             return
         del self._peers[peer.address]
-        self._unwatch(peer)
+        peer.watch.stop()
         if isinstance(peer, WorkerPeer):
             self.exchange.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
             if reason:

@@ -7,7 +7,7 @@ import threading
 
 import zmq
 
-from rp_api.system.processes import open_process
+from rp_api.loop.process_handle import ProcessHandle
 
 
 class ManagerWatch:
@@ -20,7 +20,7 @@ class ManagerWatch:
         self._socket = socket
         self._events = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
-        self._manager = open_process(manager, started) if same_node else None
+        self._manager = ProcessHandle.open(manager, started) if same_node else None
         self._gone = same_node and self._manager is None
         self._thread = threading.Thread(target=self._wait, name='manager-watch', daemon=True)
         self._thread.start()
@@ -33,7 +33,7 @@ class ManagerWatch:
         self._events.close(linger=0)
         os.close(self._closing)
         if self._manager is not None:
-            os.close(self._manager)
+            self._manager.close()
 
     def _wait(self) -> None:
         poller = zmq.Poller()

@@ -13,8 +13,8 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
-from rp_api.system.processes import open_process
 from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire.codec import pack
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 
@@ -39,8 +39,8 @@ class MasterConnection:
         self._connection: Connection | None = None
         self._greeted = False
         self._deadline = time.monotonic() + _PATIENCE
-        self._last = 0.0   # when the master was heard
-        self._pidfd = -1
+        self._answered = False
+        self._master = PeerWatch()
         loop.call_soon(self._open)
         loop.call_later(PING, self._watch)
 
@@ -51,9 +51,7 @@ class MasterConnection:
 
     def close(self) -> None:
         """Say no more; what was said before is sent."""
-        if self._pidfd >= 0:
-            self._loop.remove_fd(self._pidfd)
-            os.close(self._pidfd)
+        self._master.stop()
         if self._connection:
             self._connection.close()
 
@@ -77,7 +75,8 @@ class MasterConnection:
     def _receive(self) -> None:
         assert self._connection
         for frames in arrivals(self._connection.socket):
-            self._last = time.monotonic()
+            self._answered = True
+            self._master.hear()
             operation, arguments = parse_from_master(frames[-1], WORKER)
             if operation == 'welcome':
                 self._welcome(arguments[0])
@@ -87,26 +86,20 @@ class MasterConnection:
                 self._heard(operation, arguments)
 
     def _welcome(self, info: dict[str, Any]) -> None:
-        if self._pidfd >= 0 or info.get('host') != host_id():
+        if self._master.by_process or info.get('host') != host_id():
             return
-        pidfd = open_process(int(info['pid']), info.get('started'))
-        if pidfd is None:
+        if not self._master.start(self._loop, int(info['pid']), info.get('started'), self._master_ended):
             self._lost('the master has ended')
-            return
-        self._pidfd = pidfd
-        self._loop.add_fd(pidfd, self._master_ended)
 
     def _master_ended(self) -> None:
-        self._loop.remove_fd(self._pidfd)
         self._receive()   # what it has said last
         self._lost('the master has ended')
 
     def _watch(self) -> None:
         """Send a sign of life, and look for the master's; one on this node lives as long as its process."""
-        now = time.monotonic()
-        if not self._last and now > self._deadline:
+        if not self._answered and time.monotonic() > self._deadline:
             self._lost(f'no master has answered within {_PATIENCE:g} s')
-        elif self._last and self._pidfd < 0 and now - self._last > SILENCE:
+        elif self._answered and self._master.silent(SILENCE):
             self._lost(f'nothing was heard of the master for {SILENCE:g} s')
         self.send(['ping'])
         self._loop.call_later(PING, self._watch)

@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from rp_api.loop.event_loop import Loop, Timer
-from rp_api.system.processes import kill_tree, open_process
+from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system.processes import kill_tree
 from rp_raptor.wire.rank_protocol import RANK_VARIABLE
 from rp_raptor.worker.mpi_launch import Launcher
 
@@ -71,7 +72,7 @@ class Direct:
         self._gone = gone
         self._failed = failed
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._pidfds: dict[int, int] = {}
+        self._handles: dict[int, ProcessHandle] = {}
         self._timers: dict[int, Timer] = {}
         self._reasons: dict[int, str] = {}
         self._vain = [0] * ranks
@@ -88,7 +89,8 @@ class Direct:
 
     def signal(self, rank: int) -> None:
         """Send the rank SIGUSR1."""
-        _send(self._pidfds.get(rank), signal.SIGUSR1)
+        if rank in self._handles:
+            self._handles[rank].send_signal(signal.SIGUSR1)
 
     def kill(self, rank: int, reason: str) -> None:
         """End the rank and what it has started; `reason` is what is told of its end."""
@@ -118,8 +120,8 @@ class Direct:
             self._failed(f'cannot start rank {rank}: {error}')
             return
         self._processes[rank] = process
-        pidfd = self._pidfds[rank] = os.pidfd_open(process.pid)   # it is not reaped yet, so it is there
-        self._loop.add_fd(pidfd, lambda: self._ended(rank))
+        self._handles[rank] = ProcessHandle.of_child(process.pid)
+        self._handles[rank].watch(self._loop, lambda: self._ended(rank))
         self._timers[rank] = self._loop.call_later(START_PATIENCE, self.kill, rank, 'it did not say hello')
 
     def _ended(self, rank: int) -> None:
@@ -144,9 +146,7 @@ class Direct:
 
     def _reap(self, rank: int) -> subprocess.Popen[bytes]:
         self._disarm(rank)
-        pidfd = self._pidfds.pop(rank)
-        self._loop.remove_fd(pidfd)
-        os.close(pidfd)
+        self._handles.pop(rank).close()
         process = self._processes.pop(rank)
         process.wait()
         return process
@@ -170,8 +170,8 @@ class Job:
         self._gone = gone
         self._failed = failed
         self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
-        self._rank_pidfds: dict[int, int] = {}
+        self._handle: ProcessHandle | None = None
+        self._rank_handles: dict[int, ProcessHandle] = {}
         self._sessions: set[int] = set()   # of the ranks, as the launcher has made them
         self._dead: set[int] = set()
         self._reason = ''
@@ -191,8 +191,8 @@ class Job:
         except OSError as error:
             self._failed(f'cannot start {self._command[0]}: {error}')
             return
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_fd(self._pidfd, self._launcher_ended)
+        self._handle = ProcessHandle.of_child(self._process.pid)
+        self._handle.watch(self._loop, self._launcher_ended)
         self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello'),
                         self._loop.call_later(_LOOK, self._look)]
 
@@ -200,26 +200,28 @@ class Job:
         """The rank has said hello."""
         if self._process is None:   # it is of a job that has ended meanwhile
             return
-        pidfd = open_process(pid, started)
-        if pidfd is None:
+        handle = ProcessHandle.open(pid, started)
+        if handle is None:
             self._dead.add(rank)
             self._break(f'rank {rank} has ended')
             return
-        self._rank_pidfds[rank] = pidfd
+        self._rank_handles[rank] = handle
         with suppress(ProcessLookupError):
             self._sessions.add(os.getsid(pid))
-        self._loop.add_fd(pidfd, lambda: self._rank_ended(rank))
-        if len(self._rank_pidfds) == self._ranks and not self._dead and not self._reason:
+        handle.watch(self._loop, lambda: self._rank_ended(rank))
+        if len(self._rank_handles) == self._ranks and not self._dead and not self._reason:
             self._disarm()   # else the timers are those that end the job
 
     def signal(self, rank: int) -> None:
         """Send the rank SIGUSR1."""
-        _send(self._rank_pidfds.get(rank), signal.SIGUSR1)
+        if rank in self._rank_handles:
+            self._rank_handles[rank].send_signal(signal.SIGUSR1)
 
     def kill(self, rank: int, reason: str) -> None:
         """End the rank and what it has started; `reason` is what is told of its end."""
         self._reason = self._reason or f'rank {rank} {reason}'
-        _send(self._rank_pidfds.get(rank), signal.SIGKILL)
+        if rank in self._rank_handles:
+            self._rank_handles[rank].send_signal(signal.SIGKILL)
 
     def stop(self, ended: Callable[[], object]) -> None:
         """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
@@ -239,7 +241,6 @@ class Job:
     def _rank_ended(self, rank: int) -> None:
         """One is dead, and with it the job."""
         self._dead.add(rank)
-        self._loop.remove_fd(self._rank_pidfds[rank])
         if not self._stopping:
             self._break(self._reason)
 
@@ -292,8 +293,8 @@ class Job:
 
     def _kill(self) -> None:
         if self._process:
-            for pidfd in self._rank_pidfds.values():
-                _send(pidfd, signal.SIGKILL)
+            for handle in self._rank_handles.values():
+                handle.send_signal(signal.SIGKILL)
             kill_tree([self._process.pid], signal.SIGKILL)
 
     def _reap(self) -> int:
@@ -301,13 +302,13 @@ class Job:
         self._disarm()
         if self._process is None:
             return 0
-        for pidfd in self._rank_pidfds.values():
-            _send(pidfd, signal.SIGKILL)   # a launcher that was killed leaves them
-            self._loop.remove_fd(pidfd)
-            os.close(pidfd)
-        self._rank_pidfds.clear()
-        self._loop.remove_fd(self._pidfd)
-        os.close(self._pidfd)
+        for handle in self._rank_handles.values():
+            handle.send_signal(signal.SIGKILL)   # a launcher that was killed leaves them
+            handle.close()
+        self._rank_handles.clear()
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
         kill_tree(list(self._sessions), signal.SIGKILL)   # what the ranks have left behind there
         self._sessions.clear()
         code = self._process.wait()
@@ -329,9 +330,3 @@ def _how(code: int) -> str:
         return f'was killed by {signal.Signals(number).name}'
     except ValueError:
         return f'ended with exit code {code}'
-
-
-def _send(pidfd: int | None, number: signal.Signals) -> None:
-    if pidfd is not None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, number)

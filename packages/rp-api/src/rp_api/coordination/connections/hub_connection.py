@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,10 +16,11 @@ from rp_api.coordination import rows
 from rp_api.coordination.contract import PROTOCOL, Connection, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
-from rp_api.system.processes import open_process, start_time
+from rp_api.system.processes import start_time
 from rp_api.transport import connection as link
 from rp_api.transport import keys
 from rp_api.transport.clocks import ClockReader
+from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
 
@@ -77,12 +77,11 @@ class HubConnection(Connection):
         self._cursors = 0, 0   # of tasks and of what else there is
         self._greeting = False
         self._welcome = False
-        self._pidfd: int | None = None
         self._lost = False
         self._finishing = False
         self._finished = False
         self._closed = False
-        self._heard = time.monotonic()
+        self._hub = PeerWatch()
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
         self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
         self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
@@ -142,7 +141,7 @@ class HubConnection(Connection):
             if not self._welcome:   # the hub listens only to whom it knows
                 self._say_hello()
             self._post([0, farewell])
-        self._forget_hub()
+        self._hub.stop()
         self._link.close(0 if self._lost or self._finished else 0.5)
         self._context.term()
 
@@ -179,7 +178,7 @@ class HubConnection(Connection):
                 data = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._heard = time.monotonic()
+            self._hub.hear()
             kind, *arguments = codec.unpack(data)
             getattr(self, f'_on_{kind}')(*arguments)
 
@@ -206,13 +205,14 @@ class HubConnection(Connection):
             return
         self._greeting = False
         self._welcome = True
-        self._forget_hub()
+        self._hub.stop()
         self.on_welcome(hub)
         if hub['host'] != host_id():
             self._clock.start()
-        elif self._watch(hub['pid'], hub.get('started')):
+        elif self._hub.start(self._loop, hub['pid'], hub.get('started'), self._hub_died):
             self.on_clock(SAME)
         else:
+            self._hub_died()
             return
         for _, data in self._unsettled:
             self._post_raw(data)
@@ -222,18 +222,6 @@ class HubConnection(Connection):
 
     def _on_time(self, sent: int, there: int) -> None:
         self._clock.answer(sent, there)
-
-    def _watch(self, pid: int, started: int | None) -> bool:
-        """Notice the death of a hub on this host at once; False if it is dead already."""
-        try:
-            self._pidfd = open_process(pid, started)
-        except OSError:   # no more descriptors: it is watched like one on another host
-            return True
-        if self._pidfd is None:
-            self._hub_lost('it died')
-            return False
-        self._loop.add_fd(self._pidfd, lambda: self._hub_lost('it died'))
-        return True
 
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
@@ -274,13 +262,13 @@ class HubConnection(Connection):
         return bool(self._hello['hold'] or self._hello['recover'])
 
     def _ping(self) -> None:
-        if self._pidfd is None and not self._lost and self._heard < time.monotonic() - SILENCE:
+        if not self._lost and self._hub.silent(SILENCE):
             self._hub_lost('it is silent')
         if self._greeting:   # the hello or the answer to it got lost, or takes long
             self._say_hello()
         else:
             self._post([0, 'ping', self._number, *self._cursors, self._holds])
-            if self._pidfd is None and self._welcome:   # it is on another host
+            if self._welcome and not self._hub.by_process:   # it is on another host
                 self._clock.due()
         self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
 
@@ -290,15 +278,12 @@ class HubConnection(Connection):
         self._timer.cancel()
         self._timer = self._loop.call_later(min(PING, HASTE), self._ping)
 
+    def _hub_died(self) -> None:
+        self._hub_lost('it died')
+
     def _hub_lost(self, how: str) -> None:
-        self._forget_hub()
+        self._hub.stop()
         self._welcome = self._greeting = False
         if not self._lost:
             self._lost = True
             self.on_lost(how)
-
-    def _forget_hub(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_fd(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ from rp_api.coordination.hub.server import Exchange
 from rp_api.coordination.hub.store import Store, claim, release, set_aside
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import limits, private, signals
-from rp_api.system.processes import open_process
 from rp_api.transport import keys
 from rp_api.transport.connection import Strangers
 from rp_profiling.write.detail import chosen
@@ -102,7 +101,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
                             listen=listen, attachable=lambda: hub_file.exists(Path(directory)))
         starter = config.get('starter')
         if starter is not None:
-            loop.add_fd(starter, partial(_starter_died, loop, starter, exchange))
+            starter.watch(loop, exchange.starter_died)
         if not config.get('patient'):
             ready(endpoints)
         loop.run()
@@ -129,11 +128,6 @@ def _begin(directory: Path, database: str) -> None:
         raise CoordinationError(f'another application has just opened a session in {directory}')
     set_aside(database)
     hub_file.remove(directory)
-
-
-def _starter_died(loop: Loop, descriptor: int, exchange: Exchange) -> None:
-    loop.remove_fd(descriptor)
-    exchange.starter_died()
 
 
 def _open_store(config: dict[str, Any]) -> Store:
@@ -197,7 +191,7 @@ def main() -> int:
         return _abandoned()
     config = json.loads(line)
     if 'starter' in config:
-        config['starter'] = open_process(*config['starter'])
+        config['starter'] = ProcessHandle.open(*config['starter'])
         if config['starter'] is None:
             return _abandoned()
     try:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import select
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
-from rp_api.system.processes import open_process
+from rp_api.transport.peer_watch import PeerWatch
 
 Key = tuple[str, str, str]
 
@@ -26,9 +23,9 @@ class Peer:
     is dealt with.
     """
 
-    __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'heard', 'hold', 'host', 'host_name',
-                 'hungry', 'in_flight', 'instance', 'kept', 'number', 'ordered', 'pid', 'pidfd', 'recovering', 'role',
-                 'sent', 'stale', 'started', 'uid')
+    __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'hold', 'host', 'host_name', 'hungry',
+                 'in_flight', 'instance', 'kept', 'number', 'ordered', 'pid', 'recovering', 'role', 'sent', 'stale',
+                 'started', 'uid', 'watch')
 
     def __init__(self, address: bytes, hello: dict[str, Any], number: int) -> None:
         self.address = address
@@ -51,8 +48,7 @@ class Peer:
         self.hungry = True
         self.caught_up = False
         self.stale = False
-        self.heard = time.monotonic()
-        self.pidfd: int | None = None
+        self.watch = PeerWatch()
 
     @property
     def key(self) -> Key:
@@ -69,11 +65,9 @@ class Peer:
 
     def lives(self, lease: float) -> bool:
         """Whether its process is there, as far as one can know."""
-        if self.pidfd is None:
-            return self.host != host_id() and self.heard > time.monotonic() - lease
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return not poll.poll(0)
+        if self.watch.by_process:
+            return not self.watch.ended()
+        return self.host != host_id() and not self.watch.silent(lease)
 
 
 class Peers:
@@ -94,26 +88,16 @@ class Peers:
     def attach(self, peer: Peer) -> None:
         """Add a peer, and have an eye on its process."""
         self._peers[peer.address] = peer
-        if peer.host == host_id():
-            try:
-                fd = open_process(peer.pid, peer.started)
-            except OSError:   # no more descriptors: it is watched like one on another host
-                return
-            if fd is None:
-                self._loop.call_soon(self._died, peer)
-            else:
-                peer.pidfd = fd
-                self._loop.add_fd(fd, lambda: self._died(peer))
+        if peer.host == host_id() and not peer.watch.start(
+                self._loop, peer.pid, peer.started, lambda: self._died(peer)):
+            self._loop.call_soon(self._died, peer)
 
     def forget(self, peer: Peer) -> bool:
         """Remove a peer; False if it was not there any more."""
         if self._peers.get(peer.address) is not peer:
             return False
         del self._peers[peer.address]
-        if peer.pidfd is not None:
-            self._loop.remove_fd(peer.pidfd)
-            os.close(peer.pidfd)
-            peer.pidfd = None
+        peer.watch.stop()
         return True
 
     def holder(self, key: Key) -> Peer | None:
@@ -133,14 +117,14 @@ class Peers:
         """Among how many agents of a pilot its tasks are to be divided now."""
         return max(1, sum(not agent.hold for agent in self.agents(pilot)))
 
-    def silent(self, since: float) -> list[Peer]:
-        """The peers on other hosts that have not been heard since then."""
-        return [peer for peer in self._peers.values() if peer.pidfd is None and peer.heard < since]
+    def silent(self, seconds: float) -> list[Peer]:
+        """The peers on other hosts that have not been heard for longer than that."""
+        return [peer for peer in self._peers.values() if peer.watch.silent(seconds)]
 
     def hear_all(self) -> None:
         """Take all peers as having been heard now."""
         for peer in self._peers.values():
-            peer.heard = time.monotonic()
+            peer.watch.hear()
 
     def close(self) -> None:
         """Free what belongs to peers."""

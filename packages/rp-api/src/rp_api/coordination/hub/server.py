@@ -134,7 +134,7 @@ class Exchange:
         if peer is not None and peer.role != role:
             raise CoordinationError(f'somebody with the key of a {role} speaks for {peer}')
         if peer is not None:
-            peer.heard = time.monotonic()
+            peer.watch.hear()
         if number and self._stuck:
             return None
         if peer is None or peer.stale or number > peer.number + 1:

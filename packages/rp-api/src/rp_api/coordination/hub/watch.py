@@ -115,7 +115,7 @@ class Watch:
         now = time.monotonic()
         if now > due + _LATE:
             self._peers.hear_all()
-        for peer in self._peers.silent(now - self._lease):
+        for peer in self._peers.silent(self._lease):
             self._silent(peer)
         again = self._lease / 4
         self._loop.call_later(again, self._check_leases, now + again)

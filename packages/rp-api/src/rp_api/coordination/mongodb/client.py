@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,8 +17,8 @@ from rp_api.coordination.mongodb.recovery import Recovery, repair
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.host import host_id
-from rp_api.system.processes import open_process
 from rp_api.wire import codec
 
 GRACE = 2.0
@@ -44,7 +43,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         self._on_stale = on_stale
         self._numbers.above(last)
         self._silence = Silence(self._interval)
-        self._watched: dict[str, int] = {}
+        self._watched: dict[str, ProcessHandle | None] = {}
         self._in_hand: dict[str, Document] = {}
         self._held: list[tuple[str, int, Outcome]] = []
         self._recovering = takes_over
@@ -216,23 +215,21 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         """Notice the death of an agent on this host at once."""
         if self._closed or agent['instance'] in self._watched:
             return
-        pidfd = open_process(agent['pid'], agent['started'])
-        self._watched[agent['instance']] = -1 if pidfd is None else pidfd
-        if pidfd is None:
+        handle = self._watched[agent['instance']] = ProcessHandle.open(agent['pid'], agent['started'])
+        if handle is None:
             self._on_dead(agent)
         else:
-            self._loop.add_fd(pidfd, partial(self._on_dead, agent))
+            handle.watch(self._loop, partial(self._on_dead, agent))
 
     def _on_dead(self, agent: Document) -> None:
         self._forget(agent['instance'])
         self._loop.call_later(GRACE, self._declare, agent, f'the agent of {agent["pilot"]} died')
 
     def _forget(self, instance: str) -> None:
-        pidfd = self._watched[instance]
-        if pidfd >= 0:
-            self._loop.remove_fd(pidfd)
-            os.close(pidfd)
-            self._watched[instance] = -1
+        handle = self._watched[instance]
+        if handle is not None:
+            handle.close()
+            self._watched[instance] = None
 
     def _declare(self, agent: Document, reason: str) -> None:
         """Have the pilot of a lost agent ended; this is news like what agents report, and comes after that."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,10 @@ from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.presence import Where
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.host import python_program
-from rp_api.system.processes import open_process, start_time
+from rp_api.system.processes import start_time
 from rp_api.transport import keys
 
 PROGRAM = 'rp_api.coordination.hub.main'
@@ -66,7 +65,7 @@ class ServedSession:
         self._on_end = on_end
         self._waiting: list[Answer] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
+        self._handle: ProcessHandle | None = None
         self._started = 0.0
         self._fresh = False
         self._has_served = False
@@ -118,9 +117,8 @@ class ServedSession:
 
     def kill(self) -> None:
         """End the process without ending the session, which can be resumed."""
-        if self._pidfd >= 0:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+        if self._handle is not None:
+            self._handle.send_signal(signal.SIGTERM)
         if self._process is not None:
             self._process.wait()
         self._forget_process()
@@ -184,11 +182,10 @@ class ServedSession:
         return True
 
     def _watch(self, pid: int, started: int | None) -> bool:
-        pidfd = open_process(pid, started)
-        if pidfd is None:
+        self._handle = ProcessHandle.open(pid, started)
+        if self._handle is None:
             return False
-        self._pidfd = pidfd
-        self._loop.add_fd(pidfd, self._died)
+        self._handle.watch(self._loop, self._died)
         return True
 
     def _died(self) -> None:
@@ -243,10 +240,9 @@ class ServedSession:
 
     def _forget_process(self) -> None:
         self._close_pipe()
-        if self._pidfd >= 0:
-            self._loop.remove_fd(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
 
     def _close_pipe(self) -> None:
         if self._deadline is not None:

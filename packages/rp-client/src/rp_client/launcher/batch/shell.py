@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
-from rp_api.system.processes import pidfd_open
+from rp_api.loop.process_handle import ProcessHandle
 
 TIMEOUT = 60.0
 """Seconds that a script may take."""
@@ -118,10 +118,10 @@ class Shell:
         process = self._process
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            pidfd = pidfd_open(process.pid)
-            if pidfd is not None:   # it is not reaped yet: its number has to be that of its group
-                select.select([pidfd], [], [], _BURIAL)
-                os.close(pidfd)
+            handle = ProcessHandle.open(process.pid)
+            if handle is not None:   # it is not reaped yet: its number has to be that of its group
+                handle.wait(_BURIAL)
+                handle.close()
         self._kill()
 
     @property

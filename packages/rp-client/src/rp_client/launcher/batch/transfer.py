@@ -6,17 +6,16 @@ What goes through the shell that runs scripts is text, which some shells read by
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from rp_api.errors import PlatformError
-from rp_api.system.processes import exit_code, pidfd_open
+from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system.processes import exit_code
 
 LOOK = 5.0
 """Seconds between looks at how far it is."""
@@ -73,24 +72,21 @@ def _run(command: Sequence[str], failed: str, progress: Callable[[], object], pl
 
 def _wait(process: subprocess.Popen[bytes], place: Callable[[], int], progress: Callable[[], object]) -> int | None:
     """The exit code of a program that goes through a file; it is killed if it does not go on."""
-    pidfd = pidfd_open(process.pid)
-    if pidfd is not None:
+    handle = ProcessHandle.open(process.pid)
+    if handle is not None:
         try:
-            if not _ends(pidfd, place, progress):
-                with suppress(ProcessLookupError):   # it has just done so
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if not _ends(handle, place, progress):
+                handle.send_signal(signal.SIGKILL)
         finally:
-            os.close(pidfd)
+            handle.close()
     return exit_code(process)
 
 
-def _ends(pidfd: int, place: Callable[[], int], progress: Callable[[], object]) -> bool:
+def _ends(handle: ProcessHandle, place: Callable[[], int], progress: Callable[[], object]) -> bool:
     """Return True when the program has ended, False when it does not go on."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
     seen, silent = 0, 0.0
     while silent < SILENCE:
-        if poll.poll(LOOK * 1000):
+        if handle.wait(LOOK):
             return True
         now = place()
         silent = silent + LOOK if now == seen else 0.0
