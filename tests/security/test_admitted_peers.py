@@ -20,9 +20,9 @@ from rp_api import states
 from rp_api.coordination.contract import Submission
 from rp_api.coordination.results import read_results
 from rp_api.tree import stream
+from rp_api.tree.stream import encode
 from rp_api.wire import codec
 from rp_api.wire.codec import pack_bulk
-from rp_api.wire.message import encode
 
 HUGE = [2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -2**63]
 

@@ -6,20 +6,15 @@ gets past this module has the types that the hub relies on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from reprlib import repr as short  # also for what is long or nested deeply
 from typing import Any
 
 from rp_api.coordination.contract import PackedInfo
 from rp_api.errors import CoordinationError
-from rp_api.wire import codec
-
-_MAX = 2**63 - 1
-"""Largest number that the hub can store."""
+from rp_api.wire import codec, form
+from rp_api.wire.form import Check, are_texts, is_bytes, is_dict, is_flag, is_number, is_text
 
 _PID_MAX = 2**31 - 1
-
-Check = Callable[[Any], bool]
 
 
 def parse(data: bytes) -> tuple[int, str, list[Any]]:
@@ -28,18 +23,14 @@ def parse(data: bytes) -> tuple[int, str, list[Any]]:
     if not isinstance(message, list) or len(message) < 2:
         raise CoordinationError('malformed message: a number and an operation are needed')
     number, operation, *arguments = message
-    if not _is_number(number) or not isinstance(operation, str):
+    if not is_number(number) or not isinstance(operation, str):
         raise CoordinationError(f'malformed message: it starts with {short(number)}, {short(operation)}')
     return number, operation, arguments
 
 
 def check(role: str, operation: str, arguments: list[Any]) -> None:
     """Return if this is an operation of that role with the right arguments; else raise `CoordinationError`."""
-    checks = _ARGUMENTS[role].get(operation)
-    if checks is None:
-        raise CoordinationError(f'malformed message: operation {short(operation)} of a {role} is unknown')
-    if len(checks) != len(arguments) or not all(map(_fits, checks, arguments)):
-        raise CoordinationError(f'malformed message: wrong arguments of {operation!r}')
+    form.check(operation, arguments, _ARGUMENTS[role], f'a {role}')
 
 
 def check_hello(hello: dict[str, Any]) -> None:
@@ -57,22 +48,6 @@ def unpack_info(data: bytes | None) -> dict[str, Any] | None:
     return PackedInfo(data).as_dict() if data else None
 
 
-def _fits(fits: Check, value: Any) -> bool:
-    return fits(value)
-
-
-def _is(kind: type) -> Check:
-    return lambda value: type(value) is kind
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX
-
-
-def _are_texts(value: Any) -> bool:
-    return type(value) is list and {type(each) for each in value} <= {str}
-
-
 def _rows(*columns: set[type]) -> Check:
     """A check for a list of rows, each of which has these columns with one of these types."""
     def check(value: Any) -> bool:
@@ -86,21 +61,21 @@ def _rows(*columns: set[type]) -> Check:
 _NEW = _rows({str}, {bytes})
 _UPDATES = _rows({str}, {str}, {bytes, type(None)})
 
-_BOTH: dict[str, tuple[Check, ...]] = {
-    'hello': (_is(dict),), 'ping': (_is_number, _is_number, _is_number, _is(bool)), 'seen': (_is_number, _is_number),
-    'clock': (_is_number,), 'moment': (_is(str), _is_number), 'bye': (),
+_BOTH: form.Table = {
+    'hello': (is_dict,), 'ping': (is_number, is_number, is_number, is_flag), 'seen': (is_number, is_number),
+    'clock': (is_number,), 'moment': (is_text, is_number), 'bye': (),
     'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
 
-_ARGUMENTS: dict[str, dict[str, tuple[Check, ...]]] = {
-    'agent': {**_BOTH, 'hold': (_is(bool),)},
+_ARGUMENTS: dict[str, form.Table] = {
+    'agent': {**_BOTH, 'hold': (is_flag,)},
     'client': {
-        **_BOTH, 'pilots': (_is(str), _NEW), 'tasks': (_is(str), _is(str), _is(bytes), _NEW),
-        'bind': (_is(str), _are_texts), 'forget': (_are_texts,),
-        'command': (_is(str), _is(bytes)), 'note': (_is(str), _is(bytes)), 'recover': (_is_number,), 'detach': (),
-        'acknowledge': (_are_texts, _is_number, _is_number), 'listen': (_is(str),)}}
+        **_BOTH, 'pilots': (is_text, _NEW), 'tasks': (is_text, is_text, is_bytes, _NEW),
+        'bind': (is_text, are_texts), 'forget': (are_texts,),
+        'command': (is_text, is_bytes), 'note': (is_text, is_bytes), 'recover': (is_number,), 'detach': (),
+        'acknowledge': (are_texts, is_number, is_number), 'listen': (is_text,)}}
 
 _HELLO: dict[str, Check] = {
-    'role': lambda value: value in ('client', 'agent'), 'uid': _is(str), 'agent': _is(str), 'instance': _is(str),
-    'host': _is(str), 'host_name': _is(str), 'pid': lambda value: _is_number(value) and 0 < value <= _PID_MAX,
-    'started': lambda value: value is None or _is_number(value),   # version 2.0.0 does not tell
-    'since': _is_number, 'others': _is_number, 'settled': _is_number, 'hold': _is(bool), 'recover': _is(bool)}
+    'role': lambda value: value in ('client', 'agent'), 'uid': is_text, 'agent': is_text, 'instance': is_text,
+    'host': is_text, 'host_name': is_text, 'pid': lambda value: is_number(value) and 0 < value <= _PID_MAX,
+    'started': lambda value: value is None or is_number(value),   # version 2.0.0 does not tell
+    'since': is_number, 'others': is_number, 'settled': is_number, 'hold': is_flag, 'recover': is_flag}

@@ -14,8 +14,18 @@ from rp_api.transport.clocks import ClockReader
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, KeyPair, Tally
 from rp_api.tree.flow import Soon
-from rp_api.tree.stream import ALIVE, INTERVAL, PATIENCE, VERSION, Letter, Stream, decode, pack_letters, unpack_letters
-from rp_api.wire.message import encode
+from rp_api.tree.stream import (
+    ALIVE,
+    INTERVAL,
+    PATIENCE,
+    VERSION,
+    Letter,
+    Stream,
+    decode,
+    encode,
+    pack_letters,
+    unpack_letters,
+)
 from rp_profiling.write.host_clock import Moment, Reading
 
 if TYPE_CHECKING:   # few leaves are relays

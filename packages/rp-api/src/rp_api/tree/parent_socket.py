@@ -14,8 +14,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport.connection import Listener, arrivals, send_to
 from rp_api.transport.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.tree.flow import Soon
-from rp_api.tree.stream import ALIVE, Letter, pack_letters, unpack_letters
-from rp_api.wire.message import encode
+from rp_api.tree.stream import ALIVE, Letter, encode, pack_letters, unpack_letters
 
 SETTLING = 0.05
 """Seconds after which ZeroMQ surely knows which of its connections it is that is gone."""

@@ -10,8 +10,7 @@ import zmq
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.keys import LINGER, Gate, KeyPair
 from rp_api.tree.parent_socket import Fan
-from rp_api.tree.stream import Letter
-from rp_api.wire.message import encode
+from rp_api.tree.stream import Letter, encode
 
 
 class Relay:

@@ -19,8 +19,7 @@ from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
 from rp_api.tree.flow import Soon
 from rp_api.tree.parent_socket import Fan
 from rp_api.tree.relay_assignment import Homes
-from rp_api.tree.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode
-from rp_api.wire.message import encode
+from rp_api.tree.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode, encode
 
 RETURN = 8.0
 """Seconds that a leaf has to come back when it has lost its connection."""

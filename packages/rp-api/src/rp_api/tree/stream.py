@@ -6,7 +6,7 @@ messages, as long as each side learns of it by and by: after each new connection
 comes too early shows a gap. There is no credit: who uses a stream has no more on its way than it has asked for.
 
 A *letter* is the name of a leaf, which it comes from or goes to, and a message; an empty one is a sign of life. What
-travels over a connection is a packet of letters. A message is one msgpack list, a kind and the fields of `_SHAPES`:
+travels over a connection is a packet of letters. A message is one msgpack list, a kind and the fields of `_FORMS`:
 
 `hello` a leaf has (re)connected: version, and how many items it has received
 `welcome` the answer: how many items the root has received, and where to connect to instead, or nothing
@@ -27,9 +27,9 @@ from typing import Any
 
 from rp_api.errors import CoordinationError
 from rp_api.tree.flow import BULK, Backlog, Outflow
-from rp_api.wire import message
+from rp_api.wire import form
 from rp_api.wire.codec import pack, pack_bulk, unpack, unpack_bulk
-from rp_api.wire.message import encode
+from rp_api.wire.form import is_bytes, is_number, is_text
 
 VERSION = 1   # of the messages between root and leaves
 
@@ -46,14 +46,25 @@ PATIENCE = 60.0
 
 _PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
 
-_SHAPES: message.Shapes = {
-    'hello': (int, int), 'welcome': (int, str), 'items': (int, int, bytes, list), 'sync': (int,), 'relay': (str,),
-    'again': (), 'gone': (), 'forgotten': (), 'clock': (int,), 'time': (int, int), 'moment': (str, int)}
+
+def _is_bulk(value: Any) -> bool:
+    return type(value) is list and {*map(type, value)} == {bytes}
+
+
+_FORMS: form.Table = {
+    'hello': (is_number, is_number), 'welcome': (is_number, is_text),
+    'items': (is_number, is_number, is_bytes, _is_bulk), 'sync': (is_number,), 'relay': (is_text,), 'again': (),
+    'gone': (), 'forgotten': (), 'clock': (is_number,), 'time': (is_number, is_number), 'moment': (is_text, is_number)}
+
+
+def encode(kind: str, *fields: Any) -> bytes:
+    """A message as bytes."""
+    return pack([kind, *fields])
 
 
 def decode(data: bytes) -> tuple[str, list[Any]]:
     """Kind and fields of a message; CoordinationError if it is not one of those listed above."""
-    return message.decode(data, _SHAPES)
+    return form.parse(data, _FORMS, 'the other end')
 
 
 def pack_letters(letters: Iterable[Letter]) -> Iterator[bytes]:

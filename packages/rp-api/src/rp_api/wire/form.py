@@ -16,6 +16,8 @@ from rp_api.wire import codec
 Check = Callable[[Any], bool]
 Table = Mapping[str, tuple[Check, ...]]
 
+_MAX = 2**62   # with a count on top it can still be stored and sent
+
 
 def parse(data: bytes, table: Table, sender: str) -> tuple[str, list[Any]]:
     """Operation and arguments of a message; CoordinationError if that is none which the sender may send."""
@@ -23,12 +25,17 @@ def parse(data: bytes, table: Table, sender: str) -> tuple[str, list[Any]]:
     if not isinstance(message, list) or not message or not isinstance(message[0], str):
         raise CoordinationError(f'malformed message of {sender}: {short(message)}')
     operation, *arguments = message
+    check(operation, arguments, table, sender)
+    return operation, arguments
+
+
+def check(operation: str, arguments: list[Any], table: Table, sender: str) -> None:
+    """Return if the sender may send this operation with these arguments; else raise CoordinationError."""
     checks = table.get(operation)
     if checks is None:
         raise CoordinationError(f'malformed message: operation {short(operation)} of {sender} is unknown')
     if len(checks) != len(arguments) or not all(fits(value) for fits, value in zip(checks, arguments, strict=True)):
         raise CoordinationError(f'malformed message of {sender}: wrong arguments of {operation!r}')
-    return operation, arguments
 
 
 def is_a(*kinds: type) -> Check:
@@ -48,12 +55,13 @@ def is_anything(_: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an integer that is not negative."""
-    return type(value) is int and value >= 0
+    """Whether it is an integer that is not negative, and not too large to be stored."""
+    return type(value) is int and 0 <= value <= _MAX
 
 
 is_text = is_a(str)
 is_bytes = is_a(bytes)
 is_dict = is_a(dict)
 is_list = is_a(list)
+is_flag = is_a(bool)
 are_texts = are_all(str)
