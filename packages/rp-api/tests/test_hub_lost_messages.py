@@ -38,8 +38,8 @@ def losing(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def lose_what_comes(party: Party, kind: str, count: int = 1) -> None:
     """Lose the next messages of one kind that the hub sends to a peer."""
-    name = f'_on_{kind}'
-    party.do(lambda: setattr(party.connection, name, losing(count, getattr(party.connection, name))))
+    handlers = party.connection._handlers
+    party.do(lambda: handlers.update({kind: losing(count, handlers[kind])}))
 
 
 def lose_what_goes(party: Party, operation: str, count: int = 1) -> None:

@@ -222,8 +222,8 @@ def test_session_on_a_full_disk_is_not_attached(tmp_path: Path, owner: Owner, mo
 def test_hub_that_is_started_again_waits_for_room(tmp_path: Path, owner: Owner,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     owner.insert('pilot.0000')
-    monkeypatch.setattr(owner.connection, '_on_welcome', lambda hub, go=owner.connection._on_welcome: (
-        go(hub), owner.note('welcome')))
+    handlers = owner.connection._handlers
+    monkeypatch.setitem(handlers, 'welcome', lambda hub, go=handlers['welcome']: (go(hub), owner.note('welcome')))
     with full_disk(monkeypatch):
         pid = owner.hub.pid
         os.kill(pid, signal.SIGKILL)

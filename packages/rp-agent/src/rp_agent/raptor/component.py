@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.raptor import start
@@ -58,6 +58,10 @@ class Raptor(Component):
         self._asked: dict[int, AgentTask] = {}
         self._stopped: str | None = None
         """Why all tasks end."""
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            'credit': self._on_credit, 'states': self._on_states, 'results': self._on_results,
+            'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
+            'bye': self._on_bye}
 
     # tasks come, and go to masters
 
@@ -157,7 +161,7 @@ class Raptor(Component):
         if master is None:
             self._outside.refuse(f'{operation} of somebody unknown')
         elif self._stopped is None:
-            getattr(self, f'_on_{operation}')(master, *arguments)
+            self._handlers[operation](master, *arguments)
 
     def _on_hello(self, sender: bytes, uid: str, pid: int, access: dict[str, Any]) -> None:
         task = self._tasks.get(uid)

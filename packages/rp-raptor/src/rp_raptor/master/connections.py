@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import zmq
@@ -139,6 +139,11 @@ class Peers:
         self._public = own.public
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
+            'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'bye': self._on_bye,
+            'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel, 'close': self._on_close,
+            'ping': self._on_ping}
         self._timer = loop.call_later(PING, self._look)
 
     def send(self, address: bytes, message: Message) -> None:
@@ -216,7 +221,7 @@ class Peers:
                 if peer.role != role:
                     raise CoordinationError(f'somebody with the key of a {role} speaks for {peer.uid}')
                 peer.watch.hear()
-                getattr(self, f'_on_{operation}')(peer, *arguments)
+                self._handlers[operation](peer, *arguments)
         except (CoordinationError, ValueError) as error:
             self._malformed.add(error)
 

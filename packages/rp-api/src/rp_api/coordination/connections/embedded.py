@@ -22,6 +22,7 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._known_upto = 0
         self._own = 0   # the revision of the hub when it has last acknowledged something
         self._listen: tuple[str, list[Callable[[list[str], str], object]]] | None = None
+        self._handlers |= {'page': self._on_page, 'listening': self._on_listening}
 
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
         self._send('pilots', owner, [(uid, codec.pack(record)) for uid, record in pilots.items()])

@@ -85,6 +85,9 @@ class HubConnection(Connection):
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
         self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
         self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
+        self._handlers: dict[str, Callable[..., None]] = {
+            'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._on_time,
+            'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         own = keys.KeyPair(address.public.encode(), address.secret.encode())
         self._link = link.Connection(loop, zmq.DEALER, address.endpoint, own, address.server.encode(), self._context,
@@ -180,7 +183,7 @@ class HubConnection(Connection):
                 return
             self._hub.hear()
             kind, *arguments = codec.unpack(data)
-            getattr(self, f'_on_{kind}')(*arguments)
+            self._handlers[kind](*arguments)
 
     def _on_who(self) -> None:
         if not self._greeting:   # once is enough, however many messages the hub had to drop

@@ -83,6 +83,13 @@ class Exchange:
         self._leaving = False
         self._malformed = keys.Tally('malformed message dropped')
         self._refused = 0
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            'ping': self._on_ping, 'clock': self._on_clock, 'moment': self._on_moment, 'seen': self._on_seen,
+            'hold': self._on_hold, 'bye': self._on_bye, 'detach': self._on_detach, 'listen': self._on_listen,
+            'recover': self._on_recover, 'acknowledge': self._on_acknowledge, 'pilots': self._on_pilots,
+            'tasks': self._on_tasks, 'bind': self._on_bind, 'forget': self._on_forget, 'note': self._on_note,
+            'command': self._on_command, 'update_pilots': self._on_update_pilots,
+            'update_tasks': self._on_update_tasks}
         loop.add_socket(socket, self._receive)
         self._watch.start(self._declare_lost, self._cancel, self._end, lambda peer: self._lost(peer, died=False))
 
@@ -122,7 +129,7 @@ class Exchange:
             peer = self._sender(address, number, role)
             if peer is not None:
                 wire.check(role, operation, arguments)
-                getattr(self, f'_on_{operation}')(peer, *arguments)
+                self._handlers[operation](peer, *arguments)
         except (CoordinationError, ValueError) as error:
             self._malformed.add(error)
         except sqlite3.Error as error:

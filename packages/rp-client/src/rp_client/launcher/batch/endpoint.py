@@ -75,6 +75,9 @@ class Endpoint:
         self._cancelled: set[str] = set()
         # not a `SimpleQueue`, which at times waits for ever when it is to wait for a moment (CPython 3.10 to 3.12)
         self._requests: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            'open': self._do_open, 'submit': self._do_submit, 'retry': self._do_retry, 'watch': self._do_watch,
+            'cancel': self._do_cancel, 'check': self._do_check, 'poll': self._do_poll}
         self._thread = threading.Thread(target=self._serve, name=url, daemon=True)
         self._thread.start()
 
@@ -119,8 +122,8 @@ class Endpoint:
     def _carry_out(self, request: Mapping[str, Any]) -> None:
         self.busy_since = time.monotonic()
         try:
-            getattr(self, f'_do_{request["op"]}')(**{key: value for key, value in request.items()
-                                                    if key not in ('op', 'url')})
+            arguments = {key: value for key, value in request.items() if key not in ('op', 'url')}
+            self._handlers[request['op']](**arguments)
         except PlatformError as error:
             self._tell({'event': 'trouble', 'url': self.url, 'reason': str(error)})
         except Exception as error:   # a defect, of which nobody may wait for an answer

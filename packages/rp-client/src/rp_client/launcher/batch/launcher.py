@@ -53,6 +53,10 @@ class BatchLauncher(Launcher):
         self._asked: dict[str, tuple[str, Callable[[str, str], object]]] = {}
         self._numbers = itertools.count()
         self._over = threading.Condition()
+        self._handlers: Mapping[str, Callable[[dict[str, Any]], None]] = {
+            'submitted': self._on_submitted, 'refused': self._on_refused, 'state': self._on_state,
+            'delayed': self._on_delayed, 'ended': self._on_ended, 'checked': self._on_checked,
+            'trouble': self._on_trouble}
         self._process = BatchProcess(context.loop, context.directory / LOG, self._on_event, self._on_restart,
                                     self._on_given_up)
 
@@ -161,8 +165,7 @@ class BatchLauncher(Launcher):
     # events
 
     def _on_event(self, event: dict[str, Any]) -> None:
-        handler = getattr(self, f'_on_{event["event"]}')
-        handler(event)
+        self._handlers[event['event']](event)
 
     def _on_submitted(self, event: dict[str, Any]) -> None:
         pilot = self._pilots.get(event['key'])
