@@ -18,6 +18,7 @@ from executor_support import Harness, sh
 from leftovers import open_descriptors
 
 from rp_agent.executor.popen import component
+from rp_agent.executor.popen.base import STARTS_PER_TURN
 from rp_agent.executor.processes import launchloop
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -338,7 +339,7 @@ def test_a_shortage_passes(running: int, harness: Harness, monkeypatch: pytest.M
         if running < len(attempts) < running + 3:
             raise OSError(24, 'cannot create a process: Too many open files')
 
-    monkeypatch.setattr(component, '_RETRY_AFTER', 0.05)
+    monkeypatch.setattr(component, 'RETRY_AFTER', 0.05)
     replace_launcher(harness, monkeypatch, Launched(harness, sometimes))
     tasks = [harness.task(f'task.{number}', executable='/bin/sleep', arguments=[f'0.{number}']) for number in range(4)]
     harness.run(*tasks)
@@ -412,7 +413,7 @@ def test_many_tasks_few_at_a_time(harness: Harness) -> None:
 
 
 def test_a_large_bulk_is_started_in_several_turns(harness: Harness) -> None:
-    count = 3 * component._STARTS_PER_TURN + 1
+    count = 3 * STARTS_PER_TURN + 1
     turns: list[int] = []
 
     def count_turns() -> None:
@@ -423,7 +424,7 @@ def test_a_large_bulk_is_started_in_several_turns(harness: Harness) -> None:
     harness.loop.call_soon(count_turns)
     harness.run(*(harness.task(f'task.{index}') for index in range(count)))
     assert len(harness.out) == count
-    assert turns[0] <= component._STARTS_PER_TURN
+    assert turns[0] <= STARTS_PER_TURN
 
 
 def test_cancel(harness: Harness) -> None:
@@ -443,7 +444,7 @@ def test_cancel_twice(harness: Harness) -> None:
 
 def test_cancelled_before_it_was_started(harness: Harness) -> None:
     early, queued, good = harness.task('early'), harness.task('queued'), harness.task('good')
-    many = [harness.task(f'task.{index}') for index in range(component._STARTS_PER_TURN)]
+    many = [harness.task(f'task.{index}') for index in range(STARTS_PER_TURN)]
     early.cancelled = True
     harness.wanted = len(many) + 3
     harness.executor.put([early, *many, queued, good])
@@ -558,7 +559,7 @@ def test_a_task_that_has_started_in_time(harness: Harness) -> None:
 
 def test_stop_ends_all(harness: Harness) -> None:
     tasks = [harness.task(f'task.{index:02d}', executable='sleep', arguments=['1000'])
-             for index in range(component._STARTS_PER_TURN + 2)]
+             for index in range(STARTS_PER_TURN + 2)]
     late = harness.task('late')
     ended: list[int] = []
 

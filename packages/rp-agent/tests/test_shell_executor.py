@@ -406,7 +406,7 @@ def test_tasks_wait_for_descriptors(harness: Harness, few_descriptors: Callable[
 def test_a_lack_of_descriptors_does_not_last_for_ever(harness: Harness, few_descriptors: Callable[[int], None],
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, 'SHORTAGE_LIMIT', 0.01)
-    monkeypatch.setattr(shell, '_RETRY_AFTER', 0.01)
+    monkeypatch.setattr(shell, 'RETRY_AFTER', 0.01)
     large, small = harness.task('large', ranks=100, use_mpi=False), harness.task('small')
     few_descriptors(50 + SPARE)
     harness.run(large, small)

@@ -35,6 +35,11 @@ class Run:
         self.ending: Ending | None = None
         self.timer: Timer | None = None
 
+    @property
+    def sessions(self) -> list[int]:
+        """Numbers of the sessions that its processes may be in."""
+        return self.pids
+
     def stop_timer(self) -> None:
         """Forget the time limit that is in force."""
         if self.timer is not None:

@@ -2,12 +2,8 @@
 
 Rules of this file:
 
-- All methods are called in the thread of the loop. That thread must live as long as the agent, because the kernel
+- The thread of the loop must live as long as the agent, because the kernel
   kills the tasks that it started when it ends.
-- A task is in one of four places: aside (until it is known what can launch it), queued, running or done; `check`
-  verifies it. It leaves by `output`, in the bulk
-  of all tasks that ended in one turn of the loop, and keeps its slots until then.
-- A failure of a task is data on the task and touches nothing else.
 - Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
 - Plain tasks (see `plain`) are started by compiled code, and those that are expected next have been created before
   (see `ahead`). Their events are recorded when they are started, so as those of all others.
@@ -17,41 +13,31 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rp_agent.executor.base import Ending, Sweep
-from rp_agent.executor.deadlines import Deadlines
-from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.base import Ending
+from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
-from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, last_words, named
+from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, last_words
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
+from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Aside
 from rp_agent.executor.popen.plain import PlainTasks
 from rp_agent.executor.popen.prelaunch import Ahead
-from rp_agent.executor.popen.reaper import Reaper
+from rp_agent.executor.popen.reaper import ChildReaper
 from rp_agent.executor.run import Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DEFAULTS, LAUNCH_INFO, AgentTask
 from rp_api import states
-from rp_api.component import Component
 from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_agent.executor.backends.prrte.dvms import Dvms
     from rp_agent.launch_method.base import LaunchMethod
-
-# tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk
-_STARTS_PER_TURN = 16
-
-SHORTAGE_LIMIT = 60.0
-"""Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
-
-_RETRY_AFTER = 1.0
 
 # of a plain task, from its sandbox to its program
 _STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
@@ -62,22 +48,13 @@ _COLLECTED = ('launch_collect', 'launch_post', 'launch_stop')
 _STOPPED = (*_COLLECTED, 'task_run_stop')
 
 
-class Executor(Component):
+class Executor(ProcessExecutor[Run]):
     """Runs tasks as processes of this node; `grace` is the time in seconds between SIGTERM and SIGKILL."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
-        super().__init__(uid, tracer)
-        self._loop = loop
-        self._environment = TaskEnvironment(context)
-        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished)
-        self._deadlines: Deadlines[Run] = Deadlines(loop, tracer, lambda run, ending: self._end([run], ending))
-        self._aside = Aside(loop, context.launchers, self._queue, self._launch, self._make_dvms)
-        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
-        self._done: list[AgentTask] = []
-        self._to_sweep: set[str] = set()
-        self._flushing = False
-        self._stopping: Ending | None = None
-        self._on_empty: Callable[[], Any] | None = None
+        super().__init__(uid, tracer, loop, context)
+        self._reaper: ChildReaper = ChildReaper(loop, tracer, context.belongs, grace, self._finished)
+        self._aside = Aside(loop, context.launchers, self._begin, self._launch, self._make_dvms)
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.detail.on, self._starter.null)
@@ -88,7 +65,6 @@ class Executor(Component):
         """Called with the positions of nodes that cannot be used any more, and the reason."""
         self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
         self._retry: Timer | None = None
-        self.sweep_elsewhere: Sweep = lambda uid, positions: None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
         """Prepare the tasks that `expected(count)` tells: at most so many that will probably be put next.
@@ -97,48 +73,17 @@ class Executor(Component):
         """
         self._ahead.expected = expected
 
-    def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""
-        ready = []
-        for task in tasks:
-            if task.cancelled or self._stopping is not None:
-                self._end_unstarted(task)
-            else:
-                ready.append(task)
-        self.advance(ready, states.AGENT_EXECUTING)
-        self._queue(ready)
-
     def cancel(self, uids: Iterable[str]) -> None:
-        """End these tasks as CANCELED; those that are not here are ignored."""
-        running = self._reaper.running
-        runs = []
+        uids = list(uids)
         for uid in uids:
             self._ahead.discard(uid)
-            if uid in self._queued:
-                self._short_since.pop(uid, None)
-                self._end_unstarted(self._queued.pop(uid))
-            elif uid in self._aside:
-                self._end_unstarted(self._aside.pop(uid))
-            elif uid in running:
-                runs.append(running[uid])
-        self._end(runs, Ending())
+        super().cancel(uids)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """End all tasks as CANCELED for this reason, take no more; `on_empty` is called when the last one is out."""
-        self._stopping = Ending(RuntimeError(reason))
-        self._on_empty = on_empty
+        """As of all executors; virtual machines are ended before `on_empty` is called."""
         self._short_since.clear()
         self._ahead.close()
-        while self._queued:
-            self._end_unstarted(self._queued.popitem()[1])
-        for task in self._aside.tasks:
-            self._end_unstarted(self._aside.pop(task.uid))
-        self._end(list(self._reaper.running.values()), self._stopping)
-        self._flush_soon()
-
-    def sweep(self, uids: Iterable[str]) -> None:
-        """Kill what tasks of this pilot, which have ended, have left on this node; they may have run elsewhere."""
-        self._reaper.sweep(set(uids))
+        super().stop(partial(self._aside.stop, on_empty), reason)
 
     def close(self) -> None:
         """Free what the component holds; to be called when no task is left."""
@@ -150,18 +95,13 @@ class Executor(Component):
 
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
-        done = [task.uid for task in self._done]
-        aside = [task.uid for task in self._aside.tasks]
-        places = [*aside, *self._queued, *self._reaper.running, *done]
+        super().check()
         self._aside.check(self._queued)
-        assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
-        assert not done or self._flushing, f'nobody will hand on {done}'
+        places = {*self._uids(), *(task.uid for task in self._done)}
         assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
-        assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
-        assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & set(places)}'
-        self._reaper.check()
+        assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & places}'
 
-    def _queue(self, tasks: Iterable[AgentTask]) -> None:
+    def _begin(self, tasks: Iterable[AgentTask]) -> None:
         idle = not self._queued
         for task in tasks:
             self._queued[task.uid] = task
@@ -170,10 +110,9 @@ class Executor(Component):
 
     def _start_some(self) -> None:
         """Start a few of the queued tasks now, and the others later."""
-        for _ in range(min(_STARTS_PER_TURN, len(self._queued))):
+        for _ in range(min(STARTS_PER_TURN, len(self._queued))):
             _, task = self._queued.popitem(last=False)
             if task.cancelled:
-                self._short_since.pop(task.uid, None)
                 self._end_unstarted(task)
             elif not self._start(task):
                 return
@@ -233,11 +172,6 @@ class Executor(Component):
                 self.tracer.record_many(uid, ('launch_start', 'launch_pre', 'launch_submit'))
         self._watch(self._starter.start(task, launch_plan))
 
-    def _refuse(self, task: AgentTask, error: LaunchRefused) -> None:
-        task.fail(named(error.__cause__ or error), str(error))
-        self.tracer.record('task_run_stop', task.uid)
-        self._hand_on(task)
-
     def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
         """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
         self._ahead.clear()   # which may be what is missing
@@ -249,7 +183,7 @@ class Executor(Component):
             return True
         self._put_back(task)
         if self._retry is None:
-            self._retry = self._loop.call_later(_RETRY_AFTER, self._try_again)
+            self._retry = self._loop.call_later(RETRY_AFTER, self._try_again)
         return False
 
     def _put_back(self, task: AgentTask) -> None:
@@ -289,22 +223,12 @@ class Executor(Component):
         self._loop.remove_fd(run.start_fd)   # but it stays open: other ranks will write to it
         self._deadlines.runs(run)
 
-    def _forget_start(self, run: Run) -> None:
-        if run.start_fd >= 0:
-            self._reaper.forget(run.start_fd)
-            run.start_fd = -1
-
-    def _end(self, runs: list[Run], ending: Ending) -> None:
-        for run in runs:
-            run.stop_timer()
-        self._reaper.end(runs, ending)
-
     def _broke(self, task: AgentTask, error: Exception, doing: str) -> None:
         """Something has gone wrong that nothing has foreseen: end this task, and nothing else, wherever it is."""
         task.broke(error, doing)
         run = self._reaper.running.get(task.uid)
         if run is not None:
-            self._end([run], Ending(error, states.FAILED))
+            self._end_run(run, Ending(error, states.FAILED))
             return
         self._short_since.pop(task.uid, None)
         self._queued.pop(task.uid, None)
@@ -315,16 +239,18 @@ class Executor(Component):
     def _finished(self, run: Run) -> None:
         """All processes of a task have ended: note how, and let it go."""
         try:
-            self._conclude(run)
+            self._judge(run)
         except Exception as error:
             self._broke(run.task, error, 'concluding')
 
-    def _conclude(self, run: Run) -> None:
+    def _judge(self, run: Run) -> None:
         task = run.task
         uid = task.uid
         run.stop_timer()
         self._forget_start(run)
         if self._aside.takes_back(run):
+            if self._stopping is not None and uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
             return
         if run.failure is not None and run.ending is None:
             if run.plan.kind != LAUNCH:
@@ -367,32 +293,12 @@ class Executor(Component):
             self._refuse(run.task, refusal)
 
     def _end_unstarted(self, task: AgentTask) -> None:
-        (self._stopping or Ending()).apply(task)
-        self._hand_on(task)
+        self._short_since.pop(task.uid, None)
+        super()._end_unstarted(task)
 
     def _hand_on(self, task: AgentTask) -> None:
         self._aside.drop(task.uid)
-        self._done.append(task)
-        self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Hand on all tasks that are done, in one bulk."""
-        self._flushing = False
-        tasks, self._done = self._done, []
-        if self._to_sweep:
-            uids, self._to_sweep = self._to_sweep, set()
-            self._reaper.sweep(uids)
-        if tasks:
-            self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
-            self.output(tasks)
-        if self._on_empty is not None and not (self._queued or self._reaper.running or self._done):
-            on_empty, self._on_empty = self._on_empty, None
-            self._aside.stop(on_empty)
+        super()._hand_on(task)
 
     def _launch(self, task: AgentTask) -> None:
         """A task that was kept back, perhaps after it was started in vain, can be launched."""
@@ -401,7 +307,7 @@ class Executor(Component):
             return
         if LAUNCH_INFO in task.extra:   # it was tried before: its events are recorded
             self._short_since.setdefault(task.uid, time.monotonic())
-        self._queue([task])
+        self._begin([task])
 
     def _make_dvms(self, method: LaunchMethod) -> Dvms:
         from rp_agent.executor.backends.prrte.dvms import Dvms, Hooks  # most agents never need it
@@ -409,7 +315,7 @@ class Executor(Component):
         context = self._environment.context
         assert context.launchers is not None
         hooks = Hooks(self._launch, self._refuse, lambda task, reason: self.place_again(task, reason),
-                      lambda run, ending: self._end([run], ending), lambda uid: self._reaper.sweep({uid}),
+                      self._end_run, lambda uid: self._reaper.sweep({uid}),
                       lambda nodes, reason: self.nodes_lost(nodes, reason))
         return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)
 

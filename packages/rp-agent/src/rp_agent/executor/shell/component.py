@@ -18,18 +18,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
 
-from rp_agent.executor.base import BaseExecutor, Ending
-from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.launching import outcome
-from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, LaunchPlan, plan
-from rp_agent.executor.popen.component import SHORTAGE_LIMIT
+from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Aside
 from rp_agent.executor.processes.launchloop import SPARE
 from rp_agent.executor.shell import program
@@ -46,11 +43,6 @@ from rp_profiling.write.tracer import Tracer
 _AHEAD = 64
 """Processes that the shell has been asked for and has not started, from which on no more are asked for."""
 
-# tasks that are prepared in one turn of the loop, so that ends and commands do not wait for a large bulk
-_STARTS_PER_TURN = 16
-
-_RETRY_AFTER = 1.0
-
 # descriptors that the start of a task, or of the shell, needs for a moment, and those that are not for tasks
 _ON_THE_WAY = 10 + SPARE
 
@@ -58,25 +50,22 @@ _PATIENCE = 10.0
 """Seconds after which a shell is killed that owes an answer and says nothing."""
 
 
-class ShellExecutor(BaseExecutor):
+class ShellExecutor(ProcessExecutor[ShellRun]):
     """Runs tasks as processes of this node, started by a shell; `grace` is the time between SIGTERM and SIGKILL.
 
     Raises PlatformError if the machine lacks the programs that the shell needs.
     """
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
-        super().__init__(uid, tracer, loop)
+        super().__init__(uid, tracer, loop, context)
         self._tools = find_tools(context.base_env.get('PATH', os.defpath))
-        self._environment = TaskEnvironment(context)
         self._base_env = list(self._environment.block({}))
         self._shared = frozenset(self._base_env)
         self._messages = os.path.join(context.own_sandbox, f'{uid}.sh.err')
         self._belongs = context.belongs
-        self._reaper = ShellReaper(loop, tracer, self._belongs, grace, self._ask_code, self._finished, self._abandon)
-        self._deadlines: Deadlines[ShellRun] = Deadlines(loop, tracer,
-                                                        lambda run, ending: self._reaper.end([run], ending))
+        self._reaper: ShellReaper = ShellReaper(loop, tracer, self._belongs, grace, self._finished, self._ask_code,
+                                                self._abandon)
         self._aside = Aside(loop, context.launchers, self._queue)
-        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._shell: ShellProcess | None = None
         self._shells = 0
         self._ranks: dict[int, tuple[ShellRun, int]] = {}
@@ -87,10 +76,6 @@ class ShellExecutor(BaseExecutor):
         self._retry: Timer | None = None
         self._answers = 0
         self._watchdog: Timer | None = None
-        self._to_sweep: set[str] = set()
-
-    def sweep(self, uids: Iterable[str]) -> None:
-        self._reaper.sweep(set(uids))
 
     def close(self) -> None:
         """End the shell; to be called when no task is left."""
@@ -100,7 +85,6 @@ class ShellExecutor(BaseExecutor):
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
         super().check()
-        self._reaper.check()
         runs = self._reaper.running.values()
         assert self._ahead == sum(len(run.unstarted) for run in runs), 'miscounted what is to be started'
         assert not self._owed() or self._watchdog is not None, 'nobody will notice a silent shell'
@@ -109,12 +93,6 @@ class ShellExecutor(BaseExecutor):
         for number, (run, rank) in self._ranks.items():
             assert self._reaper.running.get(run.task.uid) is run, f'process {number} is of a task that does not run'
             assert rank not in run.codes, f'process {number} has ended'
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._aside or uid in self._queued or uid in self._reaper.running
-
-    def _uids(self) -> list[str]:
-        return [*(task.uid for task in self._aside.tasks), *self._queued, *self._reaper.running]
 
     # starting
 
@@ -134,7 +112,7 @@ class ShellExecutor(BaseExecutor):
         """Have a few of the queued tasks started, in one bulk of commands."""
         self._turn_comes = False
         bulk = []
-        for task in list(islice(self._queued.values(), _STARTS_PER_TURN)):
+        for task in list(islice(self._queued.values(), STARTS_PER_TURN)):
             if self._ahead >= _AHEAD:
                 break
             try:
@@ -159,7 +137,7 @@ class ShellExecutor(BaseExecutor):
             self._refuse(task, LaunchRefused(f'cannot follow the processes of the task: {error.strerror} (for '
                                              f'{now - self._short_since:.0f} s, with no other task running)'))
         else:
-            self._retry = self._loop.call_later(_RETRY_AFTER, self._try_again)
+            self._retry = self._loop.call_later(RETRY_AFTER, self._try_again)
 
     def _try_again(self) -> None:
         """Something has ended, or some time has passed, since a task could not be started."""
@@ -220,7 +198,7 @@ class ShellExecutor(BaseExecutor):
         self._next_number = run.numbers.stop
         self._ahead += len(run.numbers)
         self._ranks.update((number, (run, rank)) for rank, number in enumerate(run.numbers))
-        self._reaper.running[run.task.uid] = run
+        self._reaper.watch(run)
 
     # talking to the shell
 
@@ -345,21 +323,7 @@ class ShellExecutor(BaseExecutor):
         if not run.unstarted:
             self._deadlines.runs(run)
 
-    def _forget_start(self, run: ShellRun) -> None:
-        if run.start_fd >= 0:
-            self._reaper.forget(run.start_fd)
-            run.start_fd = -1
-
     # ending
-
-    def _end(self, uids: list[str], ending: Ending) -> None:
-        running = self._reaper.running
-        for uid in uids:
-            if uid in self._queued:
-                self._end_unstarted(self._queued.pop(uid))
-            elif uid in self._aside:
-                self._end_unstarted(self._aside.pop(uid))
-        self._reaper.end([running[uid] for uid in uids if uid in running], ending)
 
     def _finished(self, run: ShellRun) -> None:
         """All processes of a task have ended."""
@@ -404,12 +368,6 @@ class ShellExecutor(BaseExecutor):
             self._ranks.pop(number, None)
             run.codes.setdefault(rank, -signal.SIGKILL)
         self._reaper.abandon(run)
-
-    def _flush(self) -> None:
-        if self._to_sweep:
-            uids, self._to_sweep = self._to_sweep, set()
-            self._reaper.sweep(uids)
-        super()._flush()
 
     def _shell_died(self, how: str) -> None:
         """Fail what the shell ran, as nobody else can tell how it ends, and go on without it."""

@@ -1,53 +1,39 @@
 """Following the processes of runs that a shell has started, and bringing their end about.
 
-The rules are those of `reaper`: a process that ends takes what is left of its group with it, and daemons, which become
-children of an agent that is a subreaper; SIGTERM, a grace period
-for those that outlive the process that was started, SIGKILL, and giving up after the same time again. But the processes
-are children of the shell, which alone can tell their exit codes. A number is signalled only while something keeps it
-from being used again: a process that the shell has not been asked about, or others of its group.
+The rules are those of `executor.reaper`; daemons, which become children of an agent that is a subreaper, end with their
+task. But the processes are children of the shell, which alone can tell their exit codes.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from rp_agent.executor.base import Ending
+from rp_agent.executor.reaper import Reaper, signal_group, signal_trees
 from rp_agent.executor.shell.run import ShellRun
-from rp_agent.logs import LOG
-from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
-
-_RETRY_AFTER = 1.0
 
 SHELL_NAME = 'RP_SPAWNER_ID'
 """Variable of a shell, and of what it starts until that has its own environment."""
 
 
-class ShellReaper:
-    """Watches runs: `ended(run, rank)` is called when a process has ended, `finished(run)` when none of a run is left.
+class ShellReaper(Reaper[ShellRun]):
+    """Watches runs: `ended(run, rank)` is called when a process has ended.
 
-    `given_up(run)` is called for a run whose processes do not die. `belongs` are variables that all processes of the
-    pilot's tasks have in their environment; `grace` is the time in seconds between SIGTERM and SIGKILL. `running` are
-    the runs by the uid of their task.
+    `given_up(run)` is called for a run whose processes do not die.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, belongs: dict[str, str], grace: float,
-                 ended: Callable[[ShellRun, int], object], finished: Callable[[ShellRun], object],
+                 finished: Callable[[ShellRun], object], ended: Callable[[ShellRun, int], object],
                  given_up: Callable[[ShellRun], object]) -> None:
-        self.running: dict[str, ShellRun] = {}
+        super().__init__(loop, tracer, belongs, grace, finished)
         self._session = os.getsid(0)
-        self._loop = loop
-        self._tracer = tracer
-        self._belongs = belongs
-        self._grace = grace
         self._ended = ended
-        self._finished = finished
         self._given_up = given_up
 
     def follow(self, run: ShellRun, rank: int, pid: int, shell: int) -> bool:
@@ -84,23 +70,11 @@ class ShellReaper:
         if not signal_group(run.pids[rank], 0):
             run.sessions.discard(run.pids[rank])
 
-    def end(self, runs: Iterable[ShellRun], ending: Ending) -> None:
-        """Ask all processes of the runs to end, and see to it that they do; runs that are being ended are left out."""
-        runs = [run for run in runs if run.ending is None]
-        if not runs:
-            return
-        for run in runs:
-            run.ending = ending
-            run.stop_timer()
-            self._tracer.record('task_run_cancel_start', run.task.uid)
-        signal_trees(_sessions(runs), signal.SIGTERM)
-        self._loop.call_later(self._grace, self._kill, runs)
-
     def settle(self, run: ShellRun) -> None:
         """All exit codes are known: finish the run, unless processes of it use the grace period."""
         run.sessions = {pid for pid in run.sessions if signal_group(pid, 0)}
         if run.ending is not None and run.sessions:
-            self._watch_survivors(run)
+            self._watch_survivors(run, run.sessions)
         if not run.survivors:
             self._finish(run)
 
@@ -116,21 +90,6 @@ class ShellReaper:
         run.leaders.clear()
         run.survivors.clear()
         self._finish(run)
-
-    def sweep(self, uids: Collection[str], variable: str = 'RP_TASK_ID') -> None:
-        """Kill all that was started for these tasks, also what has left their sessions; or that has another variable
-        with one of these values.
-        """
-        try:
-            processes.sweep({**self._belongs, variable: uids}, signal.SIGKILL)
-        except OSError as error:   # as a rule, there is no descriptor left to look with
-            logger(LOG).warning('processes that %s may have left are looked for again: %s', ', '.join(uids), error)
-            self._loop.call_later(_RETRY_AFTER, self.sweep, uids, variable)
-
-    def forget(self, descriptor: int) -> None:
-        """Neither watch nor hold this descriptor any more."""
-        self._loop.remove_fd(descriptor)
-        os.close(descriptor)
 
     def kill_all(self, shell: int, name: str) -> None:
         """Kill all that a shell has started, which has ended but has not been reaped; its name is in its environment.
@@ -163,17 +122,6 @@ class ShellReaper:
         except (FileNotFoundError, ProcessLookupError):   # the kernel does not tell, or one has just been reaped
             return []
 
-    def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
-        owned: list[int] = []
-        for uid, run in self.running.items():
-            assert run.task.uid == uid, f'{run.task.uid} runs as {uid}'
-            run.check()
-            owned += run.descriptors()
-        assert len(owned) == len(set(owned)), f'descriptors with several owners: {sorted(owned)}'
-        for descriptor in owned:
-            os.fstat(descriptor)
-
     def _leader_ended(self, run: ShellRun, descriptor: int) -> None:
         rank = run.leaders.pop(descriptor)
         self.forget(descriptor)
@@ -186,48 +134,15 @@ class ShellReaper:
             # some shells have reaped it by now, but it would take a whole round of numbers to use this one again
             signal_group(run.pids[rank], signal.SIGKILL)
 
-    def _watch_survivors(self, run: ShellRun) -> None:
-        try:
-            table = processes.process_table()
-            for pid in processes.tree(run.sessions, table):
-                descriptor = processes.open_process(pid, table[pid].started)
-                if descriptor is not None:
-                    run.survivors.add(descriptor)
-                    self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
-        except OSError:   # as above; what cannot be followed cannot be given time
-            for pid in run.sessions:
-                signal_group(pid, signal.SIGKILL)
+    def _signal(self, runs: list[ShellRun], number: signal.Signals) -> None:
+        for run in runs:
+            run.signal = number
+        signal_trees(_sessions(runs), number)
 
-    def _survivor_ended(self, run: ShellRun, descriptor: int) -> None:
-        if descriptor in run.survivors:
-            run.survivors.discard(descriptor)
-            self.forget(descriptor)
-            if not run.survivors:
-                self.settle(run)
-
-    def _kill(self, runs: list[ShellRun]) -> None:
-        runs = self._still_running(runs)
-        if runs:
-            for run in runs:
-                run.signal = signal.SIGKILL
-            signal_trees(_sessions(runs), signal.SIGKILL)
-            self.sweep({run.task.uid for run in runs})
-            self._loop.call_later(self._grace, self._give_up, runs)
-
-    def _give_up(self, runs: list[ShellRun]) -> None:
-        """Let go of processes that do not die; a run without one only waits for the shell."""
-        for run in self._still_running(runs):
-            if run.leaders or run.survivors:
-                run.ending = Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may '
-                                                 f'still run (sessions {sorted(run.sessions)})'))
-                self._given_up(run)
-
-    def _still_running(self, runs: list[ShellRun]) -> list[ShellRun]:
-        return [run for run in runs if self.running.get(run.task.uid) is run]
-
-    def _finish(self, run: ShellRun) -> None:
-        del self.running[run.task.uid]
-        self._finished(run)
+    def _let_go(self, run: ShellRun, ending: Ending) -> None:
+        if run.leaders or run.survivors:   # else it only waits for the shell
+            run.ending = ending
+            self._given_up(run)
 
 
 def _has_started(shell: int, process: processes.Process) -> bool:
@@ -236,30 +151,6 @@ def _has_started(shell: int, process: processes.Process) -> bool:
     The children of a shell that has died are ours.
     """
     return process.parent in (shell, os.getpid())
-
-
-def signal_group(pid: int, number: int) -> bool:
-    """Signal a process group; False if there is none of that number."""
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        # it has a member, but one that is another user's
-        return True
-    return True
-
-
-def signal_trees(pids: Collection[int], number: int) -> None:
-    """Signal all processes of these sessions; only those in the groups if there are no descriptors to look for more."""
-    try:
-        processes.kill_tree(pids, number)
-    except OSError:   # as above
-        for pid in pids:
-            # one that has just been started may have no group yet
-            if not signal_group(pid, number):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
 
 
 def _sessions(runs: Iterable[ShellRun]) -> set[int]:

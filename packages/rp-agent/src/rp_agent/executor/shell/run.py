@@ -46,7 +46,7 @@ class ShellRun:
         self.timer: Timer | None = None
         self.ending: Ending | None = None
         self.failure: str | None = None
-        self.signal = signal.SIGTERM
+        self.signal: signal.Signals = signal.SIGTERM
 
     @property
     def waits_for_shell(self) -> bool:

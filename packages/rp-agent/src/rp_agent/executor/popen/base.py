@@ -1,0 +1,81 @@
+"""The base of the executors whose tasks are processes of this node.
+
+A task is in one of four places: aside (until it is known what can launch it), queued, running or done.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Generic
+
+from rp_agent.executor.base import BaseExecutor, Ending
+from rp_agent.executor.deadlines import Deadlines
+from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
+from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.reaper import AnyRun, Reaper
+from rp_agent.task import AgentTask
+from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
+
+SHORTAGE_LIMIT = 60.0
+"""Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
+
+STARTS_PER_TURN = 16
+"""Tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk."""
+
+RETRY_AFTER = 1.0
+"""Seconds after which a task is tried again that could not be started."""
+
+
+class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
+    """Ends tasks wherever they are, and sweeps up after them when they are handed on."""
+
+    _aside: Aside
+    _reaper: Reaper[AnyRun]
+
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> None:
+        super().__init__(uid, tracer, loop)
+        self._environment = TaskEnvironment(context)
+        self._deadlines: Deadlines[AnyRun] = Deadlines(loop, tracer, self._end_run)
+        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
+        self._to_sweep: set[str] = set()
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        self._reaper.sweep(set(uids))
+
+    def check(self) -> None:
+        """Verify all invariants; raises AssertionError."""
+        super().check()
+        self._reaper.check()
+        done = {task.uid for task in self._done}
+        assert self._to_sweep <= done, f'to be swept, but not done: {self._to_sweep - done}'
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._aside or uid in self._queued or uid in self._reaper.running
+
+    def _uids(self) -> list[str]:
+        return [*(task.uid for task in self._aside.tasks), *self._queued, *self._reaper.running]
+
+    def _end(self, uids: list[str], ending: Ending) -> None:
+        running = self._reaper.running
+        for uid in uids:
+            if uid in self._queued:
+                self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._aside:
+                self._end_unstarted(self._aside.pop(uid))
+        self._reaper.end([running[uid] for uid in uids if uid in running], ending)
+
+    def _end_run(self, run: AnyRun, ending: Ending) -> None:
+        self._reaper.end([run], ending)
+
+    def _forget_start(self, run: AnyRun) -> None:
+        if run.start_fd >= 0:
+            self._reaper.forget(run.start_fd)
+            run.start_fd = -1
+
+    def _flush(self) -> None:
+        if self._to_sweep:
+            uids, self._to_sweep = self._to_sweep, set()
+            self._reaper.sweep(uids)
+        super()._flush()
