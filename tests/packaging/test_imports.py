@@ -33,7 +33,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_api': (
         {'errors', 'constants', 'standing', 'logger', 'record', 'component', 'uid_set', 'trace_entities'},
-        {'system', 'distributions'},
+        {'system', 'distributions', 'extensions'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging'},
         {'description'},

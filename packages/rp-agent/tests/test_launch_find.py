@@ -56,7 +56,7 @@ def test_an_unknown_name() -> None:
 
 def test_a_method_of_another_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = EntryPoint('MINE', 'rp_agent.launch_method.fork:Fork', find.GROUP)
-    monkeypatch.setattr('importlib.metadata.entry_points', lambda group: EntryPoints([ours]))
+    monkeypatch.setattr('importlib.metadata.entry_points', lambda: EntryPoints([ours]))
     assert find.find('MINE') is Fork
 
 

@@ -43,7 +43,7 @@ def plugins(tmp_path: Path) -> str:
     metadata = tmp_path / 'greeting-1.0.dist-info'
     metadata.mkdir()
     (metadata / 'METADATA').write_text('Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n')
-    (metadata / 'entry_points.txt').write_text('[rp.commands]\ngreet = greeting:greet\nbroken = broken:run\n'
+    (metadata / 'entry_points.txt').write_text('[radical_pilot.commands]\ngreet = greeting:greet\nbroken = broken:run\n'
                                                'thing = greeting:thing\nsession = greeting:greet\n')
     return os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
 

@@ -1,4 +1,4 @@
-"""Which executor a platform asks for: its `agent_spawner`, found through the entry points `rp_agent.executors`.
+"""Which executor a platform asks for: its `agent_spawner`, found through the entry points `radical_pilot.executors`.
 
 An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `expect`, `cancel`, `stop`,
 `sweep`, `check` and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
@@ -14,20 +14,17 @@ An entry point is a function (`Spawner`) that makes the executor: any component 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from rp_agent.executor.base import Sweep
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.task import AgentTask
-from rp_api.errors import PlatformError
+from rp_api.extensions import find
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
-GROUP = 'rp_agent.executors'
+GROUP = 'radical_pilot.executors'
 DEFAULT = 'POPEN'
 
 
@@ -63,12 +60,7 @@ Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExec
 
 def spawner(name: str) -> Spawner:
     """The function that makes executors of that name; PlatformError, with all names, if there is none."""
-    if name == DEFAULT:
-        return popen   # at once: loading what finds entry points takes longer than most of an agent's start
-    installed = _installed()
-    if name not in installed.names:
-        raise PlatformError(f'agent_spawner {name!r} is unknown, installed are {", ".join(sorted(installed.names))}')
-    return cast('Spawner', installed[name].load())
+    return cast('Spawner', find(GROUP, name, {DEFAULT: f'{__name__}:popen'}, f'agent_spawner {name!r}'))
 
 
 def popen(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
@@ -132,9 +124,3 @@ def launches_into_dvms(platform: Mapping[str, Any]) -> bool:
     """Whether MPI tasks may go to virtual machines, which one executor of the agent keeps."""
     order = (platform.get('launch_methods') or {}).get('order', ())
     return platform['agent_spawner'] == DEFAULT and not DVM_METHODS.isdisjoint(order)
-
-
-def _installed() -> EntryPoints:
-    from importlib.metadata import entry_points
-
-    return entry_points(group=GROUP)

@@ -1,12 +1,11 @@
 """Which launch methods a pilot has, and which of them launches a task.
 
 A platform names them in `launch_methods.order`. Those of this distribution are in the table; others can be added as
-entry points `rp_agent.launch_methods`, each a class as `rp_agent.launch_method.base` describes it.
+entry points `radical_pilot.launch_methods`, each a class as `rp_agent.launch_method.base` describes it.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,9 +13,10 @@ from typing import Any, cast
 from rp_agent.launch_method.base import Job, LaunchMethod, Setting
 from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
+from rp_api import extensions
 from rp_api.errors import PlatformError
 
-GROUP = 'rp_agent.launch_methods'
+GROUP = 'radical_pilot.launch_methods'
 
 _OWN = {
     'APRUN': 'cray:Aprun',
@@ -59,18 +59,8 @@ class Methods:
 
 def find(name: str) -> type[LaunchMethod]:
     """The launch method of that name; `PlatformError`, with all names, if there is none."""
-    own = _OWN.get(name)
-    if own is not None:
-        module, _, attribute = own.partition(':')
-        return cast('type[LaunchMethod]',
-                    getattr(importlib.import_module(f'rp_agent.launch_method.{module}'), attribute))
-    from importlib.metadata import entry_points
-
-    installed = entry_points(group=GROUP)
-    if name not in installed.names:
-        known = ', '.join(sorted({*_OWN, *installed.names}))
-        raise PlatformError(f'launch method {name!r} of the platform is unknown, installed are {known}')
-    return cast('type[LaunchMethod]', installed[name].load())
+    own = {name: f'rp_agent.launch_method.{where}' for name, where in _OWN.items()}
+    return cast('type[LaunchMethod]', extensions.find(GROUP, name, own, f'launch method {name!r} of the platform'))
 
 
 def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Methods:

@@ -1,22 +1,22 @@
 """What the client's half of the simulator and a simulated pilot expect of each other.
 
-A pilot is made by the entry point `pilot` of the group `rp.simulation`, called with a `PilotPlan`, a virtual clock and
-`PilotEvents`. So neither half imports the other.
+A pilot is made by the entry point `pilot` of the group `radical_pilot.simulation`, called with a `PilotPlan`, a virtual
+clock and `PilotEvents`. So neither half imports the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rp_api.errors import PlatformError
+from rp_api.extensions import installed
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Model
 
-GROUP = 'rp.simulation'
+GROUP = 'radical_pilot.simulation'
 PILOT = 'pilot'
 
 
@@ -99,6 +99,7 @@ MakePilot = Callable[[PilotPlan, VirtualClock, PilotEvents], SimulatedPilot]
 
 def pilot_maker() -> MakePilot:
     """What makes simulated pilots; PlatformError if nothing is installed that does."""
-    for point in entry_points(group=GROUP, name=PILOT):
-        return cast('MakePilot', point.load())
-    raise PlatformError('simulations need the agent as well: pip install rp-agent')
+    point = installed(GROUP).get(PILOT)
+    if point is None:
+        raise PlatformError('simulations need the agent as well: pip install rp-agent')
+    return cast('MakePilot', point.load())

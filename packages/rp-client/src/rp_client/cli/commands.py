@@ -1,4 +1,4 @@
-"""The sub-commands of `rp`: those of this distribution, and those that others bring as entry points `rp.commands`.
+"""The sub-commands of `rp`: those of this distribution, and entry points `radical_pilot.commands` of others.
 
 A command is a function `command(arguments: list[str]) -> int`, which gives the exit code. The first line of its
 docstring is what `rp --help` says about it. `rp --help` imports the modules of all commands, so such a module imports
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rp_api.errors import PilotError
+from rp_api.extensions import installed
 
-GROUP = 'rp.commands'
+GROUP = 'radical_pilot.commands'
 
 Run = Callable[[list[str]], int]
 
@@ -70,7 +71,5 @@ def _own(name: str) -> Command:
 
 
 def _foreign() -> Iterator[Command]:
-    from importlib.metadata import entry_points  # a third of the start-up time, for those who need it
-
-    for point in entry_points(group=GROUP):
+    for point in installed(GROUP).values():
         yield Command(point.name, point.value, point.dist.name if point.dist is not None else 'an unknown distribution')

@@ -1,6 +1,6 @@
 """The launchers of a session: found by the URL that a platform's jobs go to, made when they are first needed.
 
-An entry point of the group `radical.pilot.launchers` is a sub-class of `rp_client.launcher.base.Launcher`. This
+An entry point of the group `radical_pilot.launchers` is a sub-class of `rp_client.launcher.base.Launcher`. This
 distribution has two: `local`, for agents on this host, and `saga`, for batch systems and other hosts, whose name is
 that of the library which submitted its jobs once.
 """
@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rp_api.errors import PlatformError
+from rp_api.extensions import installed
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.names import BATCH_SYSTEMS
 from rp_client.launcher.base import Context, Launcher
@@ -22,7 +23,7 @@ from rp_client.launcher.local import LocalLauncher
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = 'radical.pilot.launchers'
+GROUP = 'radical_pilot.launchers'
 
 _OURS = ('local', 'saga')
 
@@ -46,10 +47,7 @@ def launcher_class(platform: ResourceConfig) -> type[Launcher]:
 
 @cache
 def _others() -> tuple[EntryPoint, ...]:
-    from importlib.metadata import entry_points
-
-    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return tuple(point for point in found if point.name not in _OURS)
+    return tuple(point for name, point in sorted(installed(GROUP).items()) if name not in _OURS)
 
 
 def _batch() -> type[Launcher]:

@@ -1,20 +1,19 @@
 """Which resource manager a platform asks for: the name `resource_manager` of its definition.
 
-Those of this distribution are in the table; others can be added as entry points `rp_agent.resource_managers`. A
+Those of this distribution are in the table; others can be added as entry points `radical_pilot.resource_managers`. A
 resource manager is a class that is made without arguments and has `allocate(request, platform, system)`.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.system import System
-from rp_api.errors import PlatformError
+from rp_api import extensions
 
-GROUP = 'rp_agent.resource_managers'
+GROUP = 'radical_pilot.resource_managers'
 FORK = 'FORK'
 """The resource manager of a platform that names none."""
 
@@ -60,15 +59,6 @@ def allocate(request: Request, platform: Mapping[str, Any], system: System | Non
 
 def find(name: str) -> ResourceManager:
     """The resource manager of that name; `PlatformError`, with all names, if there is none."""
-    own = _OWN.get(name)
-    if own is not None:
-        module, _, attribute = own.partition(':')
-        found = importlib.import_module(f'{__package__}.{module}')
-        return cast('ResourceManager', getattr(found, attribute)())
-    from importlib.metadata import entry_points
-
-    installed = entry_points(group=GROUP)
-    if name not in installed.names:
-        known = ', '.join(sorted({*_OWN, *installed.names}))
-        raise PlatformError(f'resource_manager {name!r} of the platform is unknown, installed are {known}')
-    return cast('ResourceManager', installed[name].load()())
+    own = {name: f'{__package__}.{where}' for name, where in _OWN.items()}
+    return cast('ResourceManager',
+                extensions.find(GROUP, name, own, f'resource_manager {name!r} of the platform')())

@@ -1,7 +1,7 @@
 """Finds the scheduling policy that a platform asks for.
 
-A platform names its policy as `agent_scheduler`; names are those of the entry points `rp_agent.schedulers`, which any
-distribution can add to.
+A platform names its policy as `agent_scheduler`; names are those of the entry points
+`radical_pilot.scheduling_policies`, which any distribution can add to.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.scheduler.policy import Policy
-from rp_api.errors import PlatformError
+from rp_api import extensions
 
-GROUP = 'rp_agent.schedulers'
+GROUP = 'radical_pilot.scheduling_policies'
 DEFAULT = 'CONTINUOUS'
 
 
@@ -26,15 +26,5 @@ def find(platform: Mapping[str, Any]) -> type[Policy]:
             name = 'CONTINUOUS_JSRUN'
         elif not DVM_METHODS.isdisjoint(methods):
             name = 'CONTINUOUS_DVM'
-        else:
-            # at once: loading what finds entry points takes longer than most of an agent's start
-            from rp_agent.scheduler.policies.continuous import Continuous
-
-            return Continuous
-    from importlib.metadata import entry_points
-
-    installed = entry_points(group=GROUP)
-    if name not in installed.names:
-        known = ', '.join(sorted({DEFAULT, *installed.names}))
-        raise PlatformError(f'agent_scheduler {name!r} of the platform is unknown, installed are {known}')
-    return cast('type[Policy]', installed[name].load())
+    own = {DEFAULT: 'rp_agent.scheduler.policies.continuous:Continuous'}
+    return cast('type[Policy]', extensions.find(GROUP, name, own, f'agent_scheduler {name!r} of the platform'))

@@ -1,0 +1,63 @@
+"""Extensions that other distributions install: entry points of the groups `radical_pilot.*`.
+
+The pages below docs/extend describe each group.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rp_api.errors import PlatformError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_OLD_GROUPS = {
+    'radical_pilot.commands': 'rp.commands',
+    'radical_pilot.executors': 'rp_agent.executors',
+    'radical_pilot.launch_methods': 'rp_agent.launch_methods',
+    'radical_pilot.launchers': 'radical.pilot.launchers',
+    'radical_pilot.resource_managers': 'rp_agent.resource_managers',
+    'radical_pilot.scheduling_policies': 'rp_agent.schedulers',
+    'radical_pilot.simulation': 'rp.simulation',
+}
+"""The names of groups in version 2.0, which version 2.1 still reads."""
+
+
+def installed(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group, by name; a `DeprecationWarning` for those that use the group's old name."""
+    from importlib.metadata import entry_points  # loading it takes longer than most of an agent's start
+
+    points = entry_points()
+    found: dict[str, EntryPoint] = {}
+    for point in points.select(group=group):
+        found.setdefault(point.name, point)
+    for point in points.select(group=_OLD_GROUPS.get(group, '')):
+        if point.name not in found:
+            warnings.warn(f'the entry point {point.name} = {point.value} is in the group {point.group}, which will not '
+                          f'be read any more: declare it in {group}', DeprecationWarning, stacklevel=2)
+            found[point.name] = point
+    return found
+
+
+def find(group: str, name: str, own: Mapping[str, str], described: str) -> Any:
+    """The extension of that name: from `own`, which has `module:attribute`, else from the entry points of the group.
+
+    Raises `PlatformError`, with all names, if there is none: its sentence begins with `described`. Searching what is
+    installed takes long, and is done only for names that `own` does not have.
+    """
+    if name in own:
+        return load(own[name])
+    others = installed(group)
+    if name not in others:
+        raise PlatformError(f'{described} is unknown, installed are {", ".join(sorted({*own, *others}))}')
+    return others[name].load()
+
+
+def load(where: str) -> Any:
+    """The object that `module:attribute` names."""
+    module, _, attribute = where.partition(':')
+    return getattr(importlib.import_module(module), attribute)
