@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pages import DOCS, dead_links, install, missing_sources, run
 
-from rp_agent.launch_method import find
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 pytestmark = pytest.mark.timeout(200)   # pip installs
 
@@ -37,7 +37,7 @@ def test_a_session_uses_the_method(walk_through: Path) -> None:
 def test_the_table_has_all_methods() -> None:
     text = (DOCS / 'reference/launch-methods.md').read_text()
     rows = re.findall(r'^\| ([A-Z_, ]+) \| .*(?:composed|run)', text, re.MULTILINE)
-    assert sorted(name for row in rows for name in row.split(', ')) == sorted(find.NAMES)
+    assert sorted(name for row in rows for name in row.split(', ')) == sorted(LAUNCH_METHODS)
 
 
 @pytest.mark.parametrize('page', PAGES)

@@ -14,6 +14,7 @@ from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.system import System
 from rp_agent.resource_manager.systems import find
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.systems import RESOURCE_MANAGERS
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_the_one_that_the_page_adds() -> None:
 
 def test_all_resource_managers_are_described() -> None:
     rows = set(re.findall(r'^\| ([A-Z]+) \|', (DOCS / 'reference/resource-managers.md').read_text(), re.MULTILINE))
-    assert rows == set(find._OWN) - {'LOADL'}
+    assert rows == set(RESOURCE_MANAGERS) - {'LOADL'}
 
 
 def test_all_fields_are_described() -> None:

@@ -17,7 +17,7 @@ from rp_agent.resource_manager.systems.pbspro import PbsPro
 from rp_agent.resource_manager.systems.sge import Sge
 from rp_agent.resource_manager.systems.torque import Torque
 from rp_api.errors import PlatformError
-from rp_api.platforms.names import RESOURCE_MANAGERS
+from rp_api.platforms.systems import RESOURCE_MANAGERS
 
 PBS = {'PBS_JOBID': '7.server', 'PBS_NODEFILE': '/n'}
 QSTAT = """Job Id: 7.server

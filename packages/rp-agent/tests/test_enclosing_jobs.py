@@ -10,6 +10,7 @@ from rp_agent.resource_manager.systems import find
 from rp_agent.resource_manager.systems.enclosing import enclosing, hint
 from rp_agent.resource_manager.systems.slurm import Slurm
 from rp_api.errors import PlatformError, ResourceError
+from rp_api.platforms.systems import BATCH_SYSTEMS
 
 TWO = {'SLURM_JOB_ID': '17', 'SLURM_JOB_NODELIST': 'n[1-2]', 'SLURM_JOB_CPUS_PER_NODE': '8(x2)'}
 
@@ -26,11 +27,11 @@ def test_batch_systems_are_recognised(environ: dict[str, str], name: str | None)
 
 
 def test_job_variables_are_those_of_the_resource_managers() -> None:
-    for name, variable in find.JOBS.items():
-        manager = find.find(name)
-        assert isinstance(manager, BatchSystem)
-        found = manager.NAME, manager.JOB
-        assert found == (name, variable)
+    for system in BATCH_SYSTEMS:
+        if system.agent:
+            manager = find.find(system.resource_manager)
+            assert isinstance(manager, BatchSystem)
+            assert (system.resource_manager, system.job_variable) == (manager.NAME, manager.JOB)
 
 
 def test_all_nodes_without_a_size() -> None:

@@ -18,7 +18,6 @@ from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
-from rp_api.platforms.names import LAUNCH_METHODS
 
 FEW = Methods((METHODS['FORK'], METHODS['SSH'], METHODS['SRUN']))
 
@@ -43,10 +42,6 @@ def test_a_method_of_a_spawner_is_for_that_one() -> None:
     with pytest.raises(LaunchRefused, match='DRAGON: it is for platforms with agent_spawner DRAGON'):
         choose(on(0), methods)
     assert choose(on(0), methods, 'DRAGON').NAME == 'DRAGON'
-
-
-def test_platforms_may_name_every_method() -> None:
-    assert set(find.NAMES) == LAUNCH_METHODS
 
 
 def test_an_unknown_name() -> None:

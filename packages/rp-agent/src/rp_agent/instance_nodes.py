@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 from rp_api.errors import PlatformError
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 MOST_NODES = 256
 """Nodes of an instance where nothing else is said; PRRTE was seen to run well with so many."""
 
-DVM_METHODS = frozenset(('ORTE', 'ORTE_LIB', 'PRTE'))
+DVM_METHODS = frozenset(name for name, method in LAUNCH_METHODS.items() if method.dvm)
 """Launch methods that launch into virtual machines."""
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rp_agent.resource_manager.systems.find import FORK, HERE
+from rp_agent.resource_manager.systems.find import FORK
 from rp_api import states
+from rp_api.platforms.systems import LOCAL_MANAGERS
 from rp_api.system.processes import read_process
 
 MARGIN = 60.0
@@ -24,7 +25,7 @@ The batch system is asked for the runtime and no more, which has to fit the limi
 
 def in_batch(platform: Mapping[str, Any]) -> bool:
     """Whether pilots of a platform are jobs that a batch system ends when their time is over."""
-    return platform.get('resource_manager', FORK) not in HERE
+    return platform.get('resource_manager', FORK) not in LOCAL_MANAGERS
 
 
 def limit(minutes: int, platform: Mapping[str, Any]) -> float:

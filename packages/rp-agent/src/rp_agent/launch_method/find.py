@@ -1,7 +1,8 @@
 """Which launch methods a pilot has, and which of them launches a task.
 
-A platform names them in `launch_methods.order`. Those of this distribution are in the table; others can be added as
-entry points `radical_pilot.launch_methods`, each a class as `rp_agent.launch_method.base` describes it.
+A platform names them in `launch_methods.order`. Those of this project are in the table `rp_api.platforms.systems`;
+others can be added as entry points `radical_pilot.launch_methods`, each a class as `rp_agent.launch_method.base`
+describes it.
 """
 
 from __future__ import annotations
@@ -15,38 +16,9 @@ from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
 from rp_api import extensions
 from rp_api.errors import PlatformError
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 GROUP = 'radical_pilot.launch_methods'
-
-_OWN = {
-    'APRUN': 'cray:Aprun',
-    'CCMRUN': 'cray:Ccmrun',
-    'DPLACE': 'mpt:Dplace',
-    'DRAGON': 'dragon:Dragon',
-    'FLUX': 'flux:Flux',
-    'FORK': 'fork:Fork',
-    'IBRUN': 'ibrun:Ibrun',
-    'JSRUN': 'jsrun:Jsrun',
-    'JSRUN_ERF': 'jsrun:JsrunErf',
-    'MPIEXEC': 'mpirun:Mpiexec',
-    'MPIEXEC_MPT': 'mpt:MpiexecMpt',
-    'MPIRUN': 'mpirun:Mpirun',
-    'MPIRUN_CCMRUN': 'cray:MpirunCcmrun',
-    'MPIRUN_DPLACE': 'mpt:MpirunDplace',
-    'MPIRUN_MPT': 'mpt:MpirunMpt',
-    'MPIRUN_RSH': 'mvapich:MpirunRsh',
-    'ORTE': 'dvm:Orte',
-    'ORTE_LIB': 'dvm:OrteLib',
-    'POE': 'poe:Poe',
-    'PRTE': 'dvm:Prte',
-    'RSH': 'ssh:Rsh',
-    'RUNJOB': 'runjob:Runjob',
-    'SRUN': 'srun:Srun',
-    'SSH': 'ssh:Ssh',
-}
-NAMES = tuple(_OWN)
-"""The launch methods of this distribution."""
-
 
 @dataclass(frozen=True, slots=True)
 class Methods:
@@ -59,7 +31,7 @@ class Methods:
 
 def find(name: str) -> type[LaunchMethod]:
     """The launch method of that name; `PlatformError`, with all names, if there is none."""
-    own = {name: f'rp_agent.launch_method.{where}' for name, where in _OWN.items()}
+    own = {name: method.where for name, method in LAUNCH_METHODS.items()}
     return cast('type[LaunchMethod]', extensions.find(GROUP, name, own, f'launch method {name!r} of the platform'))
 
 

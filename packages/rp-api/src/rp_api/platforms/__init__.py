@@ -1,26 +1,37 @@
-"""Platforms: what is known about the machines that pilots run on, and where more can be said about them.
+"""Platforms: the machines that pilots run on, and the table of batch systems and launch methods (`systems`).
 
-`get_platform('local.localhost')` gives the definition of a platform. Definitions are JSON data files of this
-package; users add platforms, or override single values, in files of the same form below their home directory.
+`get_platform('local.localhost')` gives the definition of a platform: data files of this package, and files of the same
+form below the user's home directory. Definitions are imported when they are used: agents need the table alone.
 """
 
 from __future__ import annotations
 
-from rp_api.platforms.definition import AccessSchema, RaptorConfig, ResourceConfig
-from rp_api.platforms.load import (
-    fill,
-    filled,
-    get_platform,
-    get_resource_config,
-    get_resource_configs,
-    get_resource_fs_url,
-    get_resource_job_url,
-    list_platforms,
-    load_config,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rp_api.platforms.definition import AccessSchema, RaptorConfig, ResourceConfig
+    from rp_api.platforms.load import (
+        fill,
+        filled,
+        get_platform,
+        get_resource_config,
+        get_resource_configs,
+        get_resource_fs_url,
+        get_resource_job_url,
+        list_platforms,
+        load_config,
+    )
 
 __all__ = [
     'AccessSchema', 'RaptorConfig', 'ResourceConfig', 'fill', 'filled', 'get_platform',
     'get_resource_config', 'get_resource_configs', 'get_resource_fs_url', 'get_resource_job_url', 'list_platforms',
     'load_config',
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    module = 'definition' if name in ('AccessSchema', 'RaptorConfig', 'ResourceConfig') else 'load'
+    return getattr(importlib.import_module(f'{__name__}.{module}'), name)

@@ -1,26 +1,32 @@
-"""The names that platform definitions use, as far as this project knows them. Other distributions may bring more."""
+"""The names that platform definitions may use: those of this project, and those of extensions that are installed."""
 
 from __future__ import annotations
 
-RESOURCE_MANAGERS = frozenset((
-    'ALLOCATION', 'CCM', 'COBALT', 'DEBUG', 'FLUX', 'FORK', 'LOADL', 'LOADLEVELER', 'LSF', 'PBSPRO', 'SGE', 'SLURM',
-    'TORQUE', 'YARN'))
-
-LAUNCH_METHODS = frozenset((
-    'APRUN', 'CCMRUN', 'DPLACE', 'DRAGON', 'FLUX', 'FORK', 'IBRUN', 'JSRUN', 'JSRUN_ERF', 'MPIEXEC', 'MPIEXEC_MPT',
-    'MPIRUN', 'MPIRUN_CCMRUN', 'MPIRUN_DPLACE', 'MPIRUN_MPT', 'MPIRUN_RSH', 'ORTE', 'ORTE_LIB', 'POE', 'PRTE', 'RSH',
-    'RUNJOB', 'SRUN', 'SSH'))
-
-BATCH_SYSTEMS = ('cobalt', 'condor', 'flux', 'loadl', 'lsf', 'pbspro', 'sge', 'slurm', 'torque')
-"""Schemes of URLs to which jobs are submitted; `rp_client.launcher.batch.systems` has a module for each."""
-
-JOB_SCHEMES = frozenset((
-    'fork', 'local', 'ssh', 'gsissh',
-    *(f'{system}{hop}' for system in BATCH_SYSTEMS for hop in ('', '+ssh', '+gsissh'))))
-"""What URLs of job managers begin with."""
+from rp_api.extensions import installed
+from rp_api.platforms import systems
 
 FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))
-"""What URLs of file systems begin with."""
+"""First parts of URLs of file systems."""
 
-HOP_SCHEMES = frozenset(('fork', 'local', 'ssh', 'gsissh'))
-"""What URLs for interactive commands begin with."""
+HOP_SCHEMES = ('fork', 'local', 'ssh', 'gsissh')
+"""Schemes of URLs of hosts without a batch system, and for interactive commands."""
+
+HOPS = ('', 'ssh', 'gsissh')
+"""What follows the scheme of a batch system, after a +."""
+
+
+def resource_managers() -> set[str]:
+    """The names of resource managers."""
+    others = {system.resource_manager for system in systems.other_systems() if system.agent}
+    return {*systems.RESOURCE_MANAGERS, *others, *installed('radical_pilot.resource_managers')}
+
+
+def launch_methods() -> set[str]:
+    """The names of launch methods."""
+    return {*systems.LAUNCH_METHODS, *installed('radical_pilot.launch_methods')}
+
+
+def job_schemes() -> set[str]:
+    """Schemes of URLs of job managers."""
+    kinds = {*systems.SCHEMES, *(system.scheme for system in systems.other_systems() if system.scheme)}
+    return {*HOP_SCHEMES, *(f'{kind}+{hop}' if hop else kind for kind in kinds for hop in HOPS)}

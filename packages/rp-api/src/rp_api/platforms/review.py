@@ -9,7 +9,7 @@ from typing import Any
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ARCHITECTURE, ResourceConfig
-from rp_api.platforms.names import FILE_SCHEMES, HOP_SCHEMES, JOB_SCHEMES, LAUNCH_METHODS, RESOURCE_MANAGERS
+from rp_api.platforms.names import FILE_SCHEMES, HOP_SCHEMES, job_schemes, launch_methods, resource_managers
 from rp_api.record import suggestion
 
 _LEAST_MEMORY, _MOST_MEMORY = 1024, 64 * 1024**2
@@ -18,8 +18,6 @@ _LEAST_MEMORY, _MOST_MEMORY = 1024, 64 * 1024**2
 _MOST_STORAGE = 1024**3
 """MB."""
 
-_ENDPOINTS = {'job_manager_endpoint': JOB_SCHEMES, 'filesystem_endpoint': FILE_SCHEMES, 'job_manager_hop': HOP_SCHEMES}
-
 
 def review(config: ResourceConfig) -> list[str]:
     """What is questionable about the definition, in sentences; empty if nothing is."""
@@ -27,11 +25,12 @@ def review(config: ResourceConfig) -> list[str]:
 
 
 def _names(config: ResourceConfig) -> Iterator[str]:
-    if config.resource_manager not in RESOURCE_MANAGERS:
-        yield _unknown('resource_manager', config.resource_manager, RESOURCE_MANAGERS)
+    managers, methods = resource_managers(), launch_methods()
+    if config.resource_manager not in managers:
+        yield _unknown('resource_manager', config.resource_manager, managers)
     for name in config.launch_methods['order']:
-        if name not in LAUNCH_METHODS:
-            yield _unknown('launch_methods.order', name, LAUNCH_METHODS)
+        if name not in methods:
+            yield _unknown('launch_methods.order', name, methods)
     for name in config.launch_methods.keys() - {'order', *config.launch_methods['order']}:
         yield f'launch_methods.{name} has options, but is not in launch_methods.order'
     for name in config.system_architecture.keys() - ARCHITECTURE.keys():
@@ -39,8 +38,10 @@ def _names(config: ResourceConfig) -> Iterator[str]:
 
 
 def _endpoints(config: ResourceConfig) -> Iterator[str]:
+    schemes = {'job_manager_endpoint': job_schemes(), 'filesystem_endpoint': FILE_SCHEMES,
+               'job_manager_hop': HOP_SCHEMES}
     for schema, access in config.schemas.items():
-        for name, known in _ENDPOINTS.items():
+        for name, known in schemes.items():
             scheme, separator, _ = access[name].partition('://')
             if access[name] and not separator:
                 yield f'schemas.{schema}.{name} is {access[name]!r}, which is no URL'

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rp_api.errors import PlatformError
 from rp_api.extensions import installed
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.platforms.names import BATCH_SYSTEMS
+from rp_api.platforms.systems import SCHEMES
 from rp_client.launcher.base import Context, Launcher
 from rp_client.launcher.local import LocalLauncher
 
@@ -41,7 +41,7 @@ def launcher_class(platform: ResourceConfig) -> type[Launcher]:
             return found
     raise PlatformError(f'job_manager_endpoint of {platform.label} is {url!r}, and no launcher is for that: local '
                         'takes fork://localhost/; saga takes fork, ssh and gsissh with a host, and '
-                        f'{", ".join(BATCH_SYSTEMS)}, each also with +ssh or +gsissh'
+                        f'{", ".join(sorted(SCHEMES))}, each also with +ssh or +gsissh'
                         + ''.join(f'; {point.name} takes other ones' for point in _others()))
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from shlex import quote
 
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.systems import LAUNCH_METHODS
 from rp_client.bootstrap.prepare import Client
 from rp_client.bootstrap.settings import MADE, needs_tree
 from rp_client.launcher.batch.job import partition_and_qos
 from rp_client.launcher.batch.systems.base import BatchSystem
 from rp_client.launcher.batch.systems.registry import batch_system
-from rp_client.platform_check.launchers import LAUNCHERS
 
 MARK = 'RP-CHECK'
 
@@ -199,8 +199,8 @@ def _launchers(config: ResourceConfig) -> Iterator[str]:
     """Only if none of the launch methods can be used, that is bad: some are just on compute nodes."""
     yield 'rp_found=no'
     for name in config.launch_methods['order']:
-        programs = LAUNCHERS.get(name)
-        if programs is None:
+        programs = LAUNCH_METHODS[name].programs if name in LAUNCH_METHODS else ()
+        if not programs:
             yield f'rp_found=yes; {_say("ok" if name == "FORK" else "note", "launch", f"{name} needs no program")}'
             continue
         yield (f'if rp_path=$(for rp_name in {" ".join(programs)}; do command -v "$rp_name" && break; done) && '

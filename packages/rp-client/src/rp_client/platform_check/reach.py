@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.systems import submitter
 from rp_client.launcher.batch.shell import target
-from rp_client.launcher.batch.systems.registry import SYSTEMS
 
 PATIENCE = 120.0
 """Seconds that all of it may take."""
@@ -34,7 +34,7 @@ def way(config: ResourceConfig) -> Way:
         system, hop = '', system
     if system in ('fork', 'local'):
         system = ''
-    if system and system not in SYSTEMS:
+    if system and not submitter(system):
         raise PlatformError(f'job_manager_endpoint is {url!r}: {parts.scheme!r} is not known')
     if not hop:
         if parts.hostname not in (None, 'localhost'):

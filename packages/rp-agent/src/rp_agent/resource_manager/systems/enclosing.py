@@ -13,14 +13,9 @@ from typing import Any
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.batch import BatchSystem
 from rp_agent.resource_manager.system import System
-from rp_agent.resource_manager.systems.find import JOBS, find
+from rp_agent.resource_manager.systems.find import find
 from rp_api.errors import PlatformError
-
-_TORQUE = ('PBS_NUM_PPN', 'PBS_VNODENUM')
-"""Variables that Torque sets, and PBS Pro does not."""
-
-_SGE = ('SGE_TASK_ID', 'PE_HOSTFILE', 'SGE_CELL')
-"""Variables of Grid Engine: the name of its job variable alone says little."""
+from rp_api.platforms import systems
 
 
 class Enclosing:
@@ -34,7 +29,7 @@ class Enclosing:
         manager = enclosing(system)
         if manager is None:
             raise PlatformError('the application does not run inside of a job: none of the variables '
-                                f'{", ".join(sorted(set(JOBS.values())))} is set; start it with salloc, qsub -I or in '
+                                f'{", ".join(systems.JOB_VARIABLES)} is set; start it with salloc, qsub -I or in '
                                 'a batch script, or use the resource local.localhost')
         if not (request.nodes or request.cores or request.gpus):
             request = replace(request, nodes=len(manager.nodes(system)))
@@ -50,16 +45,16 @@ def enclosing(system: System) -> BatchSystem | None:
 
 
 def _name(environ: Mapping[str, str]) -> str | None:
-    for name, variable in JOBS.items():
-        if environ.get(variable) and _is_of(name, environ):
-            return name
-    return None
+    """The resource manager of the job; those of other distributions come last, as finding them takes long."""
+    found = next((system for system in systems.BATCH_SYSTEMS if _is_in_job(system, environ)), None)
+    found = found or next((system for system in systems.other_systems() if _is_in_job(system, environ)), None)
+    return found.resource_manager if found else None
 
 
-def _is_of(name: str, environ: Mapping[str, str]) -> bool:
-    if name in ('PBSPRO', 'TORQUE'):
-        return (name == 'TORQUE') == any(variable in environ for variable in _TORQUE)
-    return name != 'SGE' or any(variable in environ for variable in _SGE)
+def _is_in_job(system: systems.BatchSystem, environ: Mapping[str, str]) -> bool:
+    return (bool(system.job_variable and environ.get(system.job_variable))
+            and (not system.marks or any(mark in environ for mark in system.marks))
+            and not any(mark in environ for mark in system.other_marks))
 
 
 def hint(system: System, used: int) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from rp_agent.resource_manager import architecture, binding, machine
 from rp_agent.resource_manager.base import Allocation, Request, below
 from rp_agent.resource_manager.system import System
-from rp_agent.resource_manager.systems.find import JOBS
 from rp_api.errors import PlatformError, ResourceError
+from rp_api.platforms.systems import JOB_VARIABLES
 
 
 class Fork:
@@ -20,7 +20,7 @@ class Fork:
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         """What the pilot gets on this machine."""
         found = allocate(request, platform, system.environ)
-        if any(map(system.environ.get, JOBS.values())):
+        if any(map(system.environ.get, JOB_VARIABLES)):
             from rp_agent.resource_manager.systems.enclosing import hint
 
             return replace(found, hint=hint(system, 1))

@@ -13,10 +13,10 @@ from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
+from rp_api.platforms.systems import BATCH_SYSTEMS
 from rp_client.launcher.batch.shell import Shell
 
-ADAPTORS = {'torque': 'torque.torquejob', 'loadl': 'loadl.loadljob', 'cobalt': 'cobalt.cobaltjob',
-            'condor': 'condor.condorjob'}
+ADAPTORS = {system.scheme: system.adaptor for system in BATCH_SYSTEMS if system.adaptor}
 """The adaptors, by the first part of their URL's scheme: the modules where they live."""
 
 
