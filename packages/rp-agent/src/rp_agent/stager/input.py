@@ -10,11 +10,11 @@ from rp_agent.stager.base import names, stage
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
-from rp_api.constants import TARBALL
 from rp_api.errors import PilotError
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes
+from rp_api.staging.protocol import protocol
 from rp_profiling.write.tracer import Tracer
 
 
@@ -71,7 +71,7 @@ class StagerInput(Component):
         directives = task.description['input_staging']
         try:
             os.makedirs(task.sandbox, exist_ok=True)
-            packed = [directive for directive in directives if directive['action'] == TARBALL]
+            packed = [directive for directive in directives if protocol(directive['action']).packed]
             if packed:
                 self._unpack(task, packed[0])
             stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')

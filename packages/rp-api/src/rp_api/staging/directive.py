@@ -18,14 +18,12 @@ from rp_api.constants import (
     DEFAULT_ACTION,
     DEFAULT_FLAGS,
     DEFAULT_PRIORITY,
-    DOWNLOAD,
     NON_FATAL,
     RECURSIVE,
-    STAGING_ACTIONS,
 )
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import suggestion
-from rp_api.staging.location import is_web
+from rp_api.staging import protocol
 
 
 class Directive(TypedDict):
@@ -41,7 +39,6 @@ class Directive(TypedDict):
 
 _KEYS = tuple(Directive.__annotations__)
 _ARROW = re.compile(r'>>?|<<?')
-_ACTIONS = {action.casefold(): action for action in STAGING_ACTIONS}
 _FLAGS = {'RECURSIVE': RECURSIVE, 'CREATE_PARENTS': CREATE_PARENTS, 'NON_FATAL': NON_FATAL}
 _FLAG_WORDS = {name.replace('_', '').casefold(): flag for name, flag in _FLAGS.items()}
 _uids = itertools.count()
@@ -78,12 +75,14 @@ def _expand(directive: Any, counter: Iterator[int]) -> Directive:
                                     f'{suggestion(str(key), _KEYS)}')
     try:
         source = _location('source', given.get('source'))
-        action = _action(given.get('action'))
-        _check_source(source, action)
+        action = DEFAULT_ACTION if given.get('action') is None else protocol.action(str(given['action']))
+        _check_action(source, action)
+        target = _target(given.get('target'), source)
+        protocol.protocol(action).check(source, target)
         return {
             'uid': str(given.get('uid') or f'sd.{next(counter):04d}'),
             'source': source,
-            'target': _target(given.get('target'), source),
+            'target': target,
             'action': action,
             'flags': _flags(given.get('flags')),
             'priority': _priority(given.get('priority')),
@@ -132,21 +131,11 @@ def _location(key: str, value: Any) -> str:
     return found
 
 
-def _action(value: Any) -> str:
-    if value is None:
-        return DEFAULT_ACTION
-    action = _ACTIONS.get(str(value).casefold())
-    if action is None:
-        raise DescriptionError(f'action {value!r} is not one of {", ".join(STAGING_ACTIONS)}')
-    return action
-
-
-def _check_source(source: str, action: str) -> None:
-    from_web = is_web(source)
-    if from_web and action != DOWNLOAD:
-        raise DescriptionError(f'source {source!r} can only be fetched with action {DOWNLOAD}, not {action}')
-    if action == DOWNLOAD and not from_web and not source.casefold().startswith('file://'):
-        raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL, not {source!r}')
+def _check_action(source: str, action: str) -> None:
+    """Raise if another action is the one that takes the source's URL."""
+    needed = protocol.owner(source)
+    if needed not in ('', action):
+        raise DescriptionError(f'source {source!r} can only be fetched with action {needed}, not {action}')
 
 
 def _target(value: Any, source: str) -> str:
@@ -154,7 +143,7 @@ def _target(value: Any, source: str) -> str:
     if value is not None and value != '':
         return _location('target', value)
     _, _, path = source.rpartition('://')
-    if is_web(source):
+    if protocol.owner(source):
         path = re.split('[?#]', source.split('://', 1)[1])[0].partition('/')[2]
     name = os.path.basename(path.rstrip('/'))
     if name in ('', '.', '..'):

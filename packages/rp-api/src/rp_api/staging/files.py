@@ -18,10 +18,10 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rp_api.constants import COPY, CREATE_PARENTS, DOWNLOAD, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER
+from rp_api.constants import CREATE_PARENTS, NON_FATAL
 from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive, describe, has_wildcard
-from rp_api.staging.location import is_web
+from rp_api.staging.protocol import protocol
 
 # the reasons that lie with what is written, whichever of the two files the system names
 _TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
@@ -32,22 +32,10 @@ def perform(sd: Directive, source: str, target: str) -> str:
     """Does what the directive says with these paths, and returns the path that is there now.
 
     `source` and `target` are the directive's own, resolved; with wildcards the result is the target
-    directory. Raises a StagingError with the directive, the path at fault, and the reason. TRANSFER and
-    TARBALL are copies, as both ends are local.
+    directory. Raises a StagingError with the directive, the path at fault, and the reason.
     """
     with explained(sd, target):
-        parents = bool(sd['flags'] & CREATE_PARENTS)
-        if sd['action'] == DOWNLOAD and is_web(source):
-            from rp_api.staging.download import download  # network modules take long to load
-
-            return download(source, target, parents)
-        operation = _OPERATIONS[sd['action']]
-        found = matches(source)
-        if found is None:
-            return _operate(operation, source, target, parents)
-        for match in found:
-            _operate(operation, match, os.path.join(target, ''), parents)
-        return target
+        return protocol(sd['action']).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
 
 
 def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
@@ -155,7 +143,8 @@ def _check_replaceable(target: str) -> None:
         raise fault(errno.EEXIST, target, 'Neither a file nor a directory, so it is not replaced')
 
 
-def _operate(operation: Callable[[str, str], None], source: str, target: str, parents: bool) -> str:
+def operate(operation: Callable[[str, str], None], source: str, target: str, parents: bool) -> str:
+    """Carries out an operation on one source, and returns the path that the source has got."""
     source = source.rstrip('/') or '/'
     target = _destination(operation, source, target)
     prepare(target, parents)
@@ -167,11 +156,11 @@ def _destination(operation: Callable[[str, str], None], source: str, target: str
     """The path that the source gets: the target, or its own name below it."""
     into = is_directory_name(target)
     if not into and os.path.isdir(target):
-        into = not os.path.islink(target) if operation is _link else not os.path.isdir(source)
+        into = not os.path.islink(target) if operation is link else not os.path.isdir(source)
     return os.path.join(target, os.path.basename(source)) if into else target
 
 
-def _copy(source: str, target: str) -> None:
+def copy(source: str, target: str) -> None:
     mode = os.stat(source).st_mode
     if stat.S_ISDIR(mode):
         _refuse_inside(source, target)
@@ -213,7 +202,7 @@ def _copy_tree(source: str, target: str) -> None:
                 elif stat.S_ISLNK(entry.status.st_mode):
                     _copy_link(here.at(entry.name), path)
                 else:
-                    _copy(here.at(entry.name), path)
+                    copy(here.at(entry.name), path)
         except OSError as error:
             here.explain(error)
             there.explain(error)
@@ -227,7 +216,7 @@ def _copy_link(source: str, target: str) -> None:
         os.symlink(os.readlink(source), temporary)
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str, target: str) -> None:
     """Makes a symbolic link with an absolute target."""
     os.stat(source)  # the error is wanted here and not when the link is used
     source = os.path.abspath(source)
@@ -240,7 +229,7 @@ def _link(source: str, target: str) -> None:
         os.symlink(source, temporary)
 
 
-def _move(source: str, target: str) -> None:
+def move(source: str, target: str) -> None:
     if os.path.lexists(target) and os.path.realpath(source) == os.path.realpath(target):
         return
     is_tree = os.path.isdir(source) and not os.path.islink(source)
@@ -276,13 +265,13 @@ def _move_by_copy(source: str, target: str, is_tree: bool) -> None:
     if is_tree:
         from rp_api.staging.trees import remove
 
-        _copy(source, target)
+        copy(source, target)
         remove(source)
         return
     if os.path.islink(source):
         _copy_link(source, target)
     else:
-        _copy(source, target)
+        copy(source, target)
     os.unlink(source)
 
 
@@ -291,8 +280,3 @@ def _refuse_inside(source: str, target: str) -> None:
     tree, place = os.path.realpath(source), os.path.realpath(target)
     if place != tree and os.path.commonpath([tree, place]) == tree:
         raise fault(errno.EINVAL, target, f'The directory {source} cannot be staged into itself')
-
-
-_OPERATIONS: dict[str, Callable[[str, str], None]] = {
-    COPY: _copy, TRANSFER: _copy, TARBALL: _copy, DOWNLOAD: _copy, LINK: _link, MOVE: _move,
-}

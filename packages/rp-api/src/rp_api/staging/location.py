@@ -11,8 +11,8 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from rp_api.constants import TARBALL, TRANSFER
 from rp_api.errors import DescriptionError
+from rp_api.staging.protocol import owner, protocol
 
 _URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://(.*)', re.DOTALL)
 _HOST = re.compile(r'localhost|[^/]*@[^/]*|[^/]*:[0-9]+')
@@ -30,14 +30,9 @@ class Sandboxes(NamedTuple):
     endpoint: str = '/'
 
 
-def is_web(url: str) -> bool:
-    """Whether the URL is fetched from the web; there is no local path for it."""
-    return url.lower().startswith(_WEB)
-
-
 def acts_on_client(action: str) -> bool:
     """Whether the client carries out directives with this action, and not the agent."""
-    return action in (TRANSFER, TARBALL)
+    return protocol(action).on_client
 
 
 def bases(action: str, output: bool) -> tuple[str, str]:
@@ -54,12 +49,12 @@ def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
     """The absolute path that a URL or path leads to.
 
     `base` names the sandbox for relative paths and `pwd://`. A trailing slash is kept, since it says that a
-    target is a directory; the root of a sandbox gets one. URLs of the web stay as they are. Raises a
+    target is a directory; the root of a sandbox gets one. URLs that a protocol takes stay as they are. Raises a
     DescriptionError if the scheme is not known, if it names a host, or if the sandbox has no meaning here.
     """
     text = str(url)
     match = _URL.fullmatch(text)
-    if is_web(text):
+    if owner(text):
         return text
     if match is None:
         return text if text.startswith('/') else _below(base, text, sandboxes, text)

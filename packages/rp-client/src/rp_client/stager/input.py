@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rp_api import states
-from rp_api.constants import TARBALL, TMGR_STAGING_INPUT_COMPONENT
+from rp_api.constants import TMGR_STAGING_INPUT_COMPONENT
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
 from rp_client.stager.base import INWARDS, Errors, Files, bulks, client_directives, pilot_files
 from rp_client.task import Task
@@ -84,11 +85,11 @@ class TaskStagingInput(ClientComponent):
             self.tracer.record('create_sandbox_start', task.uid)
             sandbox.make()
             self.tracer.record('create_sandbox_stop', task.uid)
-            packed = [directive for directive in directives if directive['action'] == TARBALL]
+            packed = [directive for directive in directives if protocol(directive['action']).packed]
             if packed:
                 self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
-            sandbox.run(task.uid, [directive for directive in directives if directive['action'] != TARBALL], INWARDS,
-                        self.tracer, 'staging_in')
+            single = [directive for directive in directives if not protocol(directive['action']).packed]
+            sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
         except Exception as error:   # which concerns this task alone
             return files.fault(error)
         return None

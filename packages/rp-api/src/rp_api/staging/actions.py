@@ -1,0 +1,70 @@
+"""The staging protocols of this project: a class for each action."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from rp_api.constants import DOWNLOAD
+from rp_api.errors import DescriptionError
+from rp_api.staging import files
+from rp_api.staging.protocol import Protocol
+
+
+class Copy(Protocol):
+    """Copies files on the platform; a source with wildcards takes all files that match."""
+
+    def operation(self) -> Callable[[str, str], None]:
+        """Brings one file or directory to its place."""
+        return files.copy
+
+    def stage(self, source: str, target: str, parents: bool) -> str:
+        found = files.matches(source)
+        if found is None:
+            return files.operate(self.operation(), source, target, parents)
+        for match in found:
+            files.operate(self.operation(), match, os.path.join(target, ''), parents)
+        return target
+
+
+class Link(Copy):
+    """Makes links on the platform."""
+
+    def operation(self) -> Callable[[str, str], None]:
+        return files.link
+
+
+class Move(Copy):
+    """Moves files on the platform."""
+
+    def operation(self) -> Callable[[str, str], None]:
+        return files.move
+
+
+class Transfer(Copy):
+    """Copies files between the client and the platform; both ends are local when this is called."""
+
+    on_client = True
+
+
+class Tarball(Transfer):
+    """Copies files between the client and the platform, the input of a task in one archive."""
+
+    packed = True
+
+
+class Download(Copy):
+    """Fetches files from the web, on the platform, where `file://` URLs are copied."""
+
+    schemes = frozenset(('http', 'https'))
+
+    def check(self, source: str, target: str) -> None:
+        if source.partition('://')[0].casefold() not in {*self.schemes, 'file'}:
+            raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL, not {source!r}')
+
+    def stage(self, source: str, target: str, parents: bool) -> str:
+        if source.partition('://')[0].casefold() not in self.schemes:
+            return super().stage(source, target, parents)
+        from rp_api.staging.download import download  # network modules take long to load
+
+        return download(source, target, parents)
