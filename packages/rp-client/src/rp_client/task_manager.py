@@ -23,8 +23,9 @@ from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
+from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling
-from rp_client.scheduler.round_robin import RoundRobin
+from rp_client.scheduler.find import find
 from rp_client.shared_descriptions import NOTHING, Common
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from rp_client.session import Session
 
 _log = logging.getLogger('radical.pilot.task_manager')
-
-_SCHEDULERS = {constants.SCHEDULER_ROUND_ROBIN: RoundRobin}
 
 _WITHOUT_PILOT = states.TASK.value(states.TMGR_SCHEDULING)
 """How far tasks get without a pilot."""
@@ -47,16 +46,15 @@ ACCEPTANCE = 5.0
 class TaskManager:
     """Runs tasks on pilots.
 
-    `scheduler` says how pilots are chosen for tasks; there is `round_robin`. `cfg` is taken for compatibility. Raises
-    `ValueError` for an unknown scheduler, and `RuntimeError` if the session is closed. Callbacks are called as
-    `cb(task, state)`, for every state in order, in a thread of the session.
+    `scheduler` says how pilots are chosen for tasks: `round_robin`, or one that is installed (docs/extend). `cfg` is
+    taken for compatibility. Raises `ValueError` for an unknown scheduler, and `RuntimeError` if the session
+    is closed. Callbacks are called as `cb(task, state)`, for every state in order, in a thread of the session.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
                  scheduler: str | None = None, *, _uid: str = '') -> None:
         self.scheduler = scheduler or constants.SCHEDULER_DEFAULT
-        if self.scheduler not in _SCHEDULERS:
-            raise ValueError(f'scheduler {self.scheduler!r} is unknown, allowed are: {", ".join(_SCHEDULERS)}')
+        scheduler_class = find(self.scheduler)
         self._session = session
         self._engine = engine_of(session)
         self.uid = session.register_tmgr(self, _uid)
@@ -70,7 +68,7 @@ class TaskManager:
         self._board = self._tracker.board
         self._closed = False
         self._tracer = session.tracer(self.uid)
-        self._flow = self._make_flow()
+        self._flow = self._make_flow(scheduler_class())
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
@@ -438,10 +436,10 @@ class TaskManager:
         self._tracker.release(entry, task)
         self._engine.acknowledger.soon()
 
-    def _make_flow(self) -> TaskFlow:
+    def _make_flow(self, scheduler: TaskScheduler) -> TaskFlow:
         session, index = self._session, self.uid.rpartition('.')[2]
-        scheduling = TaskScheduling(index, session.tracer(f'tmgr_scheduling.{index}'), _SCHEDULERS[self.scheduler](),
-                                    self._tasks, self._wait_queue_changed)
+        scheduling = TaskScheduling(index, session.tracer(f'tmgr_scheduling.{index}'), scheduler, self._tasks,
+                                    self._wait_queue_changed)
         staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.helpers.run)
         staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
                                            self._engine.helpers.run)

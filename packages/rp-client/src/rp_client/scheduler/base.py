@@ -1,4 +1,4 @@
-"""What a task scheduler is: it decides to which pilot each task goes. No I/O, no clock: values in, values out."""
+"""Base of task schedulers, which decide to which pilot each task goes. No I/O, no clock: values in, values out."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Binding(NamedTuple):
 class TaskScheduler(ABC):
     """Binds tasks to the pilots that were added; what cannot be bound yet waits here.
 
+    Sub-classes are made without arguments and have `choose`. `pilots` are the uids of the pilots in use.
     `place(pilot, task)` is where in a pilot that it has chosen a task goes: the pilot's uid, or that of one of its
     partitions; empty if it cannot go there now. `knows(partition)` tells whether tasks that ask for a partition, by its
     uid, can go there.
@@ -31,6 +32,7 @@ class TaskScheduler(ABC):
 
     def __init__(self) -> None:
         self._waiting: dict[str, Request] = {}
+        self.pilots: list[str] = []
         self.place: Callable[[str, str], str] = lambda pilot, uid: pilot
         self.knows: Callable[[str], bool] = lambda partition: False
 
@@ -56,21 +58,40 @@ class TaskScheduler(ABC):
 
     def add_pilots(self, pilots: Iterable[str]) -> list[Binding]:
         """Use these pilots from now on; gives the tasks that could be bound because of them."""
-        self._add(pilots)
+        self.pilots.extend(pilots)
         return self.retry()
+
+    def remove_pilots(self, pilots: Iterable[str]) -> None:
+        """Do not bind tasks to these pilots any more."""
+        gone = set(pilots)
+        self.pilots = [pilot for pilot in self.pilots if pilot not in gone]
 
     def forget(self, uids: Iterable[str]) -> list[str]:
         """Drop waiting tasks; gives those that were waiting."""
         return [uid for uid in uids if self._waiting.pop(uid, None) is not None]
 
     @abstractmethod
-    def remove_pilots(self, pilots: Iterable[str]) -> None:
-        """Do not bind tasks to these pilots any more."""
+    def choose(self, uid: str) -> str:
+        """The place of a task that may go to any pilot; empty if it has to wait until pilots, or their loads, change.
 
-    @abstractmethod
-    def _add(self, pilots: Iterable[str]) -> None:
-        """Remember new pilots."""
+        The place is what `place(pilot, uid)` gives for one of `pilots`, of which there is at least one. The task waits
+        if that is empty. Called in the session's event loop, so it must not block.
+        """
 
-    @abstractmethod
     def _bind(self, requests: Sequence[Request]) -> list[Binding]:
         """Bind what can be bound of these waiting tasks, and take it out of those that wait."""
+        if not self.pilots:
+            return []
+        bound = []
+        for uid, wanted in requests:
+            if not wanted:
+                pilot = self.choose(uid)
+            elif wanted in self.pilots or self.knows(wanted):
+                pilot = self.place(wanted, uid)
+            else:
+                continue
+            if pilot:
+                bound.append(Binding(uid, pilot))
+        for uid, _ in bound:
+            del self._waiting[uid]
+        return bound

@@ -1,0 +1,22 @@
+"""Finds the task scheduler that a task manager asks for: ours, or an entry point `radical_pilot.task_schedulers`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rp_api import extensions
+from rp_api.constants import SCHEDULER_ROUND_ROBIN
+from rp_api.errors import PlatformError
+from rp_client.scheduler.base import TaskScheduler
+
+GROUP = 'radical_pilot.task_schedulers'
+
+_OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin'}
+
+
+def find(name: str) -> type[TaskScheduler]:
+    """The class of the scheduler of that name; `ValueError`, with all names, if there is none."""
+    try:
+        return cast('type[TaskScheduler]', extensions.find(GROUP, name, _OWN, f'scheduler {name!r}'))
+    except PlatformError as error:
+        raise ValueError(str(error)) from None
