@@ -22,8 +22,9 @@ def test_messages(message: list[Any]) -> None:
 
 
 @pytest.mark.parametrize('message', [
-    None, 7, {}, [], [1], [['stop']], ['begin'], ['stop', 1], ['count', 1], ['count', -1, 1], ['count', 2**62 + 1, 1], ['count', True, 1],
-    ['count', 1, True], ['names', ['a', 1], []], ['names', 'a', []], ['names', [], ['a']], ['any'], ['any', 1, 2]])
+    None, 7, {}, [], [1], [['stop']], ['begin'], ['stop', 1], ['count', 1], ['count', -1, 1],
+    ['count', 2**62 + 1, 1], ['count', True, 1], ['count', 1, True], ['names', ['a', 1], []], ['names', 'a', []],
+    ['names', [], ['a']], ['any'], ['any', 1, 2]])
 def test_everything_else_is_refused(message: Any) -> None:
     with pytest.raises(CoordinationError, match='malformed message'):
         form.parse(codec.pack(message), TABLE, 'somebody')
