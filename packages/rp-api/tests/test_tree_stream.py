@@ -10,43 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import CoordinationError
-from rp_api.tree import flow, stream
-from rp_api.tree.flow import Backlog, Outflow
+from rp_api.tree import stream
 from rp_api.tree.stream import Stream
 from rp_api.wire.codec import pack
 
 
-def bodies(*numbers: int) -> list[bytes]:
-    return [b'%d' % number for number in numbers]
+def test_a_bulk_ends_when_it_has_enough_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, 'BULK_BYTES', 40)
+    end = Stream()
+    messages = [stream.decode(message)[1] for message in end.put([{'text': 'x' * size} for size in [10] * 5 + [100]])]
+    assert [(first, len(bodies)) for _, first, _, bodies in messages] == [(0, 3), (3, 3)]
 
 
-class TestBacklog:
-    @given(st.lists(st.tuples(st.sampled_from(['add', 'take', 'drop']), st.integers(1, 5))))
-    def test_it_behaves_like_a_list(self, steps: list[tuple[str, int]]) -> None:
-        backlog, model, number = Backlog(), list[bytes](), 0
-        for step, count in steps:
-            if step == 'add':
-                new = bodies(*range(number, number + count))
-                number += count
-                backlog.add(b'', new)
-                model += new
-            elif step == 'take' and model:
-                taken = backlog.take(count)[1]
-                assert 1 <= len(taken) <= count
-                assert taken == model[:len(taken)]
-                del model[:len(taken)]
-            elif step == 'drop' and len(model) >= count:
-                backlog.drop(count)
-                del model[:count]
-            assert len(backlog) == len(model)
-            assert [body for _, segment in backlog for body in segment] == model
-
-    def test_a_bulk_ends_when_it_has_enough_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(flow, 'BULK_BYTES', 10)
-        backlog = Backlog()
-        backlog.add(b's', [b'x' * 4] * 5 + [b'y' * 100])
-        assert [len(backlog.take(9)[1]) for _ in range(2)] == [3, 3]
-        assert not backlog
+def test_a_bulk_has_a_limited_number_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, 'BULK', 2)
+    messages = [stream.decode(message)[1] for message in Stream().put([{'number': each} for each in range(5)])]
+    assert [(first, len(bodies)) for _, first, _, bodies in messages] == [(0, 2), (2, 2), (4, 1)]
 
 
 class LossyLink:
@@ -107,10 +86,10 @@ def test_what_was_received_is_kept_no_longer() -> None:
 
 
 def test_what_was_not_sent_cannot_have_been_received() -> None:
-    outflow = Outflow()
-    outflow.send(b'', bodies(1, 2))
+    end = Stream()
+    end.put([{'number': 1}, {'number': 2}])
     with pytest.raises(CoordinationError, match='3 items received of 2'):
-        outflow.acknowledge(3)
+        end.missing(3)
 
 
 @pytest.mark.parametrize('message', [

@@ -1,14 +1,18 @@
-"""Messages that outlast their connection: each has a number, is kept until the other side has it, and is sent again.
+"""Messages that outlast their connection: numbered, kept until they are acknowledged, and sent again.
 
-Both sides of a connection have a `Lasting`. It says what is to be sent and what counts; it has no socket. A connection
-may lose messages when it breaks, those that were sent last, so a message that follows on a gap is dropped: it comes
-again. Messages without a number are taken as they come.
+`ResendQueue` is the sending side, whatever the form of the messages: everybody who resends has one. A connection that
+breaks loses the messages that were sent last, so the other side drops one that follows on a gap: it comes again.
+
+Both ends of a connection between an agent and a RAPTOR master have a `Lasting`, which says what is to be sent and what
+counts; it has no socket. The number of a message is a frame of its own there. Messages without a number are taken as
+they come.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 from rp_api.errors import CoordinationError
 
@@ -17,6 +21,44 @@ OFTEN = 16
 
 _NUMBER = 8   # bytes of a number
 
+Message = TypeVar('Message')
+
+
+class ResendQueue(Generic[Message]):
+    """The messages of one direction that may have to be sent again, in the order in which they were sent.
+
+    Messages are numbered from 1. One that brings several items has as many numbers, and is kept until the last of them
+    is acknowledged.
+    """
+
+    __slots__ = ('_kept', 'acknowledged', 'sent')
+
+    def __init__(self) -> None:
+        self.sent = 0
+        """The number of the last message."""
+        self.acknowledged = 0
+        """The number of the last one that the other side has."""
+        self._kept: deque[tuple[int, Message]] = deque()
+
+    def __len__(self) -> int:
+        """How many messages are kept."""
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages that are kept."""
+        return (message for _, message in self._kept)
+
+    def add(self, message: Message, numbers: int = 1) -> None:
+        """Keep a message, which gets the next number or numbers."""
+        self.sent += numbers
+        self._kept.append((self.sent, message))
+
+    def acknowledge(self, number: int) -> None:
+        """The other side has all messages up to this number: forget them. One that was true once changes nothing."""
+        self.acknowledged = max(self.acknowledged, min(number, self.sent))
+        while self._kept and self._kept[0][0] <= number:
+            self._kept.popleft()
+
 
 class Lasting:
     """What was said and heard on one side."""
@@ -24,14 +66,13 @@ class Lasting:
     def __init__(self) -> None:
         self.heard = 0
         """The number of the last message that has come."""
-        self._said = self._told = 0
-        self._kept: deque[tuple[int, list[bytes]]] = deque()
+        self._told = 0
+        self._said = ResendQueue[list[bytes]]()
 
     def say(self, data: bytes) -> list[bytes]:
         """The frames of a message, which is kept."""
-        self._said += 1
-        frames = [self._said.to_bytes(_NUMBER, 'big'), data]
-        self._kept.append((self._said, frames))
+        frames = [(self._said.sent + 1).to_bytes(_NUMBER, 'big'), data]
+        self._said.add(frames)
         return frames
 
     def hear(self, frames: Sequence[bytes]) -> bytes | None:
@@ -54,10 +95,9 @@ class Lasting:
 
     def has_come(self, number: int) -> None:
         """The other side has all messages up to this one."""
-        while self._kept and self._kept[0][0] <= number:
-            self._kept.popleft()
+        self._said.acknowledge(number)
 
     def again(self, number: int) -> list[list[bytes]]:
         """The frames of all messages after this one, the last that has come: they are to be sent again."""
-        self.has_come(number)
-        return [frames for _, frames in self._kept]
+        self._said.acknowledge(number)
+        return list(self._said)

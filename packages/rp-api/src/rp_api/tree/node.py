@@ -10,10 +10,10 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.soon import Soon
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, KeyPair, Tally
-from rp_api.tree.flow import Soon
 from rp_api.tree.stream import (
     ALIVE,
     INTERVAL,

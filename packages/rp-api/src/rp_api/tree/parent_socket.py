@@ -11,9 +11,9 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.soon import Soon
 from rp_api.transport.connection import Listener, arrivals, send_to
 from rp_api.transport.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
-from rp_api.tree.flow import Soon
 from rp_api.tree.stream import ALIVE, Letter, encode, pack_letters, unpack_letters
 
 SETTLING = 0.05

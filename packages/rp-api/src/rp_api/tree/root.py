@@ -15,8 +15,8 @@ from typing import Any
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.soon import Soon
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
-from rp_api.tree.flow import Soon
 from rp_api.tree.parent_socket import Fan
 from rp_api.tree.relay_assignment import Homes
 from rp_api.tree.stream import INTERVAL, PATIENCE, VERSION, Letter, Stream, decode, encode

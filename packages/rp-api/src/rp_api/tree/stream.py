@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rp_api.errors import CoordinationError
-from rp_api.tree.flow import BULK, Backlog, Outflow
+from rp_api.transport.resend import ResendQueue
 from rp_api.wire import form
 from rp_api.wire.codec import pack, pack_bulk, unpack, unpack_bulk
 from rp_api.wire.form import is_bytes, is_number, is_text
@@ -43,6 +43,12 @@ INTERVAL = 10.0
 
 PATIENCE = 60.0
 """Seconds without a sign of life after which a leaf is lost."""
+
+BULK = 1024
+"""Items of the largest bulk that travels in one message."""
+
+BULK_BYTES = 8 << 20
+"""Bytes of items from which on a bulk takes no further one."""
 
 _PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
 
@@ -95,27 +101,26 @@ def unpack_letters(data: bytes) -> list[Letter]:
 class Stream:
     """One end of a stream."""
 
-    __slots__ = ('_out', 'received')
+    __slots__ = ('_sent', 'received')
 
     def __init__(self) -> None:
-        self._out = Outflow()
+        self._sent = ResendQueue[tuple[int, bytes, list[bytes]]]()   # bulks after so many items
         self.received = 0
         """How many items have come."""
 
     def put(self, items: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """The messages that bring these items; TypeError or ValueError for what cannot travel."""
-        waiting = Backlog()
-        for first in range(0, len(items), BULK):
-            waiting.add(*pack_bulk(items[first:first + BULK]))
+        packed = [pack_bulk(items[first:first + BULK]) for first in range(0, len(items), BULK)]
         messages = []
-        while waiting:
-            shared, bodies = waiting.take(BULK)
-            messages.append(encode('items', self.received, self._out.send(shared, bodies), shared, bodies))
+        for shared, bodies in packed:
+            for part in _parts(bodies):
+                messages.append(encode('items', self.received, self._sent.sent, shared, part))
+                self._sent.add((self._sent.sent, shared, part), len(part))
         return messages
 
     def take(self, there: int, first: int, shared: bytes, bodies: list[bytes]) -> list[dict[str, Any]] | None:
         """The new ones of the items that have come; None if some before them are missing."""
-        self._out.acknowledge(there)
+        self._acknowledge(there)
         if first > self.received:
             return None
         fresh = bodies[self.received - first:]
@@ -124,6 +129,24 @@ class Stream:
 
     def missing(self, there: int) -> list[bytes]:
         """The messages that bring what the other side, which has received so many items, does not have."""
-        self._out.acknowledge(there)
-        return [encode('items', self.received, first, shared, bodies)
-                for first, shared, bodies in self._out.missing()]
+        self._acknowledge(there)
+        messages = []
+        for first, shared, bodies in self._sent:
+            known = max(0, self._sent.acknowledged - first)
+            messages.append(encode('items', self.received, first + known, shared, bodies[known:]))
+        return messages
+
+    def _acknowledge(self, there: int) -> None:
+        if there > self._sent.sent:
+            raise CoordinationError(f'malformed message: {there} items received of {self._sent.sent} that were sent')
+        self._sent.acknowledge(there)
+
+
+def _parts(bodies: list[bytes]) -> Iterator[list[bytes]]:
+    """The bodies in order, in parts that end when they have enough bytes."""
+    first = size = 0
+    for last, body in enumerate(bodies, 1):
+        size += len(body)
+        if size >= BULK_BYTES or last == len(bodies):
+            yield bodies[first:last]
+            first, size = last, 0

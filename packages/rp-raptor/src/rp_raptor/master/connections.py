@@ -13,13 +13,13 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.soon import Soon
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
 from rp_api.transport.peer_watch import PeerWatch
-from rp_api.tree.flow import Soon
 from rp_api.wire import codec
 from rp_raptor.master.router import Exchange
 from rp_raptor.master.sources import Lane, Worker

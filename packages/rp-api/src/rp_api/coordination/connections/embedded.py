@@ -156,7 +156,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
             self._post([0, 'hold', on])
 
     def unsettled(self) -> list[Update]:
-        messages = (codec.unpack(data) for _, data in self._unsettled)
+        messages = map(codec.unpack, self._unsettled)
         return [update for _, operation, *arguments in messages if operation == 'update_tasks'
                 for update in rows.unpacked(arguments[0])]
 

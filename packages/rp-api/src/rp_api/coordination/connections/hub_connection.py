@@ -21,6 +21,7 @@ from rp_api.transport import connection as link
 from rp_api.transport import keys
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.peer_watch import PeerWatch
+from rp_api.transport.resend import ResendQueue
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
 
@@ -72,8 +73,7 @@ class HubConnection(Connection):
         self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
                        'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
                        'instance': instance, 'hold': False, 'recover': False}
-        self._unsettled: deque[tuple[int, bytes]] = deque()
-        self._number = 0
+        self._unsettled = ResendQueue[bytes]()
         self._cursors = 0, 0   # of tasks and of what else there is
         self._greeting = False
         self._welcome = False
@@ -109,7 +109,7 @@ class HubConnection(Connection):
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:
-            self._awaited.append((self._number, callback))
+            self._awaited.append((self._unsettled.sent, callback))
         else:
             callback()
 
@@ -150,9 +150,8 @@ class HubConnection(Connection):
 
     def _send(self, operation: str, *arguments: Any) -> None:
         """Send something that must arrive: it is kept, and sent again, until the hub has it safely."""
-        self._number += 1
-        data = codec.pack([self._number, operation, *arguments])
-        self._unsettled.append((self._number, data))
+        data = codec.pack([self._unsettled.sent + 1, operation, *arguments])
+        self._unsettled.add(data)
         if self._welcome:
             self._post_raw(data)
 
@@ -171,9 +170,9 @@ class HubConnection(Connection):
             return
         self._greeting = True
         self._welcome = False
-        settled = self._unsettled[0][0] - 1 if self._unsettled else self._number
         since, others = self._cursors
-        self._post([0, 'hello', self._hello | {'since': since, 'others': others, 'settled': settled}])
+        self._post([0, 'hello', self._hello | {'since': since, 'others': others,
+                                               'settled': self._unsettled.acknowledged}])
 
     def _receive(self) -> None:
         while not self._closed:
@@ -217,7 +216,7 @@ class HubConnection(Connection):
         else:
             self._hub_died()
             return
-        for _, data in self._unsettled:
+        for data in self._unsettled:
             self._post_raw(data)
         if self._lost:
             self._lost = False
@@ -234,10 +233,9 @@ class HubConnection(Connection):
 
     def _on_ack(self, number: int, rev: int) -> None:
         full = not self.room
-        if not self._unsettled or self._unsettled[0][0] > number:
+        if not self._unsettled or number <= self._unsettled.acknowledged:
             return
-        while self._unsettled and self._unsettled[0][0] <= number:
-            self._unsettled.popleft()
+        self._unsettled.acknowledge(number)
         while self._awaited and self._awaited[0][0] <= number:
             self._awaited.popleft()[1]()
         if full or not self._unsettled:
@@ -270,7 +268,7 @@ class HubConnection(Connection):
         if self._greeting:   # the hello or the answer to it got lost, or takes long
             self._say_hello()
         else:
-            self._post([0, 'ping', self._number, *self._cursors, self._holds])
+            self._post([0, 'ping', self._unsettled.sent, *self._cursors, self._holds])
             if self._welcome and not self._hub.by_process:   # it is on another host
                 self._clock.due()
         self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
