@@ -217,7 +217,7 @@ def test_an_agent_that_leaves_is_not_lost(site: Site, client: Client) -> None:
 @pytest.mark.parametrize('version', [PROTOCOL - 1, PROTOCOL + 1])
 def test_agents_of_another_version_are_refused(site: Site, client: Client, monkeypatch: pytest.MonkeyPatch,
                                                version: int) -> None:
-    for module in ('hub_connection', 'mongodb.agent'):
+    for module in ('connections.hub_connection', 'mongodb.agent'):
         monkeypatch.setattr(f'rp_api.coordination.{module}.PROTOCOL', version)
     client.submit('p0', ['a'])
     agent = site.agent('p0')
