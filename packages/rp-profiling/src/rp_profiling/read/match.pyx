@@ -1,8 +1,8 @@
 """Holds the rows of a trace against automata and state models, entity by entity.
 
 Rows are put into groups (`group`), of one entity each. Within a group the rows of several instances of an order may be
-mixed, for example those of the directives of a task: `keys` tells them apart. See `rp_profiling.check.order` for what the
-tables of an automaton mean.
+mixed, for example those of the directives of a task: `keys` tells them apart. See `rp_profiling.check.order` for what
+the tables of an automaton mean.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
