@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from rp_agent.components.build import belongs
 from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
+from rp_api.system import processes
 
 PATIENCE = 30.0
 ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
@@ -81,6 +84,9 @@ class Agent:
         self.helpers.close(PATIENCE)
         self.pipeline.close()
         self.loop.close()
+        for pid in processes.sweep(belongs(self.config), signal.SIGKILL):   # a master is not a task that comes out
+            with suppress(ChildProcessError):   # of a sub-agent, or reaped
+                os.waitpid(pid, 0)
 
     def _broken(self, reason: str) -> None:
         self.broken.append(reason)
