@@ -28,7 +28,7 @@ import zmq
 from rp_agent.nodes import node_launch, sub_agents
 from rp_agent.nodes.node_launch import Launch
 from rp_agent.nodes.remote import with_tasks
-from rp_agent.pipeline.pipeline import Pipeline
+from rp_agent.pipeline.pipeline import Pipeline, Ports
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -64,14 +64,14 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
         self.base = base
         self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',) * nodes, CORES, 0, 0, 0),
-                                 self.helpers.run, self._left, sys.exit)
+                                 self.helpers.run, Ports(self._left, sys.exit))
 
     def until_all_are_here(self, nodes: int) -> float:
         """Seconds until all sub-agents have come."""
         begin = time.monotonic()
         here = set()
         root = self.pipeline._sub_agents._root
-        note = root.greeted
+        note = root._greeted
 
         def greeted(name: str) -> None:
             note(name)
@@ -79,7 +79,7 @@ class Agent:
             if len(here) == nodes:
                 self.loop.call_soon(self.loop.stop)
 
-        root.greeted = greeted
+        root._greeted = greeted
         self.pipeline._sub_agents._on_stop = _lost
         self.loop.run()
         self.loop._stopping = False

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.launching.environment import NodePorts, PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
 from rp_agent.task import AgentTask
@@ -47,11 +47,13 @@ class Bench:
         setting = {'nodes': list(nodes), 'cores_per_node': 8, 'unlike': unlike}
         here = None if len(nodes) == 1 else [0]
         launchers = Launchers(platform, setting, environ, str(path), self._helpers.run, here)
+        self.sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
+        ports = NodePorts(lambda uid, positions: self.sweep_elsewhere(uid, positions))
         self.context = PilotContext(
             session_id=f'mpi.{path}', pilot_id='pilot.0000', resource='test.mpi', resource_sandbox=str(path),
             session_sandbox=str(path), pilot_sandbox=str(path), registry_address='none', control_pub_address='none',
             control_sub_address='none', gtod='', prof='', detail=Detail(OFF), base_env=dict(environ), cpus=cpus,
-            gpu_ids=gpu_ids, launchers=launchers)
+            gpu_ids=gpu_ids, launchers=launchers, ports=ports)
         self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, 3.0)
         self.executor.output = self._out
         self.executor.advanced = lambda tasks, state: None

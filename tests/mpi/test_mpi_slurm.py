@@ -78,7 +78,7 @@ def test_a_cancelled_task_leaves_nothing_on_any_node(install: Install, programs:
     with srun(tmp_path, job, mpi) as table:
         task = table.task('waits', on(1, 2, 3, 4), executable=mpi.compiled(programs), arguments=['wait'])
         told: list[tuple[str, tuple[int, ...]]] = []
-        table.executor.sweep_elsewhere = lambda uid, positions: told.append((uid, tuple(positions)))
+        table.sweep_elsewhere = lambda uid, positions: told.append((uid, tuple(positions)))
         table.when(lambda: len(list((tmp_path / 'waits').glob('rank.*'))) == 4,
                    lambda: table.executor.cancel(['waits']))
         table.run(task)

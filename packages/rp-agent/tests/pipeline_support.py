@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rp_agent.components.build import belongs
-from rp_agent.pipeline.pipeline import Pipeline
+from rp_agent.pipeline.pipeline import Pipeline, Ports
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -37,6 +37,8 @@ class Agent:
         self.helpers = Helpers(self.loop)
         self.out: list[AgentTask] = []
         self.states: dict[str, list[str]] = {}
+        self.on_sub_agent_stop: Callable[[str], object] = lambda name: None
+        self.on_left: Callable[[], object] = lambda: None
         self.on_state: Callable[[AgentTask, str], object] = lambda task, state: None
         self.wanted = 0
         self.stopping = False
@@ -52,8 +54,8 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', **platform}}
         self.config = config
         allocation = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
-        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, self._left, self._broken)
-        self.pipeline.on_advanced = self._advanced
+        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, Ports(
+            self._left, self._broken, self._advanced, sub_agent_stop=lambda name: self.on_sub_agent_stop(name)))
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
         description = {'executable': '/bin/true', 'uid': uid} | description
@@ -93,6 +95,7 @@ class Agent:
         self._check_end()
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
+        self.on_left()
         self.out += tasks
         self._check_end()
 

@@ -16,6 +16,7 @@ from leftovers import open_descriptors
 from spawner_support import said
 
 from rp_agent.executor.backends.prrte import dvms
+from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
 from rp_api import states
@@ -59,7 +60,8 @@ exit "$code"
 class Bench(Harness):
     """An executor whose launch method is PRTE, on so many nodes, and as many DVMs."""
 
-    def __init__(self, path: Path, nodes: int = 1, method: str = 'PRTE', **options: Any) -> None:
+    def __init__(self, path: Path, nodes: int = 1, method: str = 'PRTE', ports: NodePorts | None = None,
+                 **options: Any) -> None:
         self.bin = path / 'bin'
         for name, text in (('prte', PRTE), ('prun', PRUN)):
             program(self.bin / name, text)
@@ -72,7 +74,7 @@ class Bench(Harness):
         platform = {'launch_methods': {'order': [method], method: {'dvm_count': nodes, **options}}}
         setting = {'nodes': ['localhost'] * nodes, 'cores_per_node': 4}
         launchers = Launchers(platform, setting, {'PATH': str(self.bin)}, str(path), self._helpers.run)
-        self.context = self.context._replace(launchers=launchers)
+        self.context = self.context._replace(launchers=launchers, ports=ports or NodePorts())
         self.tracer = Tracer(path / 'dvm.prof', 'agent_executing.0000')
         self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, 0.5)
         self.executor.output = self._take
@@ -196,7 +198,6 @@ def test_tasks_of_a_dvm_that_dies_run_again_when_it_is_back(make: Make, tmp_path
 
 def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
     """One that cannot be started again: its nodes are told, and its tasks placed elsewhere."""
-    harness = make(2)
     placed: list[str] = []
     lost: list[range] = []
 
@@ -213,8 +214,7 @@ def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
                   .partition('@')[0].rpartition('-')[2])
         os.kill(dvm, signal.SIGKILL)
 
-    harness.executor.place_again = place_again
-    harness.executor.nodes_lost = lambda nodes, reason: lost.append(nodes)
+    harness = make(2, ports=NodePorts(place_again=place_again, nodes_lost=lambda nodes, reason: lost.append(nodes)))
     task = harness.task(node=1, executable='/bin/sh', arguments=[str(twice(tmp_path))], ranks=1, use_mpi=True)
     harness.when(lambda: said(tmp_path / 'pids'), die)
     harness.run(task)

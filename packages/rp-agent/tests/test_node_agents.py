@@ -13,7 +13,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ def test_a_task_that_is_killed_shortly_before_its_node_is_lost_with_it(make: Cal
         kill_children(pid)
         time.sleep(0.2)   # enough for it to tell of that
         os.kill(pid, signal.SIGKILL)
-        agent.pipeline.on_sub_agent_stop = lambda name: agent.pipeline.cancel(tasks)
+        agent.on_sub_agent_stop = lambda name: agent.pipeline.cancel(tasks)
 
     once_running(agent, 2, kill)
     agent.run(*tasks)
@@ -221,13 +221,9 @@ def test_a_task_that_needs_more_than_is_left_fails(make: Callable[..., Agent]) -
     agent = make(2)
     first, second = agent.task('task.0', **SLEEP), agent.task('task.1', **SPREAD)
 
-    def left(tasks: Sequence[AgentTask]) -> None:
-        agent.pipeline.cancel([first])
-        agent._left(tasks)
-
     def kill() -> None:
         os.kill(pid_on(agent.base, 1 - where(first)), signal.SIGKILL)
-        agent.pipeline._left = left   # type: ignore[assignment]
+        agent.on_left = lambda: agent.pipeline.cancel([first])
 
     once_running(agent, 1, kill)
     assert agent.run(first, second)[0] is second
@@ -264,7 +260,7 @@ def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_p
     agent = make(2)
     group = agent.pipeline._sub_agents
     assert group is not None
-    come = group._root.greeted
+    come = group._root._greeted
 
     def it_is_time(name: str) -> None:
         """The first has come: who has not, has taken too long."""
@@ -272,7 +268,7 @@ def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_p
         group._check_start()
 
     if 'sleep' in instead:
-        group._root.greeted = it_is_time
+        group._root._greeted = it_is_time
     tasks = [agent.task(f'task.{number}') for number in range(4)]
     agent.run(*tasks)
     assert {task.target_state for task in tasks} == {states.DONE}

@@ -35,8 +35,12 @@ class Mesh:
         self.lost: dict[str, str] = {}
         self.forsaken: dict[str, str] = {}
         self.times = times
+        self.greeted: Callable[[str], object] = lambda name: None
+        self.clock: Callable[[], int | None] = time.time_ns
+        self.moments: list[tuple[str, str, int]] = []
         self.root = Root(self.loop, self.keys, self.gate, 'tcp://127.0.0.1', self._here, self._lost, leaves=leaves,
-                         relays=relays, **times)
+                         relays=relays, greeted=lambda name: self.greeted(name), clock=lambda: self.clock(),
+                         moment=lambda *moment: self.moments.append(moment), **times)
         self.leaves: dict[str, Leaf] = {}
         self.contexts: list[zmq.Context[Any]] = []
         for number in range(leaves):
@@ -320,7 +324,7 @@ def test_who_comes_back_is_not_lost_by_what_was_before(make: Callable[..., Mesh]
     monkeypatch.setattr(root, 'RETURN', 0.5)
     mesh = make(1)
     again: list[bool] = []
-    mesh.root.greeted = lambda name: again.append(True)
+    mesh.greeted = lambda name: again.append(True)
     mesh.run_until(lambda: again, lambda: mesh.root._gone(['n0']) is None, lambda: mesh.leaves['n0']._greet() is None,
                    lambda: len(again) == 2)
     assert mesh.root._leaves['n0'].away is None
@@ -360,14 +364,12 @@ def test_others_are_not_let_in(make: Callable[..., Mesh]) -> None:
 @pytest.mark.parametrize('relays', [0, 1])
 def test_a_leaf_on_another_host_compares_its_clock(make: Callable[..., Mesh], relays: int) -> None:
     mesh = make(relays, relays)
-    mesh.root.time = lambda: None   # nobody has told it yet
+    mesh.clock = lambda: None   # nobody has told it yet
     readings: list[Reading] = []
-    moments: list[tuple[str, str, int]] = []
-    mesh.root.moment = lambda *moment: moments.append(moment)
     far = mesh.add('far', on_clock=readings.append)
     def ask_again() -> bool:
         """The first question has got no answer; from now on they are answered."""
-        mesh.root.time = lambda: time.time_ns() - 5_000_000_000
+        mesh.clock = lambda: time.time_ns() - 5_000_000_000
         assert far._clock
         far._clock.due()
         return True
@@ -376,9 +378,9 @@ def test_a_leaf_on_another_host_compares_its_clock(make: Callable[..., Mesh], re
         far.tell_moment(Moment('m', 7, 2))
         return True
 
-    mesh.run_until(lambda: far._connected, ask_again, lambda: readings, tell, lambda: moments)
+    mesh.run_until(lambda: far._connected, ask_again, lambda: readings, tell, lambda: mesh.moments)
     assert abs(readings[0].ahead - 5_000_000_000) <= readings[0].within
-    assert moments == [('far', 'm', 2)]
+    assert mesh.moments == [('far', 'm', 2)]
 
 
 def test_who_comes_back_from_a_relay_finds_another() -> None:

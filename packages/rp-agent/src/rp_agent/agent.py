@@ -15,7 +15,7 @@ from rp_agent.components.killed import is_killed
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.division import from_plain
-from rp_agent.pipeline.pipeline import Pipeline
+from rp_agent.pipeline.pipeline import Pipeline, Ports
 from rp_agent.reporting.coordinator_loss import Alone
 from rp_agent.reporting.final_report import Farewell
 from rp_agent.reporting.intake import Intake
@@ -77,18 +77,15 @@ class Agent:
             self._notices.append(self._runs.told)
         config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
-        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self._left, self._broken)
+        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, Ports(
+            left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
+            moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
+            sub_agent_stop=lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)))
         self._backlog = Backlog(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
-        self._reporter = Reporter(loop, self._connection, self._backlog)
-        self._pipeline.on_advanced = self._advanced
-        self._pipeline.on_master_up = self._master_is_up
-        self._pipeline.on_moment = self._tracer.relate
-        self._pipeline.on_sub_agent_stop = lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)
-        self._pipeline.on_nodes_lost = self._nodes_lost
-        self._reporter.on_pushed = lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}')
-        self._pipeline.knows = self._tasks.__contains__
+        self._reporter = Reporter(loop, self._connection, self._backlog,
+                                  lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}'))
         self._connect()
         if self._runs is not None and self._runs.earlier is not None:
             self._go_on(self._runs)

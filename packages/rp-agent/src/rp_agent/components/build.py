@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent import sandbox
 from rp_agent.components.names import EXECUTING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.executor import registry
-from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.launching.environment import NodePorts, PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
@@ -31,19 +31,35 @@ HOST_CLOCK = HostClock()
 """The clock that all events of this process are recorded by."""
 
 
-class Builder:
-    """Makes components for a pilot, whose configuration it knows, that run in a loop."""
+class Wires(NamedTuple):
+    """Where an instance of a component hands on its tasks, and tells of their states."""
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, offload: Offload) -> None:
+    output: Callable[[list[AgentTask]], None]
+    failed: Callable[[list[AgentTask]], None]
+    """Takes tasks that must not go on to the next component."""
+    advanced: Callable[[Sequence[AgentTask], str], None]
+
+
+class Builder:
+    """Makes components for a pilot, whose configuration it knows, that run in a loop; `ports` are for executors."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, offload: Offload,
+                 ports: NodePorts | None = None) -> None:
         self._config = config
+        self._ports = ports or NodePorts()
         self._loop = loop
         self._offload = offload
         self._launchers = Launchers(config['platform'], config.get('setting', {}), _of_the_user(config),
                                     config['pilot_sandbox'], offload, config.get('here'))
 
-    def make(self, component: str, uid: str, failed: Callable[[list[AgentTask]], None]) -> Worker:
-        """A component that is not wired yet; `failed` is where tasks go that must not go on to the next one."""
-        tracer = make_tracer(self._config, uid)
+    def make(self, component: str, uid: str, wires: Wires) -> Worker:
+        """An instance of a component that is joined to others."""
+        made = self._make(component, uid, make_tracer(self._config, uid), wires.failed)
+        made.output = wires.output
+        made.advanced = wires.advanced
+        return made
+
+    def _make(self, component: str, uid: str, tracer: Tracer, failed: Callable[[list[AgentTask]], None]) -> Worker:
         if component == STAGING_INPUT:
             from rp_agent.stager.input import StagerInput
 
@@ -58,7 +74,7 @@ class Builder:
     def _executor(self, uid: str, tracer: Tracer) -> registry.AnyExecutor:
         """The executor that the platform asks for, with the options that the agent's configuration has for it."""
         make = registry.spawner(self._config['platform']['agent_spawner'])
-        context = pilot_context(self._config)._replace(launchers=self._launchers)
+        context = pilot_context(self._config)._replace(launchers=self._launchers, ports=self._ports)
         return make(uid, tracer, self._loop, context, self._config['agent'].get('spawner', {}))
 
     def _sandboxes(self, task: AgentTask) -> Sandboxes:

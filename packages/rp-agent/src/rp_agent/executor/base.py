@@ -22,9 +22,6 @@ from rp_api.component import Component
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
-Sweep = Callable[[str, Sequence[int]], object]
-"""Told of a task that was ended, or has failed, and the positions of the nodes on which it may have left processes."""
-
 
 class Ending:
     """Why a task is ended before its time, and as what; without an error, because the application has asked for it."""
@@ -50,10 +47,10 @@ class BaseExecutor(Component, ABC):
         super().__init__(uid, tracer)
         self._loop = loop
         self._done: list[AgentTask] = []
+        self._to_sweep: set[str] = set()
         self._flushing = False
         self._stopping: Ending | None = None
         self._on_empty: Callable[[], Any] | None = None
-        self.sweep_elsewhere: Sweep = lambda uid, positions: None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
         """`expected(count)` tells at most so many tasks that will probably be put next; nothing has to come of it."""
@@ -88,6 +85,7 @@ class BaseExecutor(Component, ABC):
         done = [task.uid for task in self._done]
         places = [*self._uids(), *done]
         assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
+        assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
         assert not done or self._flushing, f'nobody will hand on {done}'
 
     @abstractmethod
@@ -136,6 +134,9 @@ class BaseExecutor(Component, ABC):
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
 
+    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
+        self._refuse(task, LaunchRefused(reason))
+
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
         self._hand_on(task)
@@ -153,6 +154,9 @@ class BaseExecutor(Component, ABC):
         """Hand on all tasks that are done, in one bulk."""
         self._flushing = False
         tasks, self._done = self._done, []
+        if self._to_sweep:
+            uids, self._to_sweep = self._to_sweep, set()
+            self.sweep(uids)
         if tasks:
             self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
             self.output(tasks)

@@ -14,9 +14,8 @@ An entry point is a function (`Spawner`) that makes the executor: any component 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
-from rp_agent.executor.base import Sweep
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.task import AgentTask
@@ -35,7 +34,6 @@ class AnyExecutor(Protocol):
     tracer: Tracer
     output: Callable[[list[Any]], None]
     advanced: Callable[..., None]
-    sweep_elsewhere: Sweep
 
     def put(self, tasks: list[AgentTask]) -> None: ...
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None: ...
@@ -44,14 +42,6 @@ class AnyExecutor(Protocol):
     def sweep(self, uids: Iterable[str]) -> None: ...
     def check(self) -> None: ...
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class UsesNodes(Protocol):
-    """What an executor has that may find nodes to be unusable."""
-
-    place_again: Callable[[AgentTask, str], object]
-    nodes_lost: Callable[[range, str], object]
 
 
 Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExecutor]

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rp_agent.components.build import Wires
 from rp_agent.components.names import ANYWHERE
 from rp_agent.nodes.wire import apply, to_wire
 from rp_agent.task import AgentTask
@@ -37,13 +38,9 @@ def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
 
 
 class Remote:
-    """Stands for a component elsewhere; the tasks that it has are in `tasks`.
+    """Stands for a component elsewhere; the tasks that it has are in `tasks`."""
 
-    Of two wires on which tasks leave, `output` leads to the next component and `failed` out of the agent.
-    """
-
-    def __init__(self, uid: str, component: str, send: Send, failed: Callable[[list[AgentTask]], None],
-                 node: int = ANYWHERE) -> None:
+    def __init__(self, uid: str, component: str, send: Send, wires: Wires, node: int = ANYWHERE) -> None:
         self.uid = uid
         self.component = component
         self.node = node
@@ -51,9 +48,7 @@ class Remote:
         self.came = False
         """Whether the process of the component has been heard of."""
         self.tasks: dict[str, AgentTask] = {}
-        self.output: Callable[[list[AgentTask]], None] = failed
-        self.advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
-        self._failed = failed
+        self._wires = wires
         self._send = send
         self._on_empty: Callable[[], Any] | None = None
 
@@ -115,15 +110,15 @@ class Remote:
         tasks = [self.tasks[uid] for uid in uids if uid in self.tasks]
         for task in tasks:
             task.state = state
-        self.advanced(tasks, state)
+        self._wires.advanced(tasks, state)
 
     def _return(self, tasks: list[AgentTask], op: str) -> None:
         """Hand on tasks that have left the component."""
         if tasks and op == 'output':
-            self.advanced(tasks, tasks[0].state)   # which is the same for all
-            self.output(tasks)
+            self._wires.advanced(tasks, tasks[0].state)   # which is the same for all
+            self._wires.output(tasks)
         elif tasks:
-            self._failed(tasks)
+            self._wires.failed(tasks)
 
     def _back(self, uid: str, filled_in: dict[str, Any]) -> AgentTask:
         task = self.tasks.pop(uid)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import zmq
 
 from rp_agent import limits, logs, sandbox
-from rp_agent.components.build import HOST_CLOCK, Builder, belongs
+from rp_agent.components.build import HOST_CLOCK, Builder, Wires, belongs
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.components.pool import all_of
@@ -74,7 +74,8 @@ class Host:
         self._stagers: dict[str, StagerInput] = {}
         self._executors: dict[str, AnyExecutor] = {}
         for component, uid in own['instances']:
-            self._components[uid] = made = self._make(builder, component, uid)
+            self._components[uid] = made = builder.make(component, uid, Wires(
+                partial(self._done_with, uid), partial(self._leave, uid, 'failed'), partial(self._advanced, uid)))
             if component == EXECUTING:
                 self._executors[uid] = cast(AnyExecutor, made)
             elif component == STAGING_INPUT:
@@ -93,12 +94,6 @@ class Host:
             component.close()
         self._leaf.close()
         self._context.term()
-
-    def _make(self, builder: Builder, component: str, uid: str) -> Worker:
-        made = builder.make(component, uid, partial(self._leave, uid, 'failed'))
-        made.output = partial(self._done_with, uid)
-        made.advanced = partial(self._advanced, uid)
-        return made
 
     # what comes from Agent_0
 

@@ -21,7 +21,7 @@ import zmq
 
 from rp_agent import network
 from rp_agent.components import layout
-from rp_agent.components.build import HOST_CLOCK, belongs
+from rp_agent.components.build import HOST_CLOCK, Wires, belongs
 from rp_agent.components.layout import Instance
 from rp_agent.components.names import ANYWHERE, EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
@@ -69,20 +69,21 @@ class SubAgent:
 class SubAgents:
     """Starts the sub-agents of a layout, and joins the components in them to Agent_0.
 
-    When one dies, `dismiss(remote)` is called at once for each component that it hosted, and a little later
-    `bury(remote, tasks, reason)` with the tasks that died with it. `on_moment(message, when, name)` is told of moments
-    that a sub-agent has recorded, with the time that it was here, and `on_stop(name)` of each one that has ended.
+    `wires` are those of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for each
+    component that it hosted, and a little later `bury(remote, tasks, reason)` with the tasks that died with it.
+    `on_moment(message, when, name)` is told of moments that a sub-agent has recorded, with the time that it was here,
+    and `on_stop(name)` of each one that has ended.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
-                 failed: Callable[[list[AgentTask]], None], dismiss: Dismiss, bury: Bury,
+                 wires: Mapping[str, Wires], dismiss: Dismiss, bury: Bury,
                  on_moment: Callable[[str, int, str], object], on_stop: Callable[[str], object]) -> None:
         self._config = config
         self._sandbox: str = config['pilot_sandbox']
         self._loop = loop
         self._allocation = allocation
         self._on_nodes = on_nodes
-        self._failed = failed
+        self._wires = wires
         self._dismiss = dismiss
         self._bury = bury
         self._on_moment = on_moment
@@ -94,10 +95,8 @@ class SubAgents:
         self._keys = generate()
         self._root = Root(loop, self._keys, self._gate, self._address(), self._receive, self._silent,
                           leaves=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
-                          patience=self._heartbeat.timeout)
-        self._root.greeted = self._came
-        self._root.time = HOST_CLOCK.reference
-        self._root.moment = self._moment
+                          patience=self._heartbeat.timeout, greeted=self._came, clock=HOST_CLOCK.reference,
+                          moment=self._moment)
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
@@ -185,8 +184,8 @@ class SubAgents:
                 'let_in': START_PATIENCE}
 
     def _add(self, name: str, instances: Sequence[Instance], child: Child) -> list[Remote]:
-        remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._failed, each.node)
-                   for each in instances]
+        remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._wires[each.component],
+                          each.node) for each in instances]
         self._root.expect(name)
         self._running[name] = SubAgent(name, remotes, child)
         self._remotes.update((remote.uid, remote) for remote in remotes)

@@ -8,18 +8,19 @@ execution tasks pass through this process, where the scheduler takes their resou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rp_agent import sandbox
 from rp_agent.components import layout
-from rp_agent.components.build import Builder, make_tracer
+from rp_agent.components.build import Builder, Wires, make_tracer
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.layout import Instance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import Crew, Member, NodeCrew, all_of
 from rp_agent.executor import registry
+from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.launching.launchers import is_mpi
-from rp_agent.executor.registry import AnyExecutor, UsesNodes
+from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lifetime import in_batch
 from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
@@ -45,30 +46,37 @@ if TYPE_CHECKING:
 STOP_PATIENCE = 12.0
 """Seconds that executors in sub-agents have to end their tasks; it is more than the executors themselves take."""
 
-Left = Callable[[Sequence[AgentTask]], None]
 
-AnyComponent = TypeVar('AnyComponent', bound='Scheduler | Worker')
+class Ports(NamedTuple):
+    """The rest of the agent, as a pipeline sees it."""
+
+    left: Callable[[Sequence[AgentTask]], None]
+    """Takes tasks that are done with, one way or the other."""
+    broken: Callable[[str], None]
+    """Told the reason when the last instance of a component is gone."""
+    advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
+    """Told of tasks that have reached a state."""
+    nodes_lost: Callable[[Sequence[int], str], None] = lambda positions, reason: None
+    """Told the positions of nodes that cannot be used any more, and the reason."""
+    moment: Callable[[str, int, str], object] = lambda message, when, name: None
+    """Told of a moment that a sub-agent has recorded, when it was here, and the name of the sub-agent."""
+    sub_agent_stop: Callable[[str], object] = lambda name: None
+    """Told the name of a sub-agent that has ended."""
+    master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
+    """Told of the task of a RAPTOR master that is up, and how to reach that."""
+    knows: Callable[[str], bool] = lambda uid: False
+    """Tells whether the agent has a task of that uid."""
 
 
 class Pipeline:
-    """Takes tasks in, and gives them to `left` when they are done with, one way or the other.
+    """Takes tasks in, and joins the components that deal with them."""
 
-    `broken(reason)` is called when the last instance of a component is gone.
-    """
-
-    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload, left: Left,
-                 broken: Callable[[str], None]) -> None:
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload,
+                 ports: Ports) -> None:
         self._config = config
         self._loop = loop
-        self._left = left
-        self._broken = broken
+        self._ports = ports
         self._in_hand = 0
-        self.on_advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
-        self.on_moment: Callable[[str, int, str], object] = lambda message, when, uid: None
-        self.on_sub_agent_stop: Callable[[str], object] = lambda name: None
-        self.on_master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
-        self.on_nodes_lost: Callable[[Sequence[int], str], None] = lambda positions, reason: None
-        self.knows: Callable[[str], bool] = lambda uid: False
         self._names = allocation.names
         self._allocation = allocation
         self._lost_nodes = 0
@@ -79,7 +87,11 @@ class Pipeline:
         self._raptor: Raptor | None = None
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
-        self._builder = Builder(config, loop, offload)
+        self._builder = Builder(config, loop, offload,
+                                NodePorts(self._sweep, self._place_again, self._nodes_unusable))
+        self._wires = {STAGING_INPUT: Wires(self._staged, self._leave, self._advanced),
+                       EXECUTING: Wires(self._executed, self._leave, self._advanced),
+                       STAGING_OUTPUT: Wires(self._leave, self._leave, self._advanced)}
         self._local: list[Scheduler | Worker] = []
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
@@ -124,7 +136,7 @@ class Pipeline:
             for task in tasks:
                 raptor.comes_back(task)
         if tasks:
-            self._left(tasks)
+            self._ports.left(tasks)
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
@@ -177,17 +189,15 @@ class Pipeline:
         hosts, on_nodes = plan.hosts(), plan.on_nodes()
         if not hosts and not on_nodes:
             return {}
-        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._leave,
-                                               self._dismiss, self._bury, lambda *moment: self.on_moment(*moment),
-                                               lambda name: self.on_sub_agent_stop(name))
+        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._wires,
+                                               self._dismiss, self._bury, self._ports.moment,
+                                               self._ports.sub_agent_stop)
         try:
             remotes = [remote for name, instances in hosts.items() for remote in started.start(name, instances)]
             remotes += started.start_on_nodes() if on_nodes else []
         except PlatformError:
             started.close()
             raise
-        for remote in remotes:
-            remote.advanced = self._advanced
         return {remote.uid: remote for remote in remotes}
 
     def _layout(self, allocation: Allocation) -> Layout:
@@ -216,17 +226,17 @@ class Pipeline:
 
     def _make_scheduler(self, allocation: Allocation) -> Scheduler:
         uid = f'{SCHEDULING}.0000'
-        return self._adopt(Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._unplaced,
-                                     self._loop.call_later))
+        made = Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._unplaced,
+                         self._loop.call_later)
+        made.advanced = self._advanced
+        self._local.append(made)
+        return made
 
     def _make(self, instance: Instance) -> Worker:
         """An instance in this process."""
-        return self._adopt(self._builder.make(instance.component, instance.uid, self._leave))
-
-    def _adopt(self, component: AnyComponent) -> AnyComponent:
-        component.advanced = self._advanced
-        self._local.append(component)
-        return component
+        made = self._builder.make(instance.component, instance.uid, self._wires[instance.component])
+        self._local.append(made)
+        return made
 
     def _wire(self) -> None:
         outputs = self._crews[STAGING_OUTPUT]
@@ -239,28 +249,16 @@ class Pipeline:
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
         if self._only_executor:   # else nobody knows which one a task will go to
             self._only_executor.expect(self._scheduler.upcoming)
-        for stager in self._inputs.members:
-            stager.output = self._staged
-        for executor in self._executors.everybody():
-            executor.output = self._executed
-            if isinstance(executor, UsesNodes):
-                executor.place_again, executor.nodes_lost = self._place_again, self._nodes_unusable
-            if not isinstance(executor, Remote):
-                executor.sweep_elsewhere = self._sweep
-        for output in outputs.members:
-            output.output = self._leave
 
     def _with_raptor(self) -> Raptor:
         """The component for RAPTOR, from now on."""
         if self._raptor is None:
             from rp_agent.raptor.surroundings import Pipes, Surroundings
 
-            pipes = Pipes(self.put, self._stage_output, self._leave, self.cancel, lambda uid: self.knows(uid),
-                          lambda task, access: self.on_master_up(task, access))
+            pipes = Pipes(self.put, self._to_output, self._leave, self.cancel, self._scheduler.put, self._advanced,
+                          self._ports.knows, self._ports.master_up)
             self._surroundings = Surroundings(self._config, self._loop, self._allocation, pipes)
             self._raptor = self._surroundings.raptor
-            self._raptor.advanced = self._advanced
-            self._raptor.output = self._scheduler.put
         return self._raptor
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
@@ -274,7 +272,7 @@ class Pipeline:
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
-        self.on_advanced(self._clones.visible(tasks), state)
+        self._ports.advanced(self._clones.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
         theirs = [task for task in tasks if concerns_raptor(task)]
@@ -312,9 +310,6 @@ class Pipeline:
             if isinstance(remote, Remote):
                 remote.sweep([uid])
 
-    def _stage_output(self, tasks: list[AgentTask]) -> None:
-        self._to_output(tasks)
-
     def _leave(self, tasks: list[AgentTask]) -> None:
         tasks = self._clones.drop(tasks)
         raptor = self._raptor_for(tasks)
@@ -324,7 +319,7 @@ class Pipeline:
         if raptor and raptor.has_own:
             tasks = [task for task in tasks if not raptor.was_own(task)]
         if tasks:
-            self._left(tasks)
+            self._ports.left(tasks)
 
     # when a process with components dies
 
@@ -343,7 +338,7 @@ class Pipeline:
             return
         if not crew.everybody():
             # first, so that nothing more is placed on what becomes free now
-            self._broken(f'has lost its last {remote.component}: {reason}')
+            self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, crew.stranded = tasks + crew.stranded, []
         _end(tasks, reason)
         if remote.component == EXECUTING:
@@ -375,9 +370,9 @@ class Pipeline:
     def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """Tasks have died with a node: let those run on others that may, and end the others."""
         self._lost_nodes += 1
-        self.on_nodes_lost([remote.node], reason)
+        self._ports.nodes_lost([remote.node], reason)
         if self._lost_nodes == len(self._names):
-            self._broken(f'has lost its last node: {reason}')
+            self._ports.broken(f'has lost its last node: {reason}')
             self._stopping = True
         again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
         others = [task for task in tasks if task not in again]
@@ -395,10 +390,10 @@ class Pipeline:
         """An executor can launch nothing on these nodes any more."""
         self._lost_nodes += len(nodes)
         self._scheduler.nodes_down(nodes)
-        self.on_nodes_lost(nodes, reason)
+        self._ports.nodes_lost(nodes, reason)
         if self._lost_nodes >= len(self._names):
             # later: the executor is about to say what becomes of the tasks that wait for them
-            self._loop.call_soon(self._broken, f'has lost its last node: {reason}')
+            self._loop.call_soon(self._ports.broken, f'has lost its last node: {reason}')
 
     def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
         tasks = self._clones.drop(tasks)

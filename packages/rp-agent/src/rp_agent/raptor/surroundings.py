@@ -28,6 +28,8 @@ class Pipes(NamedTuple):
     stage_output: Callable[[list[AgentTask]], None]
     leave: Callable[[list[AgentTask]], None]
     cancel: Callable[[Sequence[AgentTask]], None]
+    schedule: Callable[[list[AgentTask]], None]
+    advanced: Callable[[Sequence[AgentTask], str], None]
     knows: Callable[[str], bool]
     master_is_up: Callable[[AgentTask, dict[str, str]], None]
 
@@ -47,6 +49,8 @@ class Surroundings:
         self.master_is_up = pipes.master_is_up
         self.raptor = Raptor(UID, make_tracer(config, UID), self, {
             'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
+        self.raptor.output = pipes.schedule
+        self.raptor.advanced = pipes.advanced
         others = allocation.elsewhere
         address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
                    address_beside(config['registry_address']))

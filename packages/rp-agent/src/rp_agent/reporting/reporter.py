@@ -59,9 +59,13 @@ def delay(tasks: int, most: float = MAX_DELAY) -> float:
 
 
 class Reporter:
-    """Collects state changes; of several states of one task, only the last one is sent."""
+    """Collects state changes; of several states of one task, only the last one is sent.
 
-    def __init__(self, loop: Loop, connection: AgentConnection, backlog: Backlog) -> None:
+    `pushed(count)` is told how many updates have been sent.
+    """
+
+    def __init__(self, loop: Loop, connection: AgentConnection, backlog: Backlog,
+                 pushed: Callable[[int], object] = lambda count: None) -> None:
         self._loop = loop
         self._connection = connection
         self._backlog = backlog
@@ -78,8 +82,7 @@ class Reporter:
         self._kept = False
         self.tasks = 0
         """Number of tasks that the agent has in hand."""
-        self.on_pushed: Callable[[int], object] = lambda count: None
-        """Is told how many updates have been sent."""
+        self._pushed = pushed
         connection.on_room = self._on_room
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
@@ -190,7 +193,7 @@ class Reporter:
 
     def _push(self, updates: list[Update]) -> None:
         self._connection.update_tasks(updates)
-        self.on_pushed(len(updates))
+        self._pushed(len(updates))
 
     def _ripe(self) -> list[Update]:
         """The states that are to be told now."""

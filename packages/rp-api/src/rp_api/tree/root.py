@@ -61,14 +61,22 @@ class _Leaf:
 class Root:
     """Exchanges items with leaves: `receive(name, items)` gets what they put, `lost(name, why)` is told who is lost.
 
-    So many `leaves` are expected beside others, of which `relays` let others connect.
+    So many `leaves` are expected beside others, of which `relays` let others connect. `greeted(name)` is told of each
+    leaf that comes for the first time. `clock()` tells the time for leaves that ask, in nanoseconds since the epoch, or
+    None if it is not known yet; `moment(name, message, when)` is told of moments that leaves have recorded, and when
+    they were by that time.
     """
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
                  lost: Lost = lambda name, why: None, *, leaves: int = 0, relays: int = 0, interval: float = INTERVAL,
-                 patience: float = PATIENCE) -> None:
+                 patience: float = PATIENCE, greeted: Callable[[str], object] = lambda name: None,
+                 clock: Callable[[], int | None] = time.time_ns,
+                 moment: Callable[[str, str, int], object] = lambda name, message, when: None) -> None:
         self._loop = loop
         self._receive = receive
+        self._greeted = greeted
+        self._clock = clock
+        self._moment = moment
         self._lost = lost
         self._interval, self._patience = interval, patience
         self._leaves: dict[str, _Leaf] = {}
@@ -78,12 +86,6 @@ class Root:
         self._fan = Fan(loop, keys, gate, address, self._arrived, self._gone)
         self._malformed = Tally(f'malformed message at {self.address}')
         self._timer = loop.call_later(interval, self._tick)
-        self.greeted: Callable[[str], object] = lambda name: None
-        """Is told of each leaf that comes for the first time."""
-        self.time: Callable[[], int | None] = time.time_ns
-        """The time, in nanoseconds since the epoch, for leaves that ask; None if it is not known yet."""
-        self.moment: Callable[[str, str, int], object] = lambda name, message, when: None
-        """Is told of moments that leaves have recorded, and when they were by that time."""
 
     @property
     def address(self) -> str:
@@ -153,11 +155,11 @@ class Root:
         elif kind == 'sync':
             self._send(name, leaf.stream.missing(*fields))
         elif kind == 'clock':
-            now = self.time()
+            now = self._clock()
             if now is not None:
                 self._fan.answer(child, name, encode('time', fields[0], now))
         elif kind == 'moment':
-            self.moment(name, *fields)
+            self._moment(name, *fields)
         elif kind == 'relay':
             self._fan.learn(name, child)
             self._homes.add(name, fields[0])
@@ -179,7 +181,7 @@ class Root:
         self._fan.send(name, encode('welcome', leaf.stream.received, home))
         if not home:
             self._send(name, missing)
-        self.greeted(name)
+        self._greeted(name)
 
     def _settle(self) -> None:
         """Send leaves that are connected to the root elsewhere, if there is room."""

@@ -113,10 +113,7 @@ class JobExecutor(BaseExecutor):
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                      context.own_sandbox, variables, self)
-        self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
-        """Called with a task that is to run on other nodes, and the reason; it is not here any more."""
-        self.nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
-        """Called with the positions of nodes that cannot be used any more, and the reason."""
+        self._place_again = context.ports.place_again or self._cannot_place_again
         kind.begin(self.keeper.hear)
 
     @cached_property
@@ -255,7 +252,7 @@ class JobExecutor(BaseExecutor):
             return
         del self._runs[uid]
         self._stop_timer(run)
-        self.place_again(run.task, reason)
+        self._place_again(run.task, reason)
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no instance will run."""
@@ -268,7 +265,7 @@ class JobExecutor(BaseExecutor):
 
     def lost(self, nodes: range, reason: str) -> None:
         """An instance is lost, and its nodes with it."""
-        self.nodes_lost(nodes, reason)
+        self._context.ports.nodes_lost(nodes, reason)
 
     # what runners tell
 
@@ -409,9 +406,6 @@ class JobExecutor(BaseExecutor):
     def _sweep(self, uid: str) -> None:
         """Kill what is left of a task on this host."""
         processes.sweep({**self._context.belongs, 'RP_TASK_ID': {uid}}, signal.SIGKILL)
-
-    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
-        self._refuse(task, LaunchRefused(reason))
 
     def _stop_instances(self, on_empty: Callable[[], Any]) -> None:
         for runner in self._runners.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rp_agent.executor.launching.launchers import VISIBLE_GPUS, Launchers
@@ -20,6 +20,19 @@ from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 
 
+class NodePorts(NamedTuple):
+    """What executors tell about nodes, and about tasks that have to do with several of them."""
+
+    sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
+    """Called with a task that was ended, or has failed, and the positions of the nodes on which it may have left
+    processes."""
+    place_again: Callable[[AgentTask, str], object] | None = None
+    """Called with a task that is to run on other nodes, which the executor does not have any more, and the reason; None
+    if it cannot be: such a task fails."""
+    nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
+    """Called with the positions of nodes that cannot be used any more, and the reason."""
+
+
 class PilotContext(NamedTuple):
     """What all tasks of a pilot have in common.
 
@@ -28,7 +41,8 @@ class PilotContext(NamedTuple):
     start from. `cpus` are the numbers that the operating system gives to the cores of a node; empty if tasks are not to
     be bound to their cores. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if
     these are just their indices. `launchers` are the launch methods for what the agent cannot start itself; None if
-    there are none. If the agent has only a `partition` of the pilot, its own files are in `agent_sandbox`.
+    there are none. If the agent has only a `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are
+    for the executor.
     """
 
     session_id: str
@@ -49,6 +63,7 @@ class PilotContext(NamedTuple):
     launchers: Launchers | None = None
     agent_sandbox: str = ''
     partition: int | None = None
+    ports: NodePorts = NodePorts()
 
     @property
     def belongs(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ RETRY_AFTER = 1.0
 
 
 class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
-    """Ends tasks wherever they are, and sweeps up after them when they are handed on."""
+    """Ends tasks wherever they are."""
 
     _aside: Aside
     _reaper: Reaper[AnyRun]
@@ -37,9 +37,9 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> None:
         super().__init__(uid, tracer, loop)
         self._environment = TaskEnvironment(context)
+        self._ports = context.ports
         self._deadlines: Deadlines[AnyRun] = Deadlines(loop, tracer, self._end_run)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
-        self._to_sweep: set[str] = set()
 
     def sweep(self, uids: Iterable[str]) -> None:
         self._reaper.sweep(set(uids))
@@ -48,8 +48,6 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
         """Verify all invariants; raises AssertionError."""
         super().check()
         self._reaper.check()
-        done = {task.uid for task in self._done}
-        assert self._to_sweep <= done, f'to be swept, but not done: {self._to_sweep - done}'
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._aside or uid in self._queued or uid in self._reaper.running
@@ -73,9 +71,3 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
         if run.start_fd >= 0:
             self._reaper.forget(run.start_fd)
             run.start_fd = -1
-
-    def _flush(self) -> None:
-        if self._to_sweep:
-            uids, self._to_sweep = self._to_sweep, set()
-            self._reaper.sweep(uids)
-        super()._flush()

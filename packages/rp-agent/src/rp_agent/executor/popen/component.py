@@ -59,10 +59,6 @@ class Executor(ProcessExecutor[Run]):
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.detail.on, self._starter.null)
         self._ahead = Ahead(loop, self._plain)
-        self.place_again: Callable[[AgentTask, str], object] = self._cannot_place_again
-        """Called with a task that is to run on other nodes, and the reason; it is not here any more."""
-        self.nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
-        """Called with the positions of nodes that cannot be used any more, and the reason."""
         self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
         self._retry: Timer | None = None
 
@@ -274,7 +270,7 @@ class Executor(ProcessExecutor[Run]):
         if run.plan.launch is not None and task.target_state != states.DONE:
             self._to_sweep.add(uid)   # whatever the launcher has forgotten
             if run.plan.launch.elsewhere:
-                self.sweep_elsewhere(uid, run.plan.launch.elsewhere)
+                self._ports.sweep_elsewhere(uid, run.plan.launch.elsewhere)
         self._hand_on(task)
         if self._retry is not None:
             self._loop.call_soon(self._try_again)
@@ -298,7 +294,8 @@ class Executor(ProcessExecutor[Run]):
 
     def _hand_on(self, task: AgentTask) -> None:
         self._aside.drop(task.uid)
-        super()._hand_on(task)
+        self._done.append(task)
+        self._flush_soon()
 
     def _launch(self, task: AgentTask) -> None:
         """A task that was kept back, perhaps after it was started in vain, can be launched."""
@@ -314,10 +311,6 @@ class Executor(ProcessExecutor[Run]):
 
         context = self._environment.context
         assert context.launchers is not None
-        hooks = Hooks(self._launch, self._refuse, lambda task, reason: self.place_again(task, reason),
-                      self._end_run, lambda uid: self._reaper.sweep({uid}),
-                      lambda nodes, reason: self.nodes_lost(nodes, reason))
+        hooks = Hooks(self._launch, self._refuse, self._ports.place_again or self._cannot_place_again,
+                      self._end_run, lambda uid: self._reaper.sweep({uid}), self._ports.nodes_lost)
         return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)
-
-    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
-        self._refuse(task, LaunchRefused(reason))

@@ -355,7 +355,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._to_sweep.add(task.uid)
             launch = run.plan.launch
             if launch is not None and launch.elsewhere:
-                self.sweep_elsewhere(task.uid, launch.elsewhere)
+                self._ports.sweep_elsewhere(task.uid, launch.elsewhere)
 
     def _abandon(self, run: ShellRun) -> None:
         """Finish a run without the answers of the shell that are missing."""
