@@ -31,7 +31,7 @@ import common
 
 MODULES = {'agent': 'rp_agent.cli', 'hub': 'rp_api.coordination.hub.main'}
 """By which the process of a session is found."""
-PATIENCE = 30.0
+TIMEOUT = 30.0
 ROWS = 30
 
 
@@ -52,7 +52,7 @@ def observe(process: str, count: int, tool: Callable[[int], list[str]]) -> None:
 
 def find(module: str) -> int:
     """The process below this one that runs a module, as soon as there is one."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         for pid in common.others():
             try:

@@ -33,7 +33,7 @@ import common
 
 BULK = 1000
 STEPS = ('tasks in', 'tasks to the agent', 'updates out')
-PATIENCE = 600.0
+TIMEOUT = 600.0
 INFO = {'exit_code': 0, 'stdout': 'x' * 64, 'stderr': '', 'target_state': 'DONE'}
 
 Times = dict[str, float]
@@ -176,7 +176,7 @@ class Parties:
         self._client.on_room = send
         self._loops[0].call_soon(self._client.insert_pilots, {'pilot.0000': {}})
         self._loops[0].call_soon(send)
-        assert settled.wait(PATIENCE)
+        assert settled.wait(TIMEOUT)
 
     def take(self, count: int) -> None:
         """Have an agent take all tasks."""
@@ -195,7 +195,7 @@ class Parties:
             self._agent.on_tasks = take
 
         self._loops[1].call_soon(connect)
-        assert taken.wait(PATIENCE)
+        assert taken.wait(TIMEOUT)
 
     def report(self, uids: Sequence[str]) -> None:
         """Report the end of all tasks; returns when the client has got it and has confirmed that."""
@@ -219,7 +219,7 @@ class Parties:
         self._client.on_tasks = hear
         self._agent.on_room = send
         self._loops[1].call_soon(send)
-        assert done.wait(PATIENCE)
+        assert done.wait(TIMEOUT)
 
     def close(self) -> None:
         """End all."""

@@ -32,7 +32,7 @@ REQUIREMENTS = common.HERE / 'requirements-peers.txt'
 VENV = common.HERE.parent / '.nox' / 'benchmark-peers'
 OURS, LIMIT = 'this system', 'C bare'
 CORES = 2
-PATIENCE = 600.0
+TIMEOUT = 600.0
 """Seconds that one run of a peer may take."""
 GRACE = 5.0
 """Seconds that processes of a peer have to end after its script."""
@@ -120,9 +120,9 @@ def run_peer(venv: Path, package: str, variant: str, count: int, work: str) -> f
         process = subprocess.Popen(command, cwd=work, env=environ, stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)
         try:
-            code = process.wait(PATIENCE)
+            code = process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise Failed(f'did not end within {PATIENCE:.0f} s') from None
+            raise Failed(f'did not end within {TIMEOUT:.0f} s') from None
         finally:
             end_descendants(0 if process.returncode is None else GRACE)
             process.wait()

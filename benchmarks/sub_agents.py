@@ -28,7 +28,7 @@ import zmq
 from rp_agent.nodes import node_launch, sub_agents
 from rp_agent.nodes.node_launch import Launch
 from rp_agent.nodes.remote import with_tasks
-from rp_agent.pipeline.pipeline import Pipeline, Ports
+from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -37,8 +37,8 @@ from rp_api.loop.offload import Helpers
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import KeyPair
 from rp_api.tree.flow import Soon
-from rp_api.tree.parent_socket import Fan
-from rp_api.tree.stream import VERSION, Letter, Stream, decode, pack_letters, unpack_letters
+from rp_api.tree.parent_socket import ParentSocket
+from rp_api.tree.stream import VERSION, Envelope, Stream, decode, pack_envelopes, unpack_envelopes
 from rp_api.wire.message import encode
 
 TESTS = Path(__file__).parents[1] / 'tests'
@@ -64,7 +64,7 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
         self.base = base
         self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',) * nodes, CORES, 0, 0, 0),
-                                 self.helpers.run, Ports(self._left, sys.exit))
+                                 self.helpers.run, AgentPorts(self._left, sys.exit))
 
     def until_all_are_here(self, nodes: int) -> float:
         """Seconds until all sub-agents have come."""
@@ -139,7 +139,7 @@ def tree(work: Path, scale: float) -> Figures:
 def pretended(work: Path, nodes: int) -> Figures:
     """Figures of an agent whose sub-agents are pretended."""
     node_launch.launches = _pretend
-    sub_agents.START_PATIENCE = 600.0
+    sub_agents.START_TIMEOUT = 600.0
     count = _counted()
     agent = Agent(str(work), nodes)
     came = agent.until_all_are_here(nodes)
@@ -158,18 +158,18 @@ def pretended(work: Path, nodes: int) -> Figures:
 def _counted() -> dict[str, int]:
     """Counts the messages that fans send and get."""
     count = {'sent': 0, 'got': 0}
-    send, arrived = Fan._send, Fan._arrived
+    send, arrived = ParentSocket._send, ParentSocket._arrived
 
-    def counting_send(self: Fan, child: bytes, packet: bytes) -> bool:
+    def counting_send(self: ParentSocket, child: bytes, packet: bytes) -> bool:
         count['sent'] += 1
         return send(self, child, packet)
 
-    def counting_arrived(self: Fan) -> None:
+    def counting_arrived(self: ParentSocket) -> None:
         receive = self._receive
 
-        def one(child: bytes, letters: list[Letter]) -> None:
+        def one(child: bytes, envelopes: list[Envelope]) -> None:
             count['got'] += 1
-            receive(child, letters)
+            receive(child, envelopes)
 
         self._receive = one
         try:
@@ -177,7 +177,7 @@ def _counted() -> dict[str, int]:
         finally:
             self._receive = receive
 
-    Fan._send, Fan._arrived = counting_send, counting_arrived   # type: ignore[method-assign]
+    ParentSocket._send, ParentSocket._arrived = counting_send, counting_arrived   # type: ignore[method-assign]
     return count
 
 
@@ -194,7 +194,7 @@ class PretendedRelay:
                  ended: Callable[[], None]) -> None:
         self._members = {name: (uid, Stream()) for name, uid in members}
         self._ended = ended
-        self._outbox: list[Letter] = []
+        self._outbox: list[Envelope] = []
         self._flush_soon = Soon(loop, self._flush)
         keys = KeyPair(shared['public'].encode(), shared['secret'].encode())
         self._connection = Connection(loop, zmq.DEALER, shared['address'], keys, shared['server'].encode(), context,
@@ -210,7 +210,7 @@ class PretendedRelay:
 
     def _arrived(self) -> None:
         for frames in arrivals(self._connection.socket):
-            for name, message in unpack_letters(b''.join(frames)):
+            for name, message in unpack_envelopes(b''.join(frames)):
                 if message:
                     self._handle(name, *decode(message))
 
@@ -229,7 +229,7 @@ class PretendedRelay:
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
-        for packet in pack_letters(outbox):
+        for packet in pack_envelopes(outbox):
             self._connection.socket.send(packet, zmq.NOBLOCK)
 
 

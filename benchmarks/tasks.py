@@ -78,7 +78,7 @@ def left_behind(work: str, count: int) -> Result:
 def agent(work: str, count: int, cores: int) -> Result:
     """The components of an agent alone: tasks are put in in bulks, until all have left."""
     from rp_agent.lineage import become_subreaper
-    from rp_agent.pipeline.pipeline import Pipeline, Ports
+    from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
     from rp_agent.resource_manager.base import Request
     from rp_agent.resource_manager.systems import fork
     from rp_agent.task import AgentTask
@@ -103,7 +103,7 @@ def agent(work: str, count: int, cores: int) -> Result:
               'platform': {'agent_spawner': 'POPEN'}}
     allocation = fork.allocate(Request(0, cores, 0), config['platform'])
     config |= {'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}
-    pipeline = Pipeline(config, loop, allocation, helpers.run, Ports(left, sys.exit))
+    pipeline = Pipeline(config, loop, allocation, helpers.run, AgentPorts(left, sys.exit))
     tasks = [AgentTask(uid, {'executable': '/bin/true', 'uid': uid}, 'pilot.0000', f'{work}/{uid}')
              for uid in map('task.{:06}'.format, range(count))]
 

@@ -31,7 +31,7 @@ from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 
 CORES, GPUS = 64, 8
-PATIENCE = 3600.0
+TIMEOUT = 3600.0
 
 
 class Task:
@@ -54,7 +54,7 @@ class Scheduler:
         self.slots = SlotMap({'index': index, 'name': f'node{index}', 'cores': cores, 'gpus': gpus, 'lfs': 0, 'mem': 0}
                              for index in range(nodes))
         self.pool: WaitPool[Task] = WaitPool(self.slots)
-        self.reservation: Reservation[Task] = Reservation(self.slots, self.pool, self, PATIENCE)
+        self.reservation: Reservation[Task] = Reservation(self.slots, self.pool, self, TIMEOUT)
         self.running: list[Task] = []
 
     def candidates(self, task: Task) -> Sequence[int]:

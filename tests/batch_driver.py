@@ -16,7 +16,7 @@ import pytest
 
 from rp_client.launcher.batch.frames import Frames, pack
 
-PATIENCE = 50.0
+TIMEOUT = 50.0
 
 
 class BatchDriver:
@@ -42,7 +42,7 @@ class BatchDriver:
     def event(self, *names: str, key: str | None = None) -> dict[str, Any]:
         """The next event of one of these names, and of this job (default: the last one); others are kept."""
         wanted = (None, key or self.last)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             for event in self._events:
                 if event['event'] in names and event.get('key') in wanted:

@@ -20,7 +20,7 @@ import pytest
 
 from rp_agent.lineage import die_with_parent
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 SYSTEM_PATH = f'{os.environ.get("PATH", "")}:/usr/sbin:/sbin'
 
 
@@ -85,14 +85,14 @@ class Cluster:
         """What a program writes that is run in the environment of the cluster."""
         done = subprocess.run([*self._prefix, *command], env=os.environ | {'PATH': SYSTEM_PATH} | self.environ,
                               text=True, input=text or '', stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=PATIENCE)
+                              timeout=TIMEOUT)
         if check and done.returncode:
             raise RuntimeError(f'{" ".join(command)}: {done.returncode}: {done.stdout}')
         return done.stdout
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Return when the condition holds; fails when a daemon has ended, or with what they wrote after a while."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not condition():
             ended = [process for process in self._daemons if process.poll() is not None]
             if ended or time.monotonic() > deadline:
@@ -111,7 +111,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (left := belonging(self.directory)) and time.monotonic() < deadline:
             for pid in left:
                 with suppress(ProcessLookupError):

@@ -31,7 +31,7 @@ import pytest
 from ports import free_ports
 
 EXTERNAL = 'RP_TEST_MONGODB_URL'
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 COMMANDS: dict[str, Callable[[Path, int], list[str]]] = {
     'nx-27017': lambda data, port: ['nx-27017', '--data-dir', f'{data}', '--host', '127.0.0.1', '-p', f'{port}',
@@ -85,7 +85,7 @@ class Server:
         with open(f'{self._data}.out', 'ab') as out:
             self._process = subprocess.Popen([path, *self._command[1:]], stdout=out, stderr=out,
                                              cwd=self._data.parent, start_new_session=True)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()

@@ -27,7 +27,7 @@ OURS = ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')
 USUAL = ('rp_', 'radical/pilot', 'msgpack', 'zmq', 'cloudpickle')
 """What most programs load."""
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that a program of a user may take."""
 
 GOING = 20.0
@@ -54,11 +54,11 @@ class User:
         """The exit code of a program and what it has written; it is killed if it takes too long."""
         with self.start(*command, cwd=cwd, **variables) as process:
             try:
-                said, _ = process.communicate(stdin, PATIENCE)
+                said, _ = process.communicate(stdin, TIMEOUT)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 said, _ = process.communicate()
-                pytest.fail(f'{command} of {self.name} took longer than {PATIENCE:g} s, it said: {said}')
+                pytest.fail(f'{command} of {self.name} took longer than {TIMEOUT:g} s, it said: {said}')
         return process.returncode, said
 
     def processes(self) -> dict[int, str]:

@@ -17,7 +17,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_client import __version__
 from rp_client.bootstrap import FAILED, Client, Failure, prepare, read_failure
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 LABEL = 'test.machine'
 
 # what stage 0 runs, besides a Python
@@ -93,7 +93,7 @@ class Job:
         """Wait for the end of the job, which leaves no process behind; its exit code."""
         assert self._process is not None
         try:
-            return self._process.wait(PATIENCE)
+            return self._process.wait(TIMEOUT)
         finally:
             self.kill()
 
@@ -192,7 +192,7 @@ def wheels(directory: Path) -> Path:
 
 def eventually(condition: Callable[[], Any]) -> Any:
     """The first true result of `condition()`."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not (result := condition()):
         assert time.monotonic() < deadline, 'it did not come true'
         time.sleep(0.02)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import mongo_servers
 from mongo_servers import Server
-from parties import PATIENCE, Party
+from parties import TIMEOUT, Party
 
 from rp_api import states
 from rp_api.coordination import connect
@@ -274,7 +274,7 @@ class Site:
         pidfd = os.pidfd_open(self.coordinator.pid)   # type: ignore[attr-defined]
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)   # its owner starts it again
-            assert select.select([pidfd], [], [], PATIENCE)[0]
+            assert select.select([pidfd], [], [], TIMEOUT)[0]
         finally:
             os.close(pidfd)
 

@@ -15,7 +15,7 @@ from conftest import processes_with, wait_until
 
 pytestmark = pytest.mark.fault
 PROGRAM = Path(__file__).with_name('interrupted.py')
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def interrupted(base: Path, when: str, number: signal.Signals, gaps: Sequence[float]) -> tuple[int, str, str]:
@@ -24,7 +24,7 @@ def interrupted(base: Path, when: str, number: signal.Signals, gaps: Sequence[fl
         [sys.executable, PROGRAM, base, when, str(int(number)), *map(str, gaps)], cwd=base, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {'INTERRUPTED': str(base)})
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
     # its pilots and hub would wait for another application for ten minutes

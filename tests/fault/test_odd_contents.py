@@ -25,7 +25,7 @@ import radical.pilot as rp
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600),
               pytest.mark.disorder('tasks remove their own profiles')]
 PROGRAM = str(Path(odd_contents.__file__))
-PATIENCE = 120
+TIMEOUT = 120
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -33,9 +33,9 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory of the client, with one of each odd thing; nothing is left in the end, as pytest could not remove it.
     """
     path = tmp_path_factory.mktemp('odd')
-    subprocess.run([sys.executable, PROGRAM, *odd_contents.THINGS], cwd=path, check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, PROGRAM, *odd_contents.THINGS], cwd=path, check=True, timeout=TIMEOUT)
     yield path
-    subprocess.run(['rm', '-rf', path, *tmp_path_factory.getbasetemp().glob('shared*')], check=True, timeout=PATIENCE)
+    subprocess.run(['rm', '-rf', path, *tmp_path_factory.getbasetemp().glob('shared*')], check=True, timeout=TIMEOUT)
 
 
 def leaving(*kinds: str, **description: Any) -> rp.TaskDescription:
@@ -46,7 +46,7 @@ def leaving(*kinds: str, **description: Any) -> rp.TaskDescription:
 
 def all_is_well(run: Run, *tasks: rp.Task) -> None:
     """Fail unless these tasks end, each that did not succeed with a reason, and others run afterwards."""
-    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=PATIENCE)
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=TIMEOUT)
     for task in tasks:
         assert task.state in rp.FINAL, f'{task.uid} {task.description} is {task.state}'
         assert task.state == rp.DONE or task.exception, f'{task.uid} {task.description} has no reason'
@@ -102,7 +102,7 @@ def test_deep_tree_is_staged_out(shared: Run, action: str, target: str) -> None:
     assert task.state == rp.DONE, (task.exception, task.stderr)
     base = shared.session.client_sandbox if target.startswith('client') else shared.pilot.pilot_sandbox
     found = subprocess.run(['find', f'{base}/{name}/', '-name', 'bottom', '-printf', '%d'], capture_output=True,
-                           text=True, timeout=PATIENCE, check=True)
+                           text=True, timeout=TIMEOUT, check=True)
     assert found.stdout == str(odd_contents.DEPTH + 1)
 
 
@@ -114,10 +114,10 @@ def test_pilot_is_cleaned_up(shared: Run) -> None:
     other = rp.TaskManager(shared.session)
     other.add_pilots(pilot)
     tasks = other.submit_tasks([leaving(kind) for kind in (*odd_contents.THINGS, 'forbidden', 'replaced')])
-    other.wait_tasks(timeout=PATIENCE)
+    other.wait_tasks(timeout=TIMEOUT)
     assert {task.state for task in tasks} == {rp.DONE}
     pilot.cancel()
-    assert pilot.wait(timeout=PATIENCE) == rp.CANCELED, pilot.exception
+    assert pilot.wait(timeout=TIMEOUT) == rp.CANCELED, pilot.exception
     assert not os.path.lexists(pilot.pilot_sandbox)
     other.close()
 

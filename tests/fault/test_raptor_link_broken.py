@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fault
 
 MESSAGES = 3000
 BREAKS = 6
-PATIENCE = 40.0
+TIMEOUT = 40.0
 
 
 class Forwarder:
@@ -49,10 +49,10 @@ class Forwarder:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._threads[0].join(PATIENCE)
+        self._threads[0].join(TIMEOUT)
         self.cut()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
     def _accept(self) -> None:
@@ -144,7 +144,7 @@ def test_messages_outlast_the_connection(tmp_path: Path, seed: int) -> None:
                 loop.call_later(0.002, go_on)
 
         loop.call_soon(go_on)
-        deadline = loop.call_later(PATIENCE, loop.stop)
+        deadline = loop.call_later(TIMEOUT, loop.stop)
         loop.run()
         deadline.cancel()
         agent_link.close(0)

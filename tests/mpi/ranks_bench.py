@@ -19,7 +19,7 @@ from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 from rp_profiling.write.tracer import Tracer
 
-PATIENCE = 50.0
+TIMEOUT = 50.0
 
 
 class Seen(NamedTuple):
@@ -71,7 +71,7 @@ class Bench:
         """Run the tasks, and wait for their end."""
         self._left = len(tasks)
         self.executor.put(list(tasks))
-        self.loop.call_later(PATIENCE, self._too_late)
+        self.loop.call_later(TIMEOUT, self._too_late)
         self.loop.run()
 
     def when(self, condition: Callable[[], bool], action: Callable[[], object]) -> None:
@@ -93,7 +93,7 @@ class Bench:
             self.loop.stop()
 
     def _too_late(self) -> None:
-        raise AssertionError(f'{self._left} task(s) did not end within {PATIENCE} s')
+        raise AssertionError(f'{self._left} task(s) did not end within {TIMEOUT} s')
 
 
 @contextmanager

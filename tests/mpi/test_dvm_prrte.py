@@ -29,9 +29,9 @@ def mpi(install: Install) -> Mpi:
 
 def dvms(executor: Executor) -> list[int]:
     """The process numbers of the DVMs that run."""
-    machines = executor._aside._dvms
+    machines = executor._deferred._dvms
     assert machines is not None
-    return [live.process.process.pid for live in machines.keeper._live.values() if live.process.process is not None]
+    return [live.process.process.pid for live in machines.supervisor._live.values() if live.process.process is not None]
 
 
 def stop(table: Bench) -> None:

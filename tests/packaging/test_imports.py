@@ -32,7 +32,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli'},
     ),
     'rp_api': (
-        {'errors', 'constants', 'standing', 'logger', 'record', 'component', 'uid_set', 'trace_entities'},
+        {'errors', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set', 'trace_entities'},
         {'system', 'distributions', 'extensions'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging'},
@@ -46,7 +46,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'analytics'},
     ),
     'rp_client': (
-        {'component', 'ids', 'settings', 'shared_descriptions', 'engine', 'bootstrap'},
+        {'component', 'ids', 'settings', 'common_description', 'engine', 'bootstrap'},
         {'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check'},
         {'stager', 'scheduler'},

@@ -17,7 +17,7 @@ from rp_api.coordination.contract import PROTOCOL
 from rp_api.transport import keys
 from rp_api.transport.keys import KeyPair
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 JUDGED = (zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
           | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.DISCONNECTED)
 
@@ -55,7 +55,7 @@ def connect(address: str) -> sockets.socket:
         connection = sockets.socket()
         host, _, port = address.removeprefix('tcp://').rpartition(':')
         target = host, int(port)
-    connection.settimeout(PATIENCE)
+    connection.settimeout(TIMEOUT)
     for _ in range(1000):
         try:
             connection.connect(target)
@@ -103,7 +103,7 @@ class Speaker:
 
     def judged(self) -> int:
         """The event with which the first attempt to connect ended."""
-        assert self._monitor.poll(int(PATIENCE * 1000)), 'the handshake did not end'
+        assert self._monitor.poll(int(TIMEOUT * 1000)), 'the handshake did not end'
         return int.from_bytes(self._monitor.recv_multipart()[0][:2], 'little')
 
     def say(self, *frames: bytes) -> None:
@@ -113,17 +113,17 @@ class Speaker:
 
     def insist(self, *frames: bytes) -> None:
         """Send a message, waiting for room; fails if there never is any."""
-        self.socket.sndtimeo = int(PATIENCE * 1000)
+        self.socket.sndtimeo = int(TIMEOUT * 1000)
         self.socket.send_multipart(frames)
 
     def hear(self) -> list[bytes]:
         """The next message that comes."""
-        self.socket.rcvtimeo = int(PATIENCE * 1000)
+        self.socket.rcvtimeo = int(TIMEOUT * 1000)
         return self.socket.recv_multipart()
 
     def finish(self) -> None:
         """Have all that was said arrive before leaving."""
-        self.socket.linger = int(PATIENCE * 1000)
+        self.socket.linger = int(TIMEOUT * 1000)
 
     def close(self) -> None:
         """Leave."""

@@ -27,12 +27,12 @@ from rp_api.coordination.service.request import ask
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import python_program
 from rp_api.transport.keys import KeyPair, generate
-from rp_api.tree.node import Leaf
+from rp_api.tree.node import TreeNode
 
 GROWTH = 24 << 20
 """Bytes by which memory may be larger afterwards: allocators keep some of what they once had."""
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 SERVING = Path(__file__).with_name('serving.py')
 
 
@@ -62,7 +62,7 @@ class Peers:
         self._number += 1
         self.loop.call_soon(self._send, self._number)
         with self._news:
-            assert self._news.wait_for(lambda: self._number in self._arrived, PATIENCE), 'proper peers are not served'
+            assert self._news.wait_for(lambda: self._number in self._arrived, TIMEOUT), 'proper peers are not served'
             assert self._arrived == list(range(1, self._number + 1))
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Peers:
             self.loop.stop()
 
         self.loop.call_soon(end)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
         self.loop.close()
 
@@ -104,9 +104,9 @@ class Listener(ABC):
 
     def until(self, holds: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
         """The figures, once that holds for them."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not holds(figures := self.figures()):
-            assert time.monotonic() < deadline, f'not within {PATIENCE} s: {what}; {figures}'
+            assert time.monotonic() < deadline, f'not within {TIMEOUT} s: {what}; {figures}'
             assert self.ended() is None
             time.sleep(0.01)
         return figures
@@ -186,8 +186,8 @@ class BridgeListener(ServedListener):
                 peers.arrived(item['number'])
 
         self._leaves += 1   # the first one is for attacks
-        leaf = Leaf(peers.loop, f'leaf.{self._leaves}', self._address, self.admitted, self.server, receive,
-                    lambda why: None, context=zmq.Context.instance(), let_in=PATIENCE)
+        leaf = TreeNode(peers.loop, f'leaf.{self._leaves}', self._address, self.admitted, self.server, receive,
+                        lambda why: None, context=zmq.Context.instance(), let_in=TIMEOUT)
         peers.ends.append(leaf)
         return lambda number: leaf.put([{'number': number}])
 
@@ -243,9 +243,9 @@ class HubListener(Listener):
         crashed = self.ended() is not None
         said = threading.Event()
         self._owner.loop.call_soon(self.client.finish, said.set)
-        assert crashed or said.wait(PATIENCE), 'the hub does not hear its client'
+        assert crashed or said.wait(TIMEOUT), 'the hub does not hear its client'
         self._owner.close()
-        self.hub.stop(PATIENCE)
+        self.hub.stop(TIMEOUT)
         assert not crashed, 'the hub has crashed'
         assert self.ended() == 0
 

@@ -58,12 +58,12 @@ class Agent:
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         """It has said so properly."""
 
-    def remove_remains(self, master: str, address: str) -> None:
+    def remove_leftovers(self, master: str, address: str) -> None:
         self.got.append(master)
 
     def figures(self) -> dict[str, Any]:
         """Accepted is who is up, and all that has come of what masters said."""
-        up = [master.uid for master in self.raptor._roster.masters.values() if master.up]
+        up = [master.uid for master in self.raptor._registry.masters.values() if master.up]
         return {'accepted': [up, len(self.got)], 'malformed': self.link._malformed.count,
                 'strangers': self.link._listener.strangers, 'refused': self.link._gate.refused}
 
@@ -86,8 +86,8 @@ def master(loop: Loop, directory: str, address: str | None) -> Served:
     peers = Peers(loop, 'master', address, directory, Audience(), 1)
 
     def figures() -> dict[str, Any]:
-        return {'accepted': [[peer.uid for peer in peers._peers.values()], len(peers.exchange.workers),
-                             peers.exchange.waiting, len(peers.exchange._functions)],
+        return {'accepted': [[peer.uid for peer in peers._peers.values()], len(peers.router.workers),
+                             peers.router.waiting, len(peers.router._functions)],
                 'malformed': peers._malformed.count, 'strangers': peers._listener.strangers,
                 'refused': peers._gate.refused}
 

@@ -102,7 +102,7 @@ def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
 
 def letter(*messages: bytes) -> list[bytes]:
     """A packet with messages of a leaf."""
-    return list(stream.pack_letters(('leaf.0', message) for message in messages))
+    return list(stream.pack_envelopes(('leaf.0', message) for message in messages))
 
 
 class TestBridges:
@@ -145,7 +145,7 @@ class TestBridges:
         memory = root.rss()
         hello = encode('hello', stream.VERSION, 0)
         for number in range(50):
-            speak(root, [list(stream.pack_letters((f'{number}.{each}', hello) for each in range(2000)))])
+            speak(root, [list(stream.pack_envelopes((f'{number}.{each}', hello) for each in range(2000)))])
         root.works()
         assert root.rss() < memory + GROWTH
 

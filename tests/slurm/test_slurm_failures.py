@@ -16,7 +16,7 @@ from slurm_cluster import SlurmCluster, slurm_cluster
 import radical.pilot as rp
 from rp_api.system.processes import process_table
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 UNTIL_AGAIN = 'test -n "$SLURM_RESTART_COUNT" || exec sleep 600'
 
@@ -102,7 +102,7 @@ def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmClu
     job = job_of(slurm)
     slurm.run('scontrol', 'requeue', job)
     start_again(slurm, job)
-    managers.tmgr.wait_tasks(timeout=PATIENCE)
+    managers.tmgr.wait_tasks(timeout=TIMEOUT)
     assert [task.state for task in (done, lost, restartable, waiting)] == [rp.DONE, rp.FAILED, rp.DONE, rp.DONE]
     assert f'{pilot.uid} was told to end by a signal' in lost.exception
     assert sorted(runs(base / 'ran')) == sorted([done.uid, lost.uid, restartable.uid, restartable.uid, waiting.uid])
@@ -125,7 +125,7 @@ def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slu
         start_again(slurm, job)
     finally:
         find_node(slurm, node)
-    managers.tmgr.wait_tasks(timeout=PATIENCE)
+    managers.tmgr.wait_tasks(timeout=TIMEOUT)
     assert [task.state for task in (lost, restartable, waiting)] == [rp.FAILED, rp.DONE, rp.DONE]
     assert f'the job of {pilot.uid} was started again after {lost.uid} had started' in lost.exception
     assert sorted(runs(base / 'ran')) == sorted([lost.uid, restartable.uid, restartable.uid, waiting.uid])

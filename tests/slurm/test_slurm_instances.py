@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from clusters import PATIENCE, SYSTEM_PATH
+from clusters import SYSTEM_PATH, TIMEOUT
 from slurm_cluster import SlurmCluster
 
 from rp_agent.executor.backends.flux.instance import Flux
@@ -33,7 +33,7 @@ def test_brokers_get_the_cores_of_their_nodes(slurm: SlurmCluster, gpus: str, no
     with an_allocation(slurm, '-n12', gpus) as environ:   # eight cores here, four there
         argv = Flux('SLURM').startup(0, nodes).argv
         command = [*argv[:argv.index('sh')], '/bin/sh', '-c', TELL]
-        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         assert sorted(ran.stdout.splitlines()) == told, ran.stderr
 
 
@@ -53,7 +53,7 @@ def test_brokers_are_one_instance(slurm: SlurmCluster, tmp_path: Path, options: 
             assert any(line.startswith(said) for line in ran.stdout)
         finally:
             ran.terminate()
-            ran.communicate(timeout=PATIENCE)
+            ran.communicate(timeout=TIMEOUT)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from clusters import PATIENCE, SYSTEM_PATH
+from clusters import SYSTEM_PATH, TIMEOUT
 from slurm_cluster import SlurmCluster
 
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
@@ -55,7 +55,7 @@ def start(method: LaunchMethod, job: Job, script: str, environ: dict[str, str]) 
 
 def run(method: LaunchMethod, job: Job, script: str, environ: dict[str, str]) -> tuple[int, list[str]]:
     process = start(method, job, script, environ)
-    said, _ = process.communicate(timeout=PATIENCE)
+    said, _ = process.communicate(timeout=TIMEOUT)
     return process.returncode, sorted(said.splitlines())
 
 
@@ -87,7 +87,7 @@ def test_steps_do_not_wait_for_each_other(environ: dict[str, str], tmp_path: Pat
         assert first.stdout is not None
         assert first.stdout.readline() == 'here\n'
         assert run(method, job(tmp_path, 1, cores_per_rank=8), 'echo also here', environ) == (0, ['also here'])
-        assert first.communicate('go\n', timeout=PATIENCE)[0] == 'go\n'
+        assert first.communicate('go\n', timeout=TIMEOUT)[0] == 'go\n'
     finally:
         first.kill()
         first.wait()

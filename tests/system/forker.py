@@ -15,7 +15,7 @@ import radical.pilot as rp
 from rp_api.errors import CoordinationError
 
 TRUE = rp.TaskDescription({'executable': '/bin/true'})
-PATIENCE = 60
+TIMEOUT = 60
 
 
 class App(NamedTuple):
@@ -45,7 +45,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(PATIENCE)   # so that it never waits for ever
+        signal.alarm(TIMEOUT)   # so that it never waits for ever
         os.write(writing, json.dumps(work()).encode())
         os.close(writing)
         sys.exit(0)
@@ -90,7 +90,7 @@ def refused() -> Any:
     """The calls in a child that are not refused, and how they end; what can be read there; what the parent has."""
     app = opened()
     task = app.tmgr.submit_tasks(echo('x'))
-    task.wait(timeout=PATIENCE)
+    task.wait(timeout=TIMEOUT)
     master, = app.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, 'uid': 'master'}))
 
     def use() -> Any:
@@ -107,7 +107,7 @@ def refused() -> Any:
 
     not_refused, seen = in_child(use)
     with app.session:
-        return [not_refused, seen, app.tmgr.list_tasks(), app.tmgr.submit_tasks(echo('y')).wait(timeout=PATIENCE)]
+        return [not_refused, seen, app.tmgr.list_tasks(), app.tmgr.submit_tasks(echo('y')).wait(timeout=TIMEOUT)]
 
 
 def closes() -> Any:
@@ -115,7 +115,7 @@ def closes() -> Any:
     app = opened()
     waiting = f'until [ -e {os.getcwd()}/go ]; do sleep 0.02; done'
     task = app.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', waiting]}))
-    task.wait(rp.AGENT_EXECUTING, timeout=PATIENCE)
+    task.wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
 
     def leave() -> None:
         with app.session:
@@ -126,7 +126,7 @@ def closes() -> Any:
     ended = [in_child(way) for way in ways]
     open('go', 'w').close()
     with app.session:
-        return [ended, task.wait(timeout=PATIENCE), app.session.closed]
+        return [ended, task.wait(timeout=TIMEOUT), app.session.closed]
 
 
 def locked() -> Any:
@@ -134,7 +134,7 @@ def locked() -> Any:
     app = opened()
     master, = app.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, 'uid': 'master'}))
     task = app.tmgr.submit_tasks(echo('x'))
-    task.wait(timeout=PATIENCE)
+    task.wait(timeout=TIMEOUT)
     executor = rp.raptor.Executor(master)
     engine = app.session.engine
     locks = [app.session._lock, app.session.uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
@@ -145,13 +145,13 @@ def locked() -> Any:
         for lock in locks:
             lock.acquire()
         held.set()
-        go.wait(PATIENCE)
+        go.wait(TIMEOUT)
         for lock in locks:
             lock.release()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(PATIENCE)
+    held.wait(TIMEOUT)
 
     def use() -> Any:
         refusals = 0
@@ -170,7 +170,7 @@ def locked() -> Any:
     holder.join()
     with app.session:
         executor.shutdown()
-        return [ended, app.tmgr.submit_tasks(echo('y')).wait(timeout=PATIENCE)]
+        return [ended, app.tmgr.submit_tasks(echo('y')).wait(timeout=TIMEOUT)]
 
 
 def one_session(number: int) -> bool:
@@ -178,7 +178,7 @@ def one_session(number: int) -> bool:
     app = opened()
     with app.session:
         tasks = app.tmgr.submit_tasks([echo(number)] * 5)
-        app.tmgr.wait_tasks(timeout=PATIENCE)
+        app.tmgr.wait_tasks(timeout=TIMEOUT)
         return [task.stdout for task in tasks] == [f'{number}\n'] * 5
 
 
@@ -187,7 +187,7 @@ def own_session() -> Any:
     app = opened()
     with app.session:
         task = app.tmgr.submit_tasks(echo('x'))
-        return [in_child(lambda: one_session(1)), task.wait(timeout=PATIENCE)]
+        return [in_child(lambda: one_session(1)), task.wait(timeout=TIMEOUT)]
 
 
 def pool_inside() -> Any:
@@ -197,7 +197,7 @@ def pool_inside() -> Any:
         tasks = app.tmgr.submit_tasks([TRUE] * 50)
         with multiprocessing.get_context('fork').Pool(3) as pool:
             squares = sum(pool.starmap(pow, [(number, 2) for number in range(50)]))
-        app.tmgr.wait_tasks(timeout=PATIENCE)
+        app.tmgr.wait_tasks(timeout=TIMEOUT)
         return [squares, sorted({task.state for task in tasks})]
 
 
@@ -221,8 +221,8 @@ def in_callback() -> Any:
     app.tmgr.register_callback(fork)
     with app.session:
         app.tmgr.submit_tasks(TRUE)
-        done.wait(PATIENCE)
-        found.append(app.tmgr.submit_tasks(TRUE).wait(timeout=PATIENCE))
+        done.wait(TIMEOUT)
+        found.append(app.tmgr.submit_tasks(TRUE).wait(timeout=TIMEOUT))
     return found[:2]
 
 

@@ -215,7 +215,7 @@ def test_a_partition_that_fails_with_a_mongodb(mongo_site: Site) -> None:
 
 
 @pytest.mark.fault
-def test_a_keeper_that_is_killed(unruly: Site) -> None:
+def test_a_supervisor_that_is_killed(unruly: Site) -> None:
     """Nothing of the pilot is left, and it says why."""
     pilot = unruly.pilot()
     tasks = unruly.standing(4)

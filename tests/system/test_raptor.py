@@ -15,7 +15,7 @@ import radical.pilot as rp
 from rp_api.coordination import sessions
 from rp_api.states import TASK_STATES
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 
 MASTER = """
 import os
@@ -88,7 +88,7 @@ class Raptor(NamedTuple):
     def one(self, **description: Any) -> rp.Task:
         """The task of that description, when it is final."""
         task, = self.master.submit_tasks(rp.TaskDescription(description))
-        task.wait(timeout=PATIENCE)
+        task.wait(timeout=TIMEOUT)
         return task
 
 
@@ -109,7 +109,7 @@ def raptor(shared: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ra
     assert made.one(mode=rp.TASK_EVAL, code='1').state == rp.DONE   # so everything has been started
     yield made
     shared.tmgr.cancel_tasks([made.worker.uid, made.master.uid])
-    shared.tmgr.wait_tasks([made.worker.uid, made.master.uid], timeout=PATIENCE)
+    shared.tmgr.wait_tasks([made.worker.uid, made.master.uid], timeout=TIMEOUT)
 
 
 def functions() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -190,7 +190,7 @@ def test_all_states_are_told_in_order(raptor: Raptor) -> None:
 
 def test_handles(raptor: Raptor) -> None:
     master, worker = raptor.master, raptor.worker
-    wait_until(lambda: master.state == rp.AGENT_EXECUTING, PATIENCE, 'the master')
+    wait_until(lambda: master.state == rp.AGENT_EXECUTING, TIMEOUT, 'the master')
     assert isinstance(master, rp.RaptorMaster)
     assert isinstance(worker, rp.RaptorWorker)
     assert isinstance(master, rp.raptor_tasks.Raptor)
@@ -222,7 +222,7 @@ def test_tasks_that_wait_for_others_of_several_ranks(session: rp.Session, base: 
         'mode': rp.RAPTOR_WORKER, 'ranks': 3, 'raptor_file': str(base / 'workers.py'), 'raptor_class': 'Together'}))
     tasks = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_METHOD, 'method': 'ask', 'args': [ranks]})
                                  for ranks in (2, 3)])
-    tmgr.wait_tasks([task.uid for task in tasks], timeout=PATIENCE)
+    tmgr.wait_tasks([task.uid for task in tasks], timeout=TIMEOUT)
     assert tasks[0].return_value == [2, 2], (tasks[0].exception, tasks[0].exception_detail)
     assert 'run_task() might wait for ever' in tasks[1].return_value
 
@@ -230,13 +230,13 @@ def test_tasks_that_wait_for_others_of_several_ranks(session: rp.Session, base: 
 def test_cancel_of_a_running_call(raptor: Raptor) -> None:
     task, = raptor.master.submit_tasks([rp.TaskDescription(
         {'mode': rp.TASK_EXEC, 'code': 'import time\ntime.sleep(100)'})])
-    task.wait(rp.AGENT_EXECUTING, timeout=PATIENCE)
+    task.wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
     task.cancel()
-    assert task.wait(timeout=PATIENCE) == rp.CANCELED
+    assert task.wait(timeout=TIMEOUT) == rp.CANCELED
 
 
 def test_unknown_question(raptor: Raptor) -> None:
-    wait_until(lambda: raptor.master.state == rp.AGENT_EXECUTING, PATIENCE, 'the master')
+    wait_until(lambda: raptor.master.state == rp.AGENT_EXECUTING, TIMEOUT, 'the master')
     with pytest.raises(RuntimeError, match=f'dance of {raptor.master.uid} failed'):
         raptor.master.rpc('dance', 1, fast=True)
 
@@ -262,7 +262,7 @@ def test_master_without_a_pilot_cannot_be_asked(shared: Run) -> None:
         master.rpc('stop')
     task, = master.submit_tasks(rp.TaskDescription({'mode': rp.TASK_EVAL, 'code': '1'}))
     master.cancel()
-    assert task.wait(timeout=PATIENCE) == rp.FAILED
+    assert task.wait(timeout=TIMEOUT) == rp.FAILED
     assert f'{master.uid} has ended before it ran the task' in str(task.exception)
     tmgr.close()
 
@@ -273,7 +273,7 @@ def test_master_with_callbacks(run: Run, base: Path) -> None:
     task = made.one(executable='/bin/echo')
     assert (task.state, task.stdout) == (rp.DONE, 'seen asked\n')
     made.master.rpc('stop')
-    assert run.tmgr.wait_tasks([made.master.uid, made.worker.uid], timeout=PATIENCE) == [rp.DONE] * 2
+    assert run.tmgr.wait_tasks([made.master.uid, made.worker.uid], timeout=TIMEOUT) == [rp.DONE] * 2
 
 
 def test_tasks_come_before_workers_and_workers_before_masters(run: Run) -> None:
@@ -281,7 +281,7 @@ def test_tasks_come_before_workers_and_workers_before_masters(run: Run) -> None:
                                    for raptor_id in ('*', 'mine')])
     run.tmgr.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'raptor_id': 'mine'}))
     run.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, 'uid': 'mine'}))
-    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=PATIENCE)
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=TIMEOUT)
     assert [(task.state, task.return_value) for task in tasks] == [(rp.DONE, 7)] * 2
 
 
@@ -296,7 +296,7 @@ def test_several_masters_on_several_pilots(session: rp.Session, base: Path) -> N
     tasks = tmgr.submit_tasks([rp.TaskDescription({'mode': rp.TASK_EVAL, 'code': '2', 'raptor_id': '*'})
                                for _ in range(10)])
     everything = [*own[0], *own[1], *tasks]
-    assert tmgr.wait_tasks([task.uid for task in everything], timeout=PATIENCE) == [rp.DONE] * 20
+    assert tmgr.wait_tasks([task.uid for task in everything], timeout=TIMEOUT) == [rp.DONE] * 20
     assert [{task.pilot for task in mine} for mine in own] == [{pilot.uid} for pilot in pilots]
     assert {task.pilot for task in tasks} == {pilot.uid for pilot in pilots}
 
@@ -308,7 +308,7 @@ def test_killed_master(run: Run, base: Path) -> None:
     other, = run.pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
     other.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER}))
     spared, = other.submit_tasks(rp.TaskDescription({'mode': rp.TASK_EVAL, 'code': '5'}))
-    run.tmgr.wait_tasks([task.uid for task in (*tasks, spared, made.worker)], timeout=PATIENCE)
+    run.tmgr.wait_tasks([task.uid for task in (*tasks, spared, made.worker)], timeout=TIMEOUT)
     assert (made.master.state, made.master.exit_code) == (rp.FAILED, -signal.SIGKILL)
     assert {task.state for task in tasks} == {rp.FAILED}
     assert f'{made.master.uid} has ended before it ran the task: it has failed' in str(tasks[0].exception)
@@ -323,11 +323,11 @@ def test_killed_worker(run: Run, base: Path) -> None:
     made = start(run, base)
     deadly, = made.master.submit_tasks([rp.TaskDescription(
         {'mode': rp.TASK_EXEC, 'code': 'import os\nos.kill(os.getppid(), 9)'})])
-    made.worker.wait(timeout=PATIENCE)
+    made.worker.wait(timeout=TIMEOUT)
     assert (made.worker.state, made.worker.exit_code) == (rp.FAILED, -signal.SIGKILL)
     second, = made.master.submit_workers([rp.TaskDescription({'mode': rp.RAPTOR_WORKER})])
-    deadly.wait(timeout=PATIENCE)
-    second.wait(timeout=PATIENCE)
+    deadly.wait(timeout=TIMEOUT)
+    second.wait(timeout=TIMEOUT)
     assert (deadly.state, second.state) == (rp.FAILED, rp.FAILED)
 
 
@@ -335,9 +335,9 @@ def test_pilot_ends_with_calls_in_hand(run: Run, base: Path) -> None:
     made = start(run, base)
     tasks = made.master.submit_tasks([rp.TaskDescription(
         {'mode': rp.TASK_EXEC, 'code': 'import time\ntime.sleep(100)'}) for _ in range(5)])
-    tasks[0].wait(rp.AGENT_EXECUTING, timeout=PATIENCE)
+    tasks[0].wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
     run.pilot.cancel()
-    assert set(run.tmgr.wait_tasks([task.uid for task in tasks], timeout=PATIENCE)) == {rp.CANCELED}
+    assert set(run.tmgr.wait_tasks([task.uid for task in tasks], timeout=TIMEOUT)) == {rp.CANCELED}
     sandbox = Path(run.pilot.pilot_sandbox)
     assert not list(sandbox.glob('*raptor.json'))
 
@@ -351,7 +351,7 @@ def test_session_that_is_taken_over(base: Path) -> None:
         master, = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
         master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER}))
         before, = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_EVAL, 'code': 'list(range(3))'})])
-        master.wait(rp.AGENT_EXECUTING, timeout=PATIENCE)
+        master.wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
         access = dict(master.access or {})
         first.close(terminate=False)
     with rp.Session(uid=first.uid, cfg={'base': str(base)}) as second:
@@ -360,7 +360,7 @@ def test_session_that_is_taken_over(base: Path) -> None:
         assert isinstance(again, rp.RaptorMaster)
         assert again.access == access
         task, = again.submit_tasks(rp.TaskDescription({'mode': rp.TASK_EVAL, 'code': '6'}))
-        tmgr.wait_tasks([task.uid, before.uid], timeout=PATIENCE)
+        tmgr.wait_tasks([task.uid, before.uid], timeout=TIMEOUT)
         assert (task.return_value, tmgr.get_tasks(before.uid).return_value) == (6, [0, 1, 2])
         assert again.rpc('stop') is None
-        assert again.wait(timeout=PATIENCE) == rp.DONE
+        assert again.wait(timeout=TIMEOUT) == rp.DONE

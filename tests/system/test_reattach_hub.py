@@ -16,7 +16,7 @@ from reattaching import UIDS, collect, go, kill_process, left
 
 import radical.pilot as rp
 from rp_api.coordination.contract import Update
-from rp_api.coordination.spill import SpillFile
+from rp_api.coordination.spool_file import SpoolFile
 from rp_api.errors import CoordinationError
 
 pytestmark = pytest.mark.fault
@@ -64,7 +64,7 @@ def test_results_that_an_agent_could_not_deliver(base: Path) -> None:
     left('running')
     kill_process(HUB, base)
     kill_process('rp_agent', base)
-    file = SpillFile(base / 'radical.pilot.sandbox/session/pilot.0000/agent_0.updates')
+    file = SpoolFile(base / 'radical.pilot.sandbox/session/pilot.0000/agent_0.updates')
     file.append([Update(uid, rp.TMGR_STAGING_OUTPUT_PENDING, {'target_state': rp.DONE, 'stdout': uid})
                  for uid in UIDS[:2]])
     file.close()

@@ -473,7 +473,7 @@ def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: st
         return []
 
     monkeypatch.setattr(stager, 'run', stuck)
-    monkeypatch.setattr(engine, 'PATIENCE', 0.1)
+    monkeypatch.setattr(engine, 'FILES_TIMEOUT', 0.1)
     (base / 'a').touch()
     downloading, copying = run.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/true', 'input_staging': staging}) for staging in (

@@ -24,7 +24,7 @@ from rp_api.system import private
 from rp_api.system.host import python_program
 from rp_api.system.processes import pidfd_open
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 PILOT = 'pilot.0000'
 
 T = TypeVar('T')
@@ -60,7 +60,7 @@ class Application:
                 future.set_exception(error)
 
         self.loop.call_soon(call)
-        return future.result(PATIENCE)
+        return future.result(TIMEOUT)
 
     def submit(self, uids: Iterable[str], **description: Any) -> None:
         """Send tasks for the pilot."""
@@ -75,7 +75,7 @@ class Application:
     def until(self, reached: Callable[[], object], what: str = '') -> None:
         """Wait until this is so; it is looked at whenever something has come."""
         with self._changed:
-            if not self._changed.wait_for(reached, PATIENCE):
+            if not self._changed.wait_for(reached, TIMEOUT):
                 raise AssertionError(f'waited in vain for {what}; {len(self.tasks)} tasks, the last ones '
                                      f'{list(self.tasks.values())[-3:]}, pilots {self.pilots}')
 
@@ -108,7 +108,7 @@ class Application:
         """End all of it, whatever state it is in."""
         self.do(self._connection.close)
         self.loop.stop()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self.loop.close()
         self.hub.stop(0)
         assert not self._thread.is_alive()
@@ -151,7 +151,7 @@ class RealAgent:
     def wait(self) -> int:
         """Wait until the agent has ended; its exit code."""
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             raise AssertionError(f'the agent does not end: {self.log()}') from None
 
@@ -196,14 +196,14 @@ def wait_for_process(pid: int) -> None:
     pidfd = pidfd_open(pid)
     if pidfd is not None:
         try:
-            assert select.select([pidfd], [], [], PATIENCE)[0], f'process {pid} does not end'
+            assert select.select([pidfd], [], [], TIMEOUT)[0], f'process {pid} does not end'
         finally:
             os.close(pidfd)
 
 
 def wait_until(reached: Callable[[], object], what: str) -> None:
     """Wait for something that nobody tells us about."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not reached():
         assert time.monotonic() < deadline, f'waited in vain for {what}'
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What the tests of instances share: a keeper on a loop, a launcher made of a shell script, and what was decided."""
+"""What the tests of instances share: a supervisor on a loop, a launcher made of a script, and what was decided."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
-from rp_agent.executor.backends.supervisor import InstanceKeeper
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class ScriptLauncher(InstanceLauncher):
@@ -34,8 +34,8 @@ class ScriptLauncher(InstanceLauncher):
         return line == 'ready'
 
 
-class KeeperHarness:
-    """A keeper, its loop, and what it has decided."""
+class SupervisorHarness:
+    """A supervisor, its loop, and what it has decided."""
 
     def __init__(self, path: Path, launcher: InstanceLauncher, parts: Sequence[range], *,
                  environment: dict[str, str] | None = None) -> None:
@@ -43,9 +43,9 @@ class KeeperHarness:
         self.profile = path / 'agent_0.prof'
         self.tracer = Tracer(self.profile, 'agent_0')
         count = parts[-1].stop
-        self.keeper = InstanceKeeper(self.loop, self.tracer, 'pilot.0000', launcher, parts,
-                                     [Node(f'n{index}', 4) for index in range(count)], str(path),
-                                     environment or {'PATH': '/usr/bin:/bin'}, self)
+        self.supervisor = InstanceSupervisor(self.loop, self.tracer, 'pilot.0000', launcher, parts,
+                                             [Node(f'n{index}', 4) for index in range(count)], str(path),
+                                             environment or {'PATH': '/usr/bin:/bin'}, self)
         self.launched: list[tuple[str, int, str]] = []
         self.abandoned: list[tuple[str, str]] = []
         self.again: list[tuple[str, str]] = []
@@ -55,13 +55,13 @@ class KeeperHarness:
     def until(self, condition: Callable[[], object]) -> None:
         """Run the loop until the condition holds."""
         def look() -> None:
-            self.keeper.check()
+            self.supervisor.check()
             if condition():
                 self.loop.stop()
             else:
                 self.loop.call_later(0.005, look)
 
-        timer = self.loop.call_later(PATIENCE, self._too_late)
+        timer = self.loop.call_later(TIMEOUT, self._too_late)
         look()
         self.loop.run()
         self.loop._stopping = False
@@ -70,11 +70,11 @@ class KeeperHarness:
     def stop(self) -> None:
         """End all instances in order."""
         stopped: list[bool] = []
-        self.keeper.stop(lambda: stopped.append(True))
+        self.supervisor.stop(lambda: stopped.append(True))
         self.until(lambda: stopped)
 
     def close(self) -> None:
-        self.keeper.close()
+        self.supervisor.close()
         self.tracer.close()
         self.loop.close()
 

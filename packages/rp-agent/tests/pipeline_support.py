@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rp_agent.components.build import belongs
-from rp_agent.pipeline.pipeline import Pipeline, Ports
+from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -21,7 +21,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
 from rp_api.system import processes
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 ALL = [states.AGENT_STAGING_INPUT, states.AGENT_SCHEDULING_PENDING, states.AGENT_SCHEDULING,
        states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING,
        states.AGENT_STAGING_OUTPUT, states.TMGR_STAGING_OUTPUT_PENDING]
@@ -54,7 +54,7 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', **platform}}
         self.config = config
         allocation = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
-        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, Ports(
+        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, AgentPorts(
             self._left, self._broken, self._advanced, sub_agent_stop=lambda name: self.on_sub_agent_stop(name)))
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
@@ -69,7 +69,7 @@ class Agent:
         return self.out
 
     def wait(self) -> None:
-        late = self.loop.call_later(PATIENCE, pytest.fail, f'only {len(self.out)} of {self.wanted} tasks came out')
+        late = self.loop.call_later(TIMEOUT, pytest.fail, f'only {len(self.out)} of {self.wanted} tasks came out')
         self.loop.run()
         late.cancel()
 
@@ -83,7 +83,7 @@ class Agent:
         self.pipeline.stop('pilot.0000 ends', stopped)
 
     def close(self) -> None:
-        self.helpers.close(PATIENCE)
+        self.helpers.close(TIMEOUT)
         self.pipeline.close()
         self.loop.close()
         for pid in processes.sweep(belongs(self.config), signal.SIGKILL):   # a master is not a task that comes out

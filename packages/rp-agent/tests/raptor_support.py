@@ -34,7 +34,7 @@ def a_worker(uid: str = 'worker.0', **description: Any) -> AgentTask:
     return a_task(uid, mode=c.RAPTOR_WORKER, executable='/bin/worker', **description)
 
 
-class Outside:
+class RaptorPorts:
     """Notes what the component does; time passes when the test says so."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Outside:
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         self.up[task.uid] = access
 
-    def remove_remains(self, master: str, address: str) -> None:
+    def remove_leftovers(self, master: str, address: str) -> None:
         self.removed.append((master, address))
 
     # what the test does

@@ -12,7 +12,7 @@ import pytest
 from agent_support import PILOT, RealAgent, real, uids, wait_for_process, wait_until
 
 from rp_api import states
-from rp_api.coordination import spill
+from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
 from rp_api.system.host import host_id
 
@@ -80,7 +80,7 @@ def test_hub_is_gone_for_good(tmp_path: Path) -> None:
         release.touch()
         assert agent.wait() == 0
         assert stat.S_IMODE(agent.updates.stat().st_mode) == 0o600
-        left = spill.read(agent.updates)
+        left = spool_file.read(agent.updates)
         last = {update.uid: update for update in left.tasks}
         arrived = {uid for uid, update in application.tasks.items() if update.state in LEFT}
         assert set(last) | arrived == set(uids(201))
@@ -109,7 +109,7 @@ def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
         agent.until_logged('the coordinator is lost')
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0
-        left = spill.read(agent.updates)
+        left = spool_file.read(agent.updates)
         last = {update.uid: update for update in left.tasks}
         assert {uid: update.info and update.info.get('target_state', update.state)
                 for uid, update in last.items()} == dict.fromkeys(uids(4), states.CANCELED)
@@ -124,14 +124,14 @@ def test_runtime_is_over_while_the_hub_is_away(tmp_path: Path) -> None:
         application.until_state(uids(1), states.AGENT_EXECUTING)
         application.kill_hub()
         assert agent.wait() == 0
-        left = spill.read(agent.updates)
+        left = spool_file.read(agent.updates)
         assert [pilot.state for pilot in left.pilots] == [states.DONE]
         assert left.tasks[-1].state in LEFT
 
 
 def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
     """The agent is about to end: what it would have left on disk arrives, and nothing is left."""
-    with real(tmp_path, setup='import rp_agent.reporting.final_report as f; f.PATIENCE = 20',
+    with real(tmp_path, setup='import rp_agent.reporting.final_report as f; f.DELIVERY_TIMEOUT = 20',
               agent={'cleanup': True}) as (application, agent):
         application.submit(uids(4), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
@@ -214,7 +214,8 @@ def test_stopped_agent(tmp_path: Path) -> None:
 def test_agent_has_enough(tmp_path: Path) -> None:
     """It asks for no more from a mark on, gets commands all the same, and asks again when it has little left."""
     count = 10_000
-    with real(tmp_path, setup='import rp_agent.reporting.intake as i; i.MANY = 20; i.PER_CORE = 1') as (application, _):
+    with real(tmp_path, setup='import rp_agent.reporting.task_intake as i; i.MANY = 20; i.PER_CORE = 1') as (
+            application, _):
         application.submit(uids(count), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
         application.command(cmd='cancel_tasks', uids=uids(count))
@@ -234,7 +235,7 @@ def test_agent_never_has_enough_of_tasks_that_wait_for_others(tmp_path: Path) ->
         return {'order': {'ns': 'x', 'order': number, 'size': size}}
 
     platform = {'agent_spawner': 'POPEN', 'agent_config': 'default', 'agent_scheduler': 'CONTINUOUS_ORDERED'}
-    with real(tmp_path, setup='import rp_agent.reporting.intake as i; i.MANY = 2048; i.PER_CORE = 1',
+    with real(tmp_path, setup='import rp_agent.reporting.task_intake as i; i.MANY = 2048; i.PER_CORE = 1',
               agent={'platform': platform}) as (application, _):
         application.submit(uids(count), tags=tags(1, count), **shell('exec sleep 100'))
         application.submit(uids(1, count), tags=tags(0, 1), **shell('echo first'))

@@ -44,7 +44,7 @@ class Harness(SpawnerHarness):
 
     def runtimes(self) -> list[int]:
         """The process numbers of the runtimes that run."""
-        return [live.process.process.pid for live in self.executor.keeper._live.values()
+        return [live.process.process.pid for live in self.executor.supervisor._live.values()
                 if live.process.process is not None]
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rp_agent.executor.backends.dragon.instance import Link
 from rp_api.loop.event_loop import Loop
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 # the runner with one process, which ends when the runner has looked for news and is about to wait for more
 PROGRAM = '''
@@ -70,11 +70,11 @@ def test_an_end_is_told_though_nothing_else_happens() -> None:
         'run': 'task', 'argv': ['x'], 'environment': {}, 'directory': '/', 'output': ['o', 'e'], 'hosts': ['']})
     runner = subprocess.Popen([sys.executable, '-c', PROGRAM, link.invitation(0)])
     try:
-        late = loop.call_later(PATIENCE, pytest.fail, 'its end was not told')
+        late = loop.call_later(TIMEOUT, pytest.fail, 'its end was not told')
         loop.run()
         late.cancel()
         link.send(0, {'end': True})
-        assert runner.wait(PATIENCE) == 0
+        assert runner.wait(TIMEOUT) == 0
     finally:
         runner.kill()
         runner.wait()

@@ -60,7 +60,7 @@ class Harness(SpawnerHarness):
         return task
 
     def brokers(self) -> list[int]:
-        return [live.process.process.pid for live in self.executor.keeper._live.values()
+        return [live.process.process.pid for live in self.executor.supervisor._live.values()
                 if live.process.process is not None]
 
     def stop(self) -> None:
@@ -277,7 +277,7 @@ def test_what_a_runner_has_submitted_does_not_run_twice(make: Callable[..., Harn
 
 def test_a_cancelled_task_of_which_nothing_is_heard_is_not_started_again(
         make: Callable[..., Harness], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, 'PATIENCE', 0.05)
+    monkeypatch.setattr(jobs, 'CANCEL_TIMEOUT', 0.05)
     harness = make()
     task = harness.task(**sh(f'echo >>{tmp_path}/runs; exec sleep 1000'))
     runner: list[int] = []

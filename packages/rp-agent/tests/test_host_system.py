@@ -42,7 +42,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, 'PATIENCE', 0.2)
+    monkeypatch.setattr(system, 'COMMAND_TIMEOUT', 0.2)
     program(tmp_path, 'qstat', '#!/bin/sh\necho "qstat: Unknown Job Id $2" >&2\nexit 153\n')
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
     host = System()
@@ -64,7 +64,7 @@ def test_which_hosts_are_here() -> None:
 def test_nodes_that_do_not_answer_are_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, 'ssh', SSH)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(health, 'PATIENCE', 1.0)
+    monkeypatch.setattr(health, 'NODE_TIMEOUT', 1.0)
     assert System().sick(['good', 'lost', 'mute', 'slow']) == {
         'lost': 'ssh: connect to host lost port 22: No route to host', 'mute': 'exit code 3',
         'slow': 'no answer for 1 seconds'}

@@ -217,7 +217,7 @@ def test_instances_that_were_never_needed() -> None:
 
 
 class Life(RuleBasedStateMachine):
-    """Anything may happen in any order; a keeper that does what it is told keeps no task waiting for ever."""
+    """Anything may happen in any order; a supervisor that does what it is told keeps no task waiting for ever."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rp_agent.reporting import intake as module
-from rp_agent.reporting.intake import MANY, PER_CORE, Intake
+from rp_agent.reporting import task_intake as module
+from rp_agent.reporting.task_intake import MANY, PER_CORE, Intake
 
 
 @pytest.fixture

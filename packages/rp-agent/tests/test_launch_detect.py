@@ -30,7 +30,7 @@ PALS = 'PALS (version 1.2.12)'
 @pytest.fixture
 def system(tmp_path: Path) -> System:
     """A host that has the programs in `tmp_path`, and the usual ones; it waits for 2 s."""
-    return System({'PATH': f'{tmp_path}:/usr/bin:/bin'}, patience=2)
+    return System({'PATH': f'{tmp_path}:/usr/bin:/bin'}, timeout=2)
 
 
 def detect(name: str, system: System) -> LaunchMethod:
@@ -92,7 +92,7 @@ def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     path = program(tmp_path / 'srun', f'/bin/sleep 1000 &\necho $! >{tmp_path}/pid\necho asking\nwait')
-    assert complaint('SRUN', System({'PATH': str(tmp_path)}, patience=0.5)) == (
+    assert complaint('SRUN', System({'PATH': str(tmp_path)}, timeout=0.5)) == (
         f'`{path} --version` has not ended after 0.5 seconds: asking')
     wait_until(lambda: is_gone(int((tmp_path / 'pid').read_text())), 'sleep')
 

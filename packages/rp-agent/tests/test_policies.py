@@ -514,7 +514,7 @@ def churn(bench: Bench, large: Any, small: Any, rounds: int = 40) -> bool:
     """Two small tasks, one of which always runs, keep a large one out; whether it runs before the end."""
     bench.put(small('s0'), small('s1'), large)
     for number in range(2, rounds):
-        bench.wait(component.PATIENCE / 10)
+        bench.wait(component.RESERVATION_DELAY / 10)
         bench.put(small(f's{number}'))
         bench.finish(next(uid for uid in bench.running() if uid.startswith('s')))
         if large.uid in bench.running():

@@ -22,7 +22,7 @@ from rp_agent.task import AgentTask
 from rp_profiling.write.detail import Detail
 
 CPUS = sorted(os.sched_getaffinity(0))
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class Ranks:
@@ -53,17 +53,17 @@ class Ranks:
             plan = self.sandbox / 'plan'
             plan.write_text(text)
             return [self._program, str(plan)]
-        surroundings = rank_script.started_by_launcher(
+        context = rank_script.started_by_launcher(
             'task.0', str(self.sandbox), shares, ('NONE', 'NUMBER'), launcher='TEST', base=f'{stem}.sh' if base else '',
             memory=memory, ends=ends)
         script = self.sandbox / 'script'
-        script.write_text(exec_script(task, told, surroundings, detail=detail))
+        script.write_text(exec_script(task, told, context, detail=detail))
         return ['/bin/sh', str(script)]
 
     def run(self, number: str = '', **how: Any) -> subprocess.CompletedProcess[str]:
         """One rank, to its end."""
         environ = {'PATH': os.environ['PATH'], 'OF_LAUNCHER': 'kept'} | ({'NUMBER': number} if number else {})
-        return subprocess.run(self.command(**how), env=environ, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(self.command(**how), env=environ, capture_output=True, text=True, timeout=TIMEOUT)
 
     @property
     def notes(self) -> list[str]:
@@ -186,7 +186,7 @@ def test_a_trace_of_less_detail(ranks: Ranks) -> None:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -200,7 +200,7 @@ def test_a_signal_for_the_rank_is_one_for_its_program(program: Ranks, number: si
     with subprocess.Popen(program.command(executable=str(path)), start_new_session=True) as process:
         until((program.sandbox / 'up').exists)
         process.send_signal(number)
-        assert process.wait(PATIENCE) == 3
+        assert process.wait(TIMEOUT) == 3
     assert ((program.sandbox / 'told').read_text(), program.notes) == ('told\n', ['0 started', '0 3'])
 
 
@@ -219,9 +219,9 @@ def test_what_is_not_a_plan(program: Ranks) -> None:
     path = program.sandbox / 'other'
     for text, said in ((b'rp-rank 0\0', 'is not a plan'), (b'rp-rank 2\0task', 'ends too soon')):
         path.write_bytes(text)
-        ran = subprocess.run([program._program, str(path)], capture_output=True, text=True, timeout=PATIENCE)
+        ran = subprocess.run([program._program, str(path)], capture_output=True, text=True, timeout=TIMEOUT)
         assert (ran.returncode, said in ran.stderr) == (1, True)
-    ran = subprocess.run([program._program, '/no/such/plan'], capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run([program._program, '/no/such/plan'], capture_output=True, text=True, timeout=TIMEOUT)
     assert (ran.returncode, 'cannot read /no/such/plan: No such file' in ran.stderr) == (1, True)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from raptor_support import ACCESS, HOW, Outside, a_master, a_task, a_worker, tasks
+from raptor_support import ACCESS, HOW, RaptorPorts, a_master, a_task, a_worker, tasks
 
-from rp_agent.raptor import roster
+from rp_agent.raptor import master_registry
 from rp_agent.raptor.master import STALLED
 from rp_api import constants as c
 from rp_api import states
@@ -25,13 +25,13 @@ def nested(depth: int) -> list[object]:
 
 
 @pytest.fixture
-def agent() -> Outside:
-    return Outside()
+def agent() -> RaptorPorts:
+    return RaptorPorts()
 
 
 # tasks go to masters
 
-def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: Outside) -> None:
+def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: RaptorPorts) -> None:
     agent.put(*tasks(3))
     agent.start()
     assert agent.given() == []
@@ -43,7 +43,7 @@ def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: Outside) -> 
     assert agent.states['task.0'] == [states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING]
 
 
-def test_what_a_master_gets_of_a_task(agent: Outside) -> None:
+def test_what_a_master_gets_of_a_task(agent: RaptorPorts) -> None:
     agent.start(credit=1)
     agent.put(a_task(args=[1]))
     agent.say('raptor.0', 'credit', 2)
@@ -56,7 +56,7 @@ def test_what_a_master_gets_of_a_task(agent: Outside) -> None:
     assert two[1:] == [['task.1', 'task.2'], ['/pilot/task.1', '/pilot/task.2'], [NOTHING, codec.pack({'args': [2]})]]
 
 
-def test_bulks_are_bounded(agent: Outside) -> None:
+def test_bulks_are_bounded(agent: RaptorPorts) -> None:
     agent.start(credit=10 * BULK)
     agent.put(*tasks(BULK + 1))
     assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [BULK, 1]
@@ -65,7 +65,7 @@ def test_bulks_are_bounded(agent: Outside) -> None:
     assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [2, 2]
 
 
-def test_message_that_is_too_large_is_sent_in_parts(agent: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_that_is_too_large_is_sent_in_parts(agent: RaptorPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     send = agent.send
 
     def small_only(master: bytes, operation: str, *arguments: object) -> None:
@@ -79,7 +79,7 @@ def test_message_that_is_too_large_is_sent_in_parts(agent: Outside, monkeypatch:
     assert agent.given() == [f'task.{number}' for number in range(7)]
 
 
-def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: Outside) -> None:
+def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: RaptorPorts) -> None:
     for number in range(3):
         agent.start(f'raptor.{number}')
     agent.put(*tasks(20, raptor_id='*'))
@@ -93,14 +93,14 @@ def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: Outside) -> Non
     assert [len(agent.given(f'raptor.{number}')) for number in range(3)] == [28, 12, 10]
 
 
-def test_named_tasks_come_before_those_for_any(agent: Outside) -> None:
+def test_named_tasks_come_before_those_for_any(agent: RaptorPorts) -> None:
     agent.start()
     agent.put(a_task('any', raptor_id='*'), a_task('mine'))
     agent.say('raptor.0', 'credit', 1)
     assert agent.given() == ['mine']
 
 
-def test_masters_and_workers_are_scheduled_when_it_is_time(agent: Outside) -> None:
+def test_masters_and_workers_are_scheduled_when_it_is_time(agent: RaptorPorts) -> None:
     early, master, late = a_worker('worker.0'), a_master(), a_worker('worker.1')
     agent.put(early)
     agent.put(master)
@@ -112,7 +112,7 @@ def test_masters_and_workers_are_scheduled_when_it_is_time(agent: Outside) -> No
     assert agent.messages('welcome') == [[{'nodes': 1}]]
 
 
-def test_executing_is_said_of_a_master_when_it_is_up(agent: Outside) -> None:
+def test_executing_is_said_of_a_master_when_it_is_up(agent: RaptorPorts) -> None:
     master, other = a_master(), a_task('other')
     agent.put(master)
     assert agent.raptor.visible([master, other], states.AGENT_EXECUTING) == [other]
@@ -123,7 +123,7 @@ def test_executing_is_said_of_a_master_when_it_is_up(agent: Outside) -> None:
 
 # what masters say
 
-def test_results_let_tasks_go_on(agent: Outside) -> None:
+def test_results_let_tasks_go_on(agent: RaptorPorts) -> None:
     agent.start(credit=9)
     agent.put(*tasks(4))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.7'])
@@ -139,7 +139,7 @@ def test_results_let_tasks_go_on(agent: Outside) -> None:
     assert agent.states['task.0'][-2:] == [states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING]
 
 
-def test_what_was_not_executed_leaves_at_once(agent: Outside) -> None:
+def test_what_was_not_executed_leaves_at_once(agent: RaptorPorts) -> None:
     agent.start(credit=9)
     agent.put(*tasks(2))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.1'])
@@ -148,7 +148,7 @@ def test_what_was_not_executed_leaves_at_once(agent: Outside) -> None:
     assert [task.uid for task in agent.staged] == ['task.1']
 
 
-def test_results_that_are_packed_are_passed_on(agent: Outside) -> None:
+def test_results_that_are_packed_are_passed_on(agent: RaptorPorts) -> None:
     """Nobody opens them here; where others have a say in a result, it is the same as if it had come open."""
     agent.start(credit=1)
     agent.put(a_task('task.0'))
@@ -165,7 +165,7 @@ def test_results_that_are_packed_are_passed_on(agent: Outside) -> None:
     ({'exit_code': '3', 'stdout': 7, 'exception': 5}, (None, '', '5')),
     ({'exit_code': 2, 'stdout': ['a', 'b' * 2000], 'target_state': 'odd'},
      (2, ['a', '[... CONTENT SHORTENED ...]\n' + 'b' * 1024], "RuntimeError('task failed')"))])
-def test_odd_results_do_no_harm(agent: Outside, result: dict[str, object], expected: tuple[object, ...]) -> None:
+def test_odd_results_do_no_harm(agent: RaptorPorts, result: dict[str, object], expected: tuple[object, ...]) -> None:
     agent.start(credit=1)
     agent.put(a_task())
     agent.say('raptor.0', 'results', ['task.0'], [result])
@@ -176,7 +176,7 @@ def test_odd_results_do_no_harm(agent: Outside, result: dict[str, object], expec
 
 @pytest.mark.parametrize('result', [
     {'stdout': nested(3000)}, {'exception': nested(3000)}, {'return_value': 1, 'exception_detail': nested(3000)}])
-def test_result_that_cannot_be_read_fails_its_task(agent: Outside, result: dict[str, object]) -> None:
+def test_result_that_cannot_be_read_fails_its_task(agent: RaptorPorts, result: dict[str, object]) -> None:
     """The others of the same message have theirs."""
     agent.start(credit=3)
     agent.put(*tasks(3))
@@ -188,7 +188,7 @@ def test_result_that_cannot_be_read_fails_its_task(agent: Outside, result: dict[
     assert 'RecursionError' in str(found['task.1'].exception)
 
 
-def test_task_that_cannot_be_sent_fails_alone(agent: Outside) -> None:
+def test_task_that_cannot_be_sent_fails_alone(agent: RaptorPorts) -> None:
     """It may be nested too deeply."""
     agent.start(credit=3)
     agent.put(a_task('task.0'), a_task('task.1', args=nested(3000)), a_task('task.2'))
@@ -198,7 +198,7 @@ def test_task_that_cannot_be_sent_fails_alone(agent: Outside) -> None:
     assert task.exception
 
 
-def test_strangers_are_not_listened_to(agent: Outside) -> None:
+def test_strangers_are_not_listened_to(agent: RaptorPorts) -> None:
     agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
     agent.say('raptor.0', 'credit', 5)
     agent.put(a_master())
@@ -207,14 +207,14 @@ def test_strangers_are_not_listened_to(agent: Outside) -> None:
     assert not agent.up
 
 
-def test_master_that_is_connected_again_is_the_same(agent: Outside) -> None:
+def test_master_that_is_connected_again_is_the_same(agent: RaptorPorts) -> None:
     agent.start(credit=2)
     agent.raptor.receive(b'new', 'hello', ['raptor.0', 7, ACCESS])
     agent.put(*tasks(2))
     assert {master for master, operation, *_ in agent.sent if operation == 'tasks'} == {b'new'}
 
 
-def test_questions_are_asked_and_answered_once(agent: Outside) -> None:
+def test_questions_are_asked_and_answered_once(agent: RaptorPorts) -> None:
     ask = {'mode': RPC, 'method': 'stop', 'args': [1], 'kwargs': {'x': 2}}
     agent.put(a_task('rpc.0', **ask))
     agent.start()
@@ -229,7 +229,7 @@ def test_questions_are_asked_and_answered_once(agent: Outside) -> None:
 
 # what masters submit
 
-def test_worker_of_the_masters_own(agent: Outside) -> None:
+def test_worker_of_the_masters_own(agent: RaptorPorts) -> None:
     agent.start()
     agent.say('raptor.0', 'submit', [{'uid': 'w.0', 'mode': c.RAPTOR_WORKER, 'ranks': 2, 'raptor_class': 'C'}])
     worker, = agent.made
@@ -250,7 +250,7 @@ def test_worker_of_the_masters_own(agent: Outside) -> None:
     ({'mode': c.TASK_FUNCTION, 'function': 'f'}, 'a master can have the agent run only'),
     ({'executable': ''}, 'executable'), ({'executable': '/bin/true', 'ranks': 'many'}, 'ranks'),
     ({'executable': '/bin/true', 'environment': 7}, 'environment'), ({'uid': 'known', 'executable': 'x'}, 'another')])
-def test_bad_submissions_fail(agent: Outside, description: dict[str, object], words: str) -> None:
+def test_bad_submissions_fail(agent: RaptorPorts, description: dict[str, object], words: str) -> None:
     agent.known.add('known')
     agent.start()
     agent.say('raptor.0', 'submit', [{'uid': 'x.0', **description}])
@@ -260,7 +260,7 @@ def test_bad_submissions_fail(agent: Outside, description: dict[str, object], wo
     assert agent.made == []
 
 
-def test_executable_passes_its_master_twice(agent: Outside) -> None:
+def test_executable_passes_its_master_twice(agent: RaptorPorts) -> None:
     task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
     agent.start(credit=1)
     agent.put(task)
@@ -278,7 +278,7 @@ def test_executable_passes_its_master_twice(agent: Outside) -> None:
     assert (task.target_state, task.exit_code, task.stdout) == (states.FAILED, 3, 'changed')
 
 
-def test_executable_outlives_its_master(agent: Outside) -> None:
+def test_executable_outlives_its_master(agent: RaptorPorts) -> None:
     task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
     master = agent.start(credit=1)
     agent.put(task)
@@ -292,7 +292,7 @@ def test_executable_outlives_its_master(agent: Outside) -> None:
 
 # how they end
 
-def test_end_of_a_master_ends_its_tasks(agent: Outside) -> None:
+def test_end_of_a_master_ends_its_tasks(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
     agent.put(*tasks(2), a_task('waits', function='g'), a_task('rpc.0', mode=RPC, method='x'))
     agent.end(master)
@@ -306,7 +306,7 @@ def test_end_of_a_master_ends_its_tasks(agent: Outside) -> None:
     assert agent.removed == [('raptor.0', 'ipc:///x')]
 
 
-def test_master_that_has_said_goodbye_is_not_waited_for(agent: Outside) -> None:
+def test_master_that_has_said_goodbye_is_not_waited_for(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
     agent.say('raptor.0', 'bye')
     agent.put(a_task())
@@ -319,7 +319,7 @@ def test_master_that_has_said_goodbye_is_not_waited_for(agent: Outside) -> None:
     ({'exit_code': 1, 'target_state': states.FAILED, 'exception': 'E', 'exception_detail': 'exit code: 1'},
      'it has failed: exit code: 1'),
     ({'target_state': states.CANCELED, 'exception': 'why'}, 'it was cancelled (why)')])
-def test_master_that_has_never_come_up(agent: Outside, values: dict[str, object], how: str) -> None:
+def test_master_that_has_never_come_up(agent: RaptorPorts, values: dict[str, object], how: str) -> None:
     master, worker = a_master(), a_worker()
     agent.put(a_task(), worker)
     agent.end(master, **values)   # its input could not be staged, perhaps
@@ -328,7 +328,7 @@ def test_master_that_has_never_come_up(agent: Outside, values: dict[str, object]
     assert agent.scheduled == []
 
 
-def test_tasks_for_any_master_are_given_again_once(agent: Outside) -> None:
+def test_tasks_for_any_master_are_given_again_once(agent: RaptorPorts) -> None:
     masters = [agent.start(f'raptor.{number}') for number in range(3)]
     for number in range(3):
         agent.put(*tasks(2, raptor_id='*') if number == 0 else [])
@@ -339,7 +339,7 @@ def test_tasks_for_any_master_are_given_again_once(agent: Outside) -> None:
     assert agent.ended()['task.0'] == (states.FAILED, f'raptor.1 has ended before it ran the task: {HOW}')
 
 
-def test_tasks_for_any_master_fail_when_none_is_left(agent: Outside) -> None:
+def test_tasks_for_any_master_fail_when_none_is_left(agent: RaptorPorts) -> None:
     first, second = agent.start('raptor.0'), a_master('raptor.1')
     agent.put(a_task(raptor_id='*'))
     agent.put(second)
@@ -352,7 +352,7 @@ def test_tasks_for_any_master_fail_when_none_is_left(agent: Outside) -> None:
     assert agent.ended()['task.0'] == agent.ended()['late'] == (states.FAILED, expected)
 
 
-def test_workers_that_outlive_their_master_are_ended(agent: Outside) -> None:
+def test_workers_that_outlive_their_master_are_ended(agent: RaptorPorts) -> None:
     master = agent.start()
     agent.put(a_worker('worker.0'), a_worker('worker.1'))
     agent.say('raptor.0', 'submit', [{'uid': 'x.0', 'executable': '/bin/true'}])
@@ -363,7 +363,7 @@ def test_workers_that_outlive_their_master_are_ended(agent: Outside) -> None:
     assert agent.cancelled == ['worker.1', 'x.0']
 
 
-def test_cancel(agent: Outside) -> None:
+def test_cancel(agent: RaptorPorts) -> None:
     agent.put(a_worker())
     agent.raptor.cancel(['worker.0'])
     agent.start(credit=1)
@@ -379,7 +379,7 @@ def test_cancel(agent: Outside) -> None:
     assert agent.ended()['task.3'] == (states.CANCELED, reason)
 
 
-def test_master_has_its_own_tasks_cancelled(agent: Outside) -> None:
+def test_master_has_its_own_tasks_cancelled(agent: RaptorPorts) -> None:
     agent.start(credit=1)
     agent.put(a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x'))
     agent.say('raptor.0', 'submit', [{'uid': uid, 'executable': '/bin/y'} for uid in ('task.0', 'x.0')])
@@ -387,7 +387,7 @@ def test_master_has_its_own_tasks_cancelled(agent: Outside) -> None:
     assert agent.cancelled == ['x.0', 'task.0']
 
 
-def test_stop(agent: Outside) -> None:
+def test_stop(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
     executable = a_task('exe', mode=c.TASK_EXECUTABLE, executable='/bin/x')
     agent.put(executable, *tasks(3), a_worker('w', raptor_id='raptor.7'), a_task('any', raptor_id='*'))
@@ -404,14 +404,14 @@ def test_stop(agent: Outside) -> None:
         ['exe', 'task.0', 'task.1', 'task.2', 'w', 'any', 'late'], states.CANCELED) | {'raptor.0': states.DONE}
 
 
-def test_what_may_wait_for_others_is_held_back(agent: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_wait_for_others_is_held_back(agent: RaptorPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent must not stop to ask for tasks when it has only such ones: a master or a worker may be next."""
     agent.put(*tasks(3), a_task('any', raptor_id='*'))
     assert agent.raptor.held_back == 4
     agent.start(credit=1)
     assert agent.raptor.held_back == 0
-    now = roster.time.monotonic()
-    monkeypatch.setattr(roster.time, 'monotonic', lambda: now + 2 * STALLED)
+    now = master_registry.time.monotonic()
+    monkeypatch.setattr(master_registry.time, 'monotonic', lambda: now + 2 * STALLED)
     assert agent.raptor.held_back == 4
     agent.say('raptor.0', 'results', ['task.0'], [{}])
     assert agent.raptor.held_back == 0

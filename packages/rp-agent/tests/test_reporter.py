@@ -10,10 +10,10 @@ import pytest
 
 from rp_agent.reporting import reporter as module
 from rp_agent.reporting.reporter import DELAY_PER_TASK, MAX_DELAY, MAX_STATE_DELAY, MAX_WAITING_DELAY, Reporter
-from rp_agent.reporting.result_spool import Backlog
+from rp_agent.reporting.result_spool import ResultSpool
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination import spill
+from rp_api.coordination import spool_file
 from rp_api.coordination.contract import AgentConnection, Update, packed_info
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import Moment
@@ -104,7 +104,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def reporter(clock: Clock, wire: Wire, path: Path) -> Reporter:
     loop: Any = clock
-    return Reporter(loop, wire, Backlog(str(path)))
+    return Reporter(loop, wire, ResultSpool(str(path)))
 
 
 def tasks(*uids: str) -> list[AgentTask]:
@@ -293,7 +293,7 @@ def test_flush_sends_at_once_whether_there_is_room_or_not(reporter: Reporter, cl
 def test_results_go_to_disk_when_they_are_too_many(clock: Clock, wire: Wire, path: Path) -> None:
     """They are sent from there in order, before what came later, and the file goes when all of it has arrived."""
     loop: Any = clock
-    reporter = Reporter(loop, wire, Backlog(str(path)))
+    reporter = Reporter(loop, wire, ResultSpool(str(path)))
     wire.has_room = False
     reporter.finished(finished('a'))
     assert not path.exists()
@@ -301,7 +301,7 @@ def test_results_go_to_disk_when_they_are_too_many(clock: Clock, wire: Wire, pat
     reporter.finished(finished('c', 'd', 'e'))
     reporter.changed(tasks('x'), states.AGENT_EXECUTING)
     reporter.finished(finished('f'))
-    assert [update.uid for update in spill.read(path).tasks] == ['a', 'b', 'c', 'd', 'e']
+    assert [update.uid for update in spool_file.read(path).tasks] == ['a', 'b', 'c', 'd', 'e']
     clock.pass_time()
     assert wire.sent == []
     wire.has_room = True
@@ -320,7 +320,7 @@ def test_results_stay_in_order_while_there_is_little_room(clock: Clock, wire: Wi
     """Each time that there is room, there is room for one message."""
     monkeypatch.setattr(module, 'BULK', 2)
     loop: Any = clock
-    reporter = Reporter(loop, wire, Backlog(str(path)))
+    reporter = Reporter(loop, wire, ResultSpool(str(path)))
 
     class Narrow(list[list[Update]]):
         def append(self, bulk: list[Update]) -> None:
@@ -350,7 +350,7 @@ def test_results_stay_in_order_while_there_is_little_room(clock: Clock, wire: Wi
 def test_file_does_not_go_before_all_of_it_has_arrived(clock: Clock, wire: Wire, path: Path) -> None:
     """Something was added, and sent, after what has arrived now."""
     loop: Any = clock
-    reporter = Reporter(loop, wire, Backlog(str(path)))
+    reporter = Reporter(loop, wire, ResultSpool(str(path)))
     for uids in (('a', 'b'), ('c', 'd')):
         wire.has_room = False
         reporter.finished(finished(*uids))
@@ -359,7 +359,7 @@ def test_file_does_not_go_before_all_of_it_has_arrived(clock: Clock, wire: Wire,
         wire.on_room()
     first, second = wire.awaited
     first()
-    assert [update.uid for update in spill.read(path).tasks] == ['a', 'b', 'c', 'd']
+    assert [update.uid for update in spool_file.read(path).tasks] == ['a', 'b', 'c', 'd']
     second()
     assert not path.exists()
 
@@ -369,7 +369,7 @@ def test_disk_that_is_full(clock: Clock, wire: Wire, path: Path, monkeypatch: py
                            caplog: pytest.LogCaptureFixture) -> None:
     """Results stay in memory, which is said once."""
     loop: Any = clock
-    reporter = Reporter(loop, wire, Backlog(str(path)))
+    reporter = Reporter(loop, wire, ResultSpool(str(path)))
     wire.has_room = False
     with monkeypatch.context() as patch:
         def pwrite(*_: Any) -> int:
@@ -392,7 +392,7 @@ def test_file_that_cannot_be_read_stays(clock: Clock, wire: Wire, path: Path,
                                         caplog: pytest.LogCaptureFixture) -> None:
     """Somebody has changed it: what comes later is sent, and the file is left for people to look at."""
     loop: Any = clock
-    reporter = Reporter(loop, wire, Backlog(str(path)))
+    reporter = Reporter(loop, wire, ResultSpool(str(path)))
     wire.has_room = False
     reporter.finished(finished('a', 'b'))
     reporter.finished(finished('c'))
@@ -416,7 +416,7 @@ def test_results_that_did_not_arrive_are_kept(reporter: Reporter, wire: Wire, pa
     end = Update('pilot.0000', states.DONE, {'reason': 'over'})
     reporter.keep(end)
     reporter.close()
-    kept = spill.read(path)
+    kept = spool_file.read(path)
     assert [update.uid for update in kept.tasks] == ['b', 'c', 'e']
     assert kept.tasks[:2] == wire.pending[1:]
     assert kept.pilots == [end]
@@ -435,7 +435,7 @@ def test_a_reporter_that_is_closed_early_leaves_what_it_has(reporter: Reporter, 
     """As when the agent fails."""
     reporter.finished(finished('a'))
     reporter.close()
-    assert [update.uid for update in spill.read(path).tasks] == ['a']
+    assert [update.uid for update in spool_file.read(path).tasks] == ['a']
 
 
 def test_without_results_there_is_no_file(reporter: Reporter, path: Path) -> None:
@@ -453,6 +453,6 @@ def test_results_that_can_neither_be_sent_nor_written(reporter: Reporter, path: 
 
 def test_file_of_another_life_is_set_aside(path: Path) -> None:
     path.write_text('old')
-    Backlog(str(path)).close()
+    ResultSpool(str(path)).close()
     assert not path.exists()
     assert path.with_name('agent_0.updates.old').read_text() == 'old'

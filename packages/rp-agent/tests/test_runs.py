@@ -11,7 +11,7 @@ from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import Update
-from rp_api.coordination.spill import SpillFile
+from rp_api.coordination.spool_file import SpoolFile
 
 
 def config(path: Path, **values: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_another_pilot_in_the_same_directory_has_started_nothing(first: Path) ->
 
 
 def test_results_that_were_not_delivered(first: Path) -> None:
-    file = SpillFile(first / 'agent_0.updates')
+    file = SpoolFile(first / 'agent_0.updates')
     file.append([Update('a', states.TMGR_STAGING_OUTPUT_PENDING, {'exit_code': 0})])
     file.close()
     runs = again(first)

@@ -673,7 +673,7 @@ def test_a_cancelled_task_stays_one_when_the_shell_dies(harness: Harness) -> Non
 
 
 def test_a_silent_shell_is_killed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, '_PATIENCE', 0.02)
+    monkeypatch.setattr(shell, '_SHELL_TIMEOUT', 0.02)
     task = harness.task(**sh('echo >ready; read x <go'))
     Path(task.sandbox).mkdir()
     os.mkfifo(f'{task.sandbox}/go')

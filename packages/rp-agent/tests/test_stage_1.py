@@ -102,7 +102,7 @@ def test_hub(greeting: bytes, tmp_path: Path) -> None:
 
 def test_hub_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that drops what comes, or a tunnel to such a host."""
-    monkeypatch.setattr(checks, 'PATIENCE', 0.05)
+    monkeypatch.setattr(checks, 'CONNECT_TIMEOUT', 0.05)
     with socket.create_server(('127.0.0.1', 0)) as server:
         endpoint = f'tcp://127.0.0.1:{server.getsockname()[1]}'
         with pytest.raises(BootstrapError, match=f'at {endpoint}: no answer within') as error:

@@ -100,7 +100,7 @@ def test_last_words_of_a_sub_agent(make: Callable[..., Agent], monkeypatch: pyte
 
 
 def test_a_sub_agent_that_is_not_let_in_says_so(make: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sub_agents, 'START_PATIENCE', 0.0)
+    monkeypatch.setattr(sub_agents, 'START_TIMEOUT', 0.0)
     agent = make(ALONE)
     task = agent.task()
     agent.run(task)
@@ -135,7 +135,7 @@ def test_stop_does_not_wait_for_the_dead(make: Callable[..., Agent]) -> None:
 
 def test_sub_agent_that_does_not_answer_is_killed_at_the_end(make: Callable[..., Agent],
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, 'STOP_PATIENCE', 0.3)
+    monkeypatch.setattr(pipeline, 'STOP_TIMEOUT', 0.3)
     agent = make(ALONE)
 
     def stop() -> None:

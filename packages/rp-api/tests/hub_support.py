@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from parties import PATIENCE, Party
+from parties import TIMEOUT, Party
 
 from rp_api import states
 from rp_api.coordination.connections import hub_file
@@ -131,7 +131,7 @@ class Site:
         """Wait until the hub has ended; gives its exit code."""
         pidfd = os.pidfd_open(self.hub.pid)
         try:
-            assert select.select([pidfd], [], [], PATIENCE)[0], f'the hub still runs: {self.hub.last_words()}'
+            assert select.select([pidfd], [], [], TIMEOUT)[0], f'the hub still runs: {self.hub.last_words()}'
         finally:
             os.close(pidfd)
         code = self.hub.ended()
@@ -163,12 +163,12 @@ class HubHere:
         main.serve(self._config | {'fresh': True}, lambda endpoints: self._ready.set())
 
     def until_ended(self) -> None:
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
 
     def __enter__(self) -> HubHere:
         self._thread.start()
-        assert self._ready.wait(PATIENCE)
+        assert self._ready.wait(TIMEOUT)
         hub_file.save(self._directory, self._config)
         return self
 
@@ -237,7 +237,7 @@ class Proxy:
         self._listener.close()
         self.cut()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
     def _start(self, target: Callable[..., None], *args: Any) -> None:
@@ -258,7 +258,7 @@ class Proxy:
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while self._flowing.wait(PATIENCE) and (data := source.recv(1 << 16)):
+            while self._flowing.wait(TIMEOUT) and (data := source.recv(1 << 16)):
                 if not self._swallow:
                     sink.sendall(data)
         for end in (source, sink):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rp_api.coordination.contract import Connection
 from rp_api.loop.event_loop import Loop
 
-PATIENCE = 40.0
+TIMEOUT = 40.0
 
 T = TypeVar('T')
 
@@ -54,7 +54,7 @@ class Party:
                 future.set_exception(error)
 
         self.loop.call_soon(call)
-        return future.result(PATIENCE)
+        return future.result(TIMEOUT)
 
     def note(self, news: str) -> None:
         """Remember that something happened, and look whether somebody waits for it."""
@@ -64,7 +64,7 @@ class Party:
 
     def until(self, reached: Callable[[], object]) -> None:
         """Wait until this is so; it is looked at whenever something happens, and now and then, as not all is told."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with self._changed:
             while not (self._error or reached()):
                 if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ class Party:
 
     def until_stopped(self) -> None:
         """Wait until the loop has ended, which was told to."""
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
 
     def attach(self, connection: Connection) -> None:
@@ -109,7 +109,7 @@ class Party:
     def block(self) -> Callable[[], None]:
         """Keep the loop from doing anything until the result is called."""
         free = threading.Event()
-        self.loop.call_soon(free.wait, PATIENCE)
+        self.loop.call_soon(free.wait, TIMEOUT)
         return free.set
 
     def close(self) -> None:
@@ -118,6 +118,6 @@ class Party:
             if self.connection is not None:
                 self.do(self.connection.close)
             self.loop.stop()
-            self._thread.join(PATIENCE)
+            self._thread.join(TIMEOUT)
         self.loop.close()
         assert not self._thread.is_alive()

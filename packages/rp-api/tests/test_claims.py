@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from rp_api import states
 from rp_api.coordination.hub import claims as module
 from rp_api.coordination.hub import recent_tasks
-from rp_api.coordination.hub.delivery import next_feed
+from rp_api.coordination.hub.delivery import next_delivery
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
@@ -35,7 +35,7 @@ def a_peer(pilot: str, agent: str, since: int = 0, others: int = 0) -> Peer:
 
 def fed(store: Store, peer: Peer, share: int = 1) -> list[str]:
     """What an agent is told next: uids of tasks, then commands."""
-    tasks, commands = next_feed(store, peer, share) or ([], [])
+    tasks, commands = next_delivery(store, peer, share) or ([], [])
     return [uid for _, bulk in tasks for uid, _ in bulk] + [codec.unpack(command) for command in commands]
 
 

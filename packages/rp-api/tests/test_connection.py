@@ -19,7 +19,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
 from rp_api.transport.connection import Connection, Listener, arrivals, refuse_loudly
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Site:
@@ -60,7 +60,7 @@ class Site:
             else:
                 self.loop.call_later(0.002, ask)
 
-        late = self.loop.call_later(PATIENCE, pytest.fail, 'it did not come true')
+        late = self.loop.call_later(TIMEOUT, pytest.fail, 'it did not come true')
         self.loop.call_soon(ask)
         self.loop.run()
         late.cancel()

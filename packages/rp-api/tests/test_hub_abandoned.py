@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hub_support import PATIENCE, Party
+from hub_support import TIMEOUT, Party
 
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.coordinator import Settings
@@ -83,7 +83,7 @@ def killed(moment: str, directory: Path) -> tuple[int, Path]:
                           env=environment) as process:
         assert process.stdout is not None
         pid, runtime_dir = json.loads(process.stdout.readline())
-        assert process.wait(PATIENCE) == -signal.SIGKILL
+        assert process.wait(TIMEOUT) == -signal.SIGKILL
     return pid, Path(runtime_dir)
 
 
@@ -94,7 +94,7 @@ def until_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([pidfd], [], [], PATIENCE / 2)[0], 'the hub still runs'
+        assert select.select([pidfd], [], [], TIMEOUT / 2)[0], 'the hub still runs'
     finally:
         os.close(pidfd)
 
@@ -117,7 +117,7 @@ class Owner(Party):
     def end(self) -> None:
         """Close the session."""
         self.close()
-        self.hub.stop(PATIENCE)
+        self.hub.stop(TIMEOUT)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def starting(directory: Path) -> Iterator[list[BaseException]]:
     thread.start()
     yield errors
     release(claimed)
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
 
 
 def test_session_that_was_opened_meanwhile_is_not_replaced(directory: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_hub_of_a_process_with_a_number_that_was_used_again_ends(directory: Path
     config = hub_file.new_config('session', directory, Settings())
     ended = subprocess.run([sys.executable, '-m', 'rp_api.coordination.hub.main'], capture_output=True, text=True,
                            input=json.dumps(config | {'fresh': True, 'starter': (os.getpid(), 1)}) + '\n',
-                           timeout=PATIENCE, check=False)
+                           timeout=TIMEOUT, check=False)
     assert ended.returncode == 1
     assert 'the application died that has started this hub' in ended.stderr
     assert not hub_file.exists(directory)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import zmq
-from hub_support import PATIENCE, Client, HubHere, MakeSite, Proxy, Site, sites, uids
+from hub_support import TIMEOUT, Client, HubHere, MakeSite, Proxy, Site, sites, uids
 
 from rp_api import states
 from rp_api.coordination import sessions
@@ -310,7 +310,7 @@ def test_who_cannot_prove_itself_gets_no_connection(site: Site, pretence: str) -
     try:
         socket.connect(site.hub.address.endpoint)
         socket.send(codec.pack([1, 'pilots', [['stolen', b'']]]))
-        assert monitor.poll(PATIENCE * 1000)
+        assert monitor.poll(TIMEOUT * 1000)
         event = int.from_bytes(monitor.recv_multipart()[0][:2], sys.byteorder)
         assert event != zmq.Event.HANDSHAKE_SUCCEEDED
     finally:
@@ -372,7 +372,7 @@ def test_malformed_messages_of_a_peer_with_good_keys_do_no_harm(site: Site) -> N
     socket.connect(address.endpoint)
 
     def receive() -> list[Any]:
-        assert socket.poll(PATIENCE * 1000), 'no answer'
+        assert socket.poll(TIMEOUT * 1000), 'no answer'
         return codec.unpack(socket.recv())  # type: ignore[no-any-return]
 
     try:

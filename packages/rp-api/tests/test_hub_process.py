@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import PATIENCE, Agent, Client, Party
+from hub_support import TIMEOUT, Agent, Client, Party
 
 from rp_api import states
 from rp_api.coordination import hub_process as process
@@ -79,13 +79,13 @@ class Owner(Party):
         self.do(self.connection.finish, lambda: self.note('finished'))
         self.until_news('finished')
         self.close()
-        self.hub.stop(PATIENCE)
+        self.hub.stop(TIMEOUT)
 
     def end(self) -> None:
         """End the session."""
         self.do(self.connection.close)
         self.close()
-        self.hub.stop(PATIENCE)
+        self.hub.stop(TIMEOUT)
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_hub_that_is_started_again_waits_for_room(tmp_path: Path, owner: Owner,
 
 def until(reached: Callable[[], bool]) -> None:
     """Wait for what nobody tells."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -18,7 +18,7 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 REFUSALS = (zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
             | zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
 
@@ -81,7 +81,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 def outcome(monitor: zmq.Socket[Any]) -> int:
     """The event that ended a handshake."""
-    assert monitor.poll(int(PATIENCE * 1000)), 'the handshake did not end'
+    assert monitor.poll(int(TIMEOUT * 1000)), 'the handshake did not end'
     return int.from_bytes(monitor.recv_multipart()[0][:2], 'little')
 
 
@@ -90,7 +90,7 @@ def test_a_key_in_the_gate_gets_in(site: Site) -> None:
     site.gate.allow(own.public)
     monitor = site.client(own, site.keys.public)
     assert outcome(monitor) == zmq.Event.HANDSHAKE_SUCCEEDED
-    assert site.arrived.wait(PATIENCE)
+    assert site.arrived.wait(TIMEOUT)
     assert site.messages == [b'hello']
     assert site.gate.refused == 0
 
@@ -136,7 +136,7 @@ def test_nobody_gets_in_where_no_gate_stands() -> None:
         closed = threading.Event()
         site.loop.call_soon(site.gate.close)
         site.loop.call_soon(closed.set)
-        assert closed.wait(PATIENCE)
+        assert closed.wait(TIMEOUT)
         monitor = site.client(own, site.keys.public)
         assert outcome(monitor) & REFUSALS
         assert site.messages == []

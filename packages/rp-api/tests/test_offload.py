@@ -11,14 +11,14 @@ import pytest
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import THREADS, Helpers
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
     """A loop that fails a test in which nothing happens any more."""
     made = Loop()
-    made.call_later(PATIENCE, pytest.fail, 'the loop was not stopped')
+    made.call_later(TIMEOUT, pytest.fail, 'the loop was not stopped')
     yield made
     made.close()
 
@@ -28,7 +28,7 @@ def helpers(loop: Loop) -> Iterator[Helpers]:
     """Helpers that are closed at the end."""
     made = Helpers(loop)
     yield made
-    made.close(PATIENCE)
+    made.close(TIMEOUT)
 
 
 def unwanted(result: object) -> None:
@@ -54,7 +54,7 @@ def test_no_thread_before_there_is_work(loop: Loop) -> None:
     before = set(threading.enumerate())
     helpers = Helpers(loop)
     assert set(threading.enumerate()) <= before
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
 
 
 def test_several_at_a_time(loop: Loop, helpers: Helpers) -> None:
@@ -68,7 +68,7 @@ def test_several_at_a_time(loop: Loop, helpers: Helpers) -> None:
             loop.stop()
 
     for _ in range(THREADS):
-        helpers.run(lambda: barrier.wait(PATIENCE), done, unwanted)
+        helpers.run(lambda: barrier.wait(TIMEOUT), done, unwanted)
     loop.run()
     assert sorted(results) == list(range(THREADS))
 
@@ -135,7 +135,7 @@ def test_work_fails_without_any_thread(loop: Loop, helpers: Helpers, monkeypatch
         loop.run()
     assert "can't start new thread" in str(errors[0])
     helpers.run(lambda: 'later', errors.append, unwanted)   # there may be threads again
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
 
 
 def test_one_thread_does_all_work_if_there_are_no_others(loop: Loop, helpers: Helpers,
@@ -169,17 +169,17 @@ def test_close_drops_what_has_not_begun(loop: Loop) -> None:
 
     def work() -> str:
         entered.release()
-        gate.wait(PATIENCE)
+        gate.wait(TIMEOUT)
         return 'begun'
 
     for _ in range(THREADS):
         helpers.run(work, results.append, unwanted)
     for _ in range(THREADS):
-        assert entered.acquire(timeout=PATIENCE)
+        assert entered.acquire(timeout=TIMEOUT)
     helpers.run(lambda: 'queued', results.append, unwanted)
     helpers.close(0)
     gate.set()
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
     loop.call_soon(loop.stop)
     loop.run()
     assert results == ['begun'] * THREADS
@@ -191,7 +191,7 @@ def test_closed_helpers_do_nothing(loop: Loop, used: bool) -> None:
     if used:
         helpers.run(lambda: None, lambda _: loop.stop(), unwanted)
         loop.run()
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
     before = set(threading.enumerate())
     helpers.run(pytest.fail, unwanted, unwanted)
     assert set(threading.enumerate()) <= before
@@ -200,10 +200,10 @@ def test_closed_helpers_do_nothing(loop: Loop, used: bool) -> None:
 def test_result_after_the_loop_has_gone_is_dropped(loop: Loop) -> None:
     helpers = Helpers(loop)
     gate = threading.Event()
-    helpers.run(lambda: gate.wait(PATIENCE), unwanted, unwanted)
+    helpers.run(lambda: gate.wait(TIMEOUT), unwanted, unwanted)
     loop.close()
     gate.set()
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
 
 
 def test_close_does_not_wait_for_ever(loop: Loop) -> None:
@@ -213,16 +213,16 @@ def test_close_does_not_wait_for_ever(loop: Loop) -> None:
 
     def work() -> None:
         entered.set()
-        gate.wait(PATIENCE)
+        gate.wait(TIMEOUT)
 
     helpers.run(work, unwanted, unwanted)
-    assert entered.wait(PATIENCE)
+    assert entered.wait(TIMEOUT)
     helpers.close(0.01)
     assert not gate.is_set()
     (stuck,) = set(threading.enumerate()) - before
     assert stuck.daemon   # the process can end all the same
     gate.set()
-    helpers.close(PATIENCE)
+    helpers.close(TIMEOUT)
     assert not stuck.is_alive()
 
 

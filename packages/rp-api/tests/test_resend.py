@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_api.transport.resend import Lasting, ResendQueue
+from rp_api.transport.resend import Resender, ResendQueue
 from rp_api.tree import stream
 from rp_api.tree.stream import Stream
 
@@ -72,7 +72,7 @@ class LastingEnds:
     """A RAPTOR master and its agent."""
 
     def __init__(self) -> None:
-        self._near, self._far = Lasting(), Lasting()
+        self._near, self._far = Resender(), Resender()
 
     def say(self, number: int) -> list[list[bytes]]:
         return [self._near.say(b'%d' % number)]

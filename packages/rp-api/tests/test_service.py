@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import PATIENCE, Agent, Client, Party
+from hub_support import TIMEOUT, Agent, Client, Party
 
 from rp_api.coordination import sessions
 from rp_api.coordination.connections.hub_connection import HubAddress
@@ -40,7 +40,7 @@ def end_of(pid: int) -> None:
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        assert select.select([pidfd], [], [], PATIENCE)[0]
+        assert select.select([pidfd], [], [], TIMEOUT)[0]
     finally:
         os.close(pidfd)
     with suppress(ChildProcessError):
@@ -399,7 +399,7 @@ def until_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([pidfd], [], [], PATIENCE)[0]
+        assert select.select([pidfd], [], [], TIMEOUT)[0]
     finally:
         os.close(pidfd)
     with suppress(ChildProcessError):
@@ -408,7 +408,7 @@ def until_gone(pid: int) -> None:
 
 def until_sessions(hub: Hub, uids: list[str]) -> None:
     """Wait until the hub knows no other sessions."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while [each['uid'] for each in hub.ask('status')['sessions']] != uids:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_support import PATIENCE, Client, MakeSite, Site, sites, uids
+from hub_support import TIMEOUT, Client, MakeSite, Site, sites, uids
 
 from rp_api.coordination import sessions
 from rp_api.coordination.presence import Where, note, own_note, read_note
@@ -101,7 +101,7 @@ def test_a_closed_session(site: Site, client: Client, directory: Path) -> None:
 
 def test_an_orphaned_session(client: Client, directory: Path) -> None:
     client.do(client.connection.detach)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while sessions.summary(directory).state != 'orphaned':
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -13,9 +13,9 @@ from rp_api.description.task import TaskDescription
 from rp_api.loop.offload import Done, Failed, Work
 from rp_api.staging import expand
 from rp_api.wire import codec
+from rp_client.common_description import CommonDescription
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
-from rp_client.shared_descriptions import Common
 from rp_client.task import Task
 from rp_profiling.write.host_clock import Moment
 from rp_profiling.write.tracer import Tracer
@@ -229,10 +229,10 @@ def a_task(uid: str = 'task.000000', manager: Any = None, **description: Any) ->
     return Task(manager or Manager(), uid, common(TaskDescription({'executable': '/bin/true'} | description).sparse()))
 
 
-def common(sparse: Mapping[str, Any]) -> Common:
+def common(sparse: Mapping[str, Any]) -> CommonDescription:
     """What tasks with this description have in common, which is one object."""
     packed = codec.pack(sparse)
-    return _commons.setdefault(packed, Common(sparse, packed))
+    return _commons.setdefault(packed, CommonDescription(sparse, packed))
 
 
-_commons: dict[bytes, Common] = {}
+_commons: dict[bytes, CommonDescription] = {}

@@ -17,7 +17,7 @@ from rp_client.engine.acknowledger import Acknowledger
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Tracker
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Site:
@@ -63,7 +63,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(acknowledger, 'ROUND', 0.01)
     site = Site()
     yield site
-    site.dispatcher.close(PATIENCE)
+    site.dispatcher.close(TIMEOUT)
     site.loop.close()
 
 
@@ -99,11 +99,11 @@ def test_nothing_is_acknowledged_before_its_callback_has_returned(site: Site) ->
 
     def slow(*_: Any) -> None:
         begun.set()
-        assert go.wait(PATIENCE)
+        assert go.wait(TIMEOUT)
 
     site.register('one', slow)
     first = site.happens()
-    assert begun.wait(PATIENCE)
+    assert begun.wait(TIMEOUT)
     site.loop.call_later(5 * acknowledger.ROUND, site.loop.stop)
     site.loop.run()
     assert acknowledged == []
@@ -141,7 +141,7 @@ def test_at_the_end_all_that_is_in_the_queue_is_told_and_acknowledged_and_no_mor
     mark = site.happens()
     site.acknowledger.finish()
     site.happens()
-    site.dispatcher.close(PATIENCE)
+    site.dispatcher.close(TIMEOUT)
     site.loop.call_later(5 * acknowledger.ROUND, site.loop.stop)
     site.loop.run()
     assert site.connection.acknowledged == [(['one'], mark)]

@@ -30,7 +30,7 @@ from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.launchers import Launchers, launcher_class
 from rp_client.launcher.local import LocalLauncher
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 URL = 'fork://localhost/'
 
 
@@ -69,7 +69,7 @@ class Site:
     def wait(self, ready: Callable[[], object]) -> None:
         """Run the loop until something is so."""
         self._ready = ready
-        timer = self.loop.call_later(PATIENCE, self._fail)
+        timer = self.loop.call_later(TIMEOUT, self._fail)
         self._look()
         self.loop.run()
         self.loop._stopping = False
@@ -99,7 +99,7 @@ class Site:
 
 def end(launcher: BatchLauncher) -> None:
     launcher._process.let_go()
-    launcher._process.bury(PATIENCE)
+    launcher._process.reap(TIMEOUT)
 
 
 @pytest.fixture
@@ -222,14 +222,14 @@ def test_a_defect_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str
     endpoint = Endpoint(URL, told.put)
     try:
         endpoint.request({'op': 'submit', 'url': URL, 'jobs': [{'key': 'pilot.0000', 'sandbox': str(tmp_path)}]})
-        refused, trouble = told.get(timeout=PATIENCE), told.get(timeout=PATIENCE)
+        refused, trouble = told.get(timeout=TIMEOUT), told.get(timeout=TIMEOUT)
         reason = "submit failed unexpectedly: KeyError: 'files'"
         assert refused == {'event': 'refused', 'key': 'pilot.0000', 'reason': reason}
         assert trouble == {'event': 'trouble', 'url': URL, 'reason': reason}
         endpoint.request({'op': 'check', 'url': URL, 'key': 'next', 'script': 'echo still here'})
-        assert told.get(timeout=PATIENCE)['output'] == 'still here\n'
+        assert told.get(timeout=TIMEOUT)['output'] == 'still here\n'
     finally:
-        endpoint.close(PATIENCE)
+        endpoint.close(TIMEOUT)
     assert 'KeyError' in capsys.readouterr().err
 
 
@@ -241,9 +241,9 @@ def test_requests_do_not_keep_it_from_polling(monkeypatch: pytest.MonkeyPatch) -
     try:
         for _ in range(5000):
             endpoint.request({'op': 'cancel', 'url': URL, 'keys': []})
-            polls.get(timeout=PATIENCE)
+            polls.get(timeout=TIMEOUT)
     finally:
-        endpoint.close(PATIENCE)
+        endpoint.close(TIMEOUT)
 
 
 def test_cancel(site: Site) -> None:
@@ -283,7 +283,7 @@ def test_process_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     os.kill(first, signal.SIGSTOP)
     monkeypatch.setattr(owner, 'SILENCE', 0.5)
     site.wait(lambda: site.launcher._process.pid not in (first, None))
-    monkeypatch.setattr(owner, 'SILENCE', PATIENCE)
+    monkeypatch.setattr(owner, 'SILENCE', TIMEOUT)
     (site.base / 'pilot.0000/go').touch()
     assert site.end().reason is None
 
@@ -339,7 +339,7 @@ def test_close(site: Site) -> None:
     assert site.launcher._pilots == {}
     assert not Path(f'/proc/{pid}').exists()
     site.loop.stop()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     site.launcher.close(1.0)   # once more, after the loop
 
 

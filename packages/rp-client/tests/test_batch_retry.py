@@ -13,7 +13,7 @@ from rp_client.launcher.batch import retry
 from rp_client.launcher.batch.endpoint import Endpoint
 from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 URL = 'slurm://localhost/'
 
 
@@ -66,13 +66,13 @@ def test_in_the_end_it_is_refused(told: queue.Queue[dict[str, Any]], tmp_path: P
     endpoint = Endpoint(URL, told.put)
     try:
         endpoint.request({'op': 'submit', 'url': URL, 'jobs': [job(tmp_path, 'a')]})
-        assert told.get(timeout=PATIENCE)['event'] == 'delayed'
-        refused = told.get(timeout=PATIENCE)
+        assert told.get(timeout=TIMEOUT)['event'] == 'delayed'
+        refused = told.get(timeout=TIMEOUT)
         assert refused['event'] == 'refused'
         assert refused['reason'].startswith('Slurm could not be reached for ')
         assert told.empty()
     finally:
-        endpoint.close(PATIENCE)
+        endpoint.close(TIMEOUT)
 
 
 def test_the_others_are_not_tried_when_one_could_not_be_submitted(told: queue.Queue[dict[str, Any]],
@@ -80,11 +80,11 @@ def test_the_others_are_not_tried_when_one_could_not_be_submitted(told: queue.Qu
     endpoint = Endpoint(URL, told.put)
     try:
         endpoint.request({'op': 'submit', 'url': URL, 'jobs': [job(tmp_path, key) for key in 'abc']})
-        events = [told.get(timeout=PATIENCE) for _ in 'abc']
+        events = [told.get(timeout=TIMEOUT) for _ in 'abc']
         assert [(event['event'], event['key']) for event in events] == [('delayed', key) for key in 'abc']
         assert (tmp_path / 'tried').read_text() == '\n'
         endpoint.request({'op': 'cancel', 'url': URL, 'keys': ['b']})
-        assert told.get(timeout=PATIENCE) == {'event': 'refused', 'key': 'b',
-                                              'reason': 'it was cancelled before it was submitted'}
+        assert told.get(timeout=TIMEOUT) == {'event': 'refused', 'key': 'b',
+                                             'reason': 'it was cancelled before it was submitted'}
     finally:
-        endpoint.close(PATIENCE)
+        endpoint.close(TIMEOUT)

@@ -13,7 +13,7 @@ from leftovers import end_of
 
 from rp_api.errors import PlatformError
 from rp_client.launcher.batch import transfer
-from rp_client.launcher.batch.remains import copy_there, last_lines, place
+from rp_client.launcher.batch.leftovers import copy_there, last_lines, place
 from rp_client.launcher.batch.shell import Result, Shell, is_remote
 
 SSH = '''\

@@ -15,14 +15,14 @@ import pytest
 
 from rp_client.engine.callbacks import Dispatcher, Registry, arguments, bulk_callbacks, told
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
 def dispatcher() -> Iterator[Dispatcher]:
     dispatcher = Dispatcher('the callbacks')
     yield dispatcher
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert 'the callbacks' not in [thread.name for thread in threading.enumerate()]
 
 
@@ -46,7 +46,7 @@ def test_callbacks_come_in_order_in_one_other_thread(dispatcher: Dispatcher) -> 
     seen: list[tuple[int, str]] = []
     for number in range(100):
         dispatcher.call(lambda number: seen.append((number, threading.current_thread().name)), number)
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert seen == [(number, 'the callbacks') for number in range(100)]
 
 
@@ -63,7 +63,7 @@ def test_what_a_callback_raises_is_logged_and_stops_nobody(
     dispatcher.call(failing, error)
     dispatcher.call(seen.append, 'after')
     with caplog.at_level(logging.ERROR):
-        dispatcher.close(PATIENCE)
+        dispatcher.close(TIMEOUT)
     assert seen == ['before', 'after']
     record, = caplog.records
     assert record.getMessage() == 'callback failing failed'
@@ -80,7 +80,7 @@ def test_a_callback_without_a_name_can_fail_too(dispatcher: Dispatcher, caplog: 
             return 'a nameless one'
 
     dispatcher.call(Nameless())
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert 'a nameless one' in caplog.text
 
 
@@ -89,7 +89,7 @@ def test_a_callback_may_wait_and_may_ask_for_others(dispatcher: Dispatcher) -> N
     go, seen = threading.Event(), []
 
     def slow() -> None:
-        assert go.wait(PATIENCE)
+        assert go.wait(TIMEOUT)
         seen.append('slow')
         dispatcher.call(seen.append, 'last')
 
@@ -99,30 +99,30 @@ def test_a_callback_may_wait_and_may_ask_for_others(dispatcher: Dispatcher) -> N
     go.set()
     done = threading.Event()
     dispatcher.call(lambda: dispatcher.call(done.set))
-    assert done.wait(PATIENCE)
+    assert done.wait(TIMEOUT)
     assert seen == ['slow', 'next', 'last']
 
 
 def test_no_thread_is_started_for_nothing() -> None:
     before = set(threading.enumerate())
-    Dispatcher('idle').close(PATIENCE)
+    Dispatcher('idle').close(TIMEOUT)
     assert set(threading.enumerate()) <= before
 
 
 def test_close_does_not_wait_longer_than_asked(dispatcher: Dispatcher) -> None:
     go = threading.Event()
     ended = threading.Event()
-    dispatcher.call(lambda: go.wait(PATIENCE) and ended.set())
+    dispatcher.call(lambda: go.wait(TIMEOUT) and ended.set())
     dispatcher.close(0.01)
     assert not ended.is_set()
     go.set()
-    assert ended.wait(PATIENCE)
+    assert ended.wait(TIMEOUT)
 
 
 def test_close_from_a_callback_does_not_wait_for_itself(dispatcher: Dispatcher) -> None:
     returned = threading.Event()
-    dispatcher.call(lambda: (dispatcher.close(PATIENCE), returned.set()))
-    dispatcher.close(PATIENCE)
+    dispatcher.call(lambda: (dispatcher.close(TIMEOUT), returned.set()))
+    dispatcher.close(TIMEOUT)
     assert returned.is_set()
 
 
@@ -135,13 +135,13 @@ def test_many_calls_are_made_when_it_is_their_turn(dispatcher: Dispatcher) -> No
             made.append(number)
             yield (number,)
 
-    dispatcher.call(go.wait, PATIENCE)
+    dispatcher.call(go.wait, TIMEOUT)
     dispatcher.call_each(seen.append, calls())
     dispatcher.call_each(failing, [(ZeroDivisionError('on purpose'),)] * 2)
     dispatcher.call(seen.append, 'last')
     assert made == []
     go.set()
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert seen == [0, 1, 2, 'last']
 
 
@@ -150,20 +150,20 @@ def test_nothing_is_called_after_the_end(dispatcher: Dispatcher) -> None:
     dispatcher.call(seen.append, 'before')
     dispatcher.end()
     dispatcher.call(seen.append, 'after')
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     dispatcher.call(seen.append, 'after')
     assert seen == ['before']
 
 
 def test_what_waits_can_be_dropped(dispatcher: Dispatcher) -> None:
     go, began, seen = threading.Event(), threading.Event(), []
-    dispatcher.call(lambda: (began.set(), go.wait(PATIENCE), seen.append('began')))
+    dispatcher.call(lambda: (began.set(), go.wait(TIMEOUT), seen.append('began')))
     dispatcher.call(seen.append, 'waits')
-    assert began.wait(PATIENCE)
+    assert began.wait(TIMEOUT)
     dispatcher.close(0.01)
     dispatcher.drop()
     go.set()
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert seen == ['began']
 
 
@@ -185,7 +185,7 @@ def test_what_waits_for_a_callback_that_is_removed_is_not_called(registry: Regis
     ((callback, *_),) = registry.select('TASK_STATE')
     for number in range(3):
         dispatcher.call(callback, number, 'DONE')
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
     assert seen == [0]
 
 
@@ -324,4 +324,4 @@ def test_the_thread_does_not_keep_the_application_alive() -> None:
     """An application that forgets to close its session can still end."""
     program = ('import threading\nfrom rp_client.engine.callbacks import Dispatcher\nready = threading.Event()\n'
                'Dispatcher("x").call(ready.set)\nassert ready.wait(30)\n')
-    assert subprocess.run([sys.executable, '-c', program], timeout=PATIENCE).returncode == 0
+    assert subprocess.run([sys.executable, '-c', program], timeout=TIMEOUT).returncode == 0

@@ -32,7 +32,7 @@ from rp_client.launcher.base import Context, End, Launcher, Reports, Start
 from rp_client.launcher.local import LocalLauncher
 from rp_client.pilot import Pilot
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 SESSION = f'session.of.tests.{os.getpid()}'
 
 # the program: it does what its configuration says, and can tell that it has begun
@@ -93,7 +93,7 @@ class Site:
 
     def wait(self) -> None:
         """Run the loop until all agents have ended."""
-        self.loop.call_later(PATIENCE, pytest.fail, 'the agents did not end')
+        self.loop.call_later(TIMEOUT, pytest.fail, 'the agents did not end')
         self.loop.run()
 
     def run_in_thread(self) -> None:
@@ -103,10 +103,10 @@ class Site:
         self._thread.start()
 
     def close(self) -> None:
-        self.launcher.close(PATIENCE if self._thread else 0)
+        self.launcher.close(TIMEOUT if self._thread else 0)
         if self._thread:
             self.loop.stop()
-            self._thread.join(PATIENCE)
+            self._thread.join(TIMEOUT)
             assert not self._thread.is_alive()
         self.loop.close()
 
@@ -325,7 +325,7 @@ def test_kill_of_an_unknown_one(site: Site) -> None:
 
 def test_close_without_agents(site: Site) -> None:
     site.launcher.close(0)
-    site.launcher.close(PATIENCE)
+    site.launcher.close(TIMEOUT)
 
 
 def test_close_waits_for_those_that_end(site: Site) -> None:
@@ -333,7 +333,7 @@ def test_close_waits_for_those_that_end(site: Site) -> None:
     site.run_in_thread()
     pid = begun(sandbox)
     (sandbox / 'ready').write_text('')
-    site.launcher.close(PATIENCE)
+    site.launcher.close(TIMEOUT)
     assert read_process(pid) is None
     site.loop.stop()
     site.close()
@@ -369,7 +369,7 @@ class Stranger:
 
     def end(self) -> int:
         self.process.kill()
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @pytest.fixture
@@ -392,13 +392,13 @@ def test_adopted_agent_is_killed(site: Site, stranger: Stranger) -> None:
     assert site.launcher.adopt('pilot.0000', stranger.sandbox, {})
     site.launcher.kill('pilot.0000')
     site.wait()
-    assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
+    assert stranger.process.wait(TIMEOUT) == -signal.SIGKILL
 
 
 def test_adopted_agent_is_ended_at_the_end(site: Site, stranger: Stranger) -> None:
     assert site.launcher.adopt('pilot.0000', stranger.sandbox, {})
     site.launcher.close(0)
-    assert stranger.process.wait(PATIENCE) == -signal.SIGKILL
+    assert stranger.process.wait(TIMEOUT) == -signal.SIGKILL
 
 
 def test_only_the_agent_of_the_pilot_is_adopted(site: Site, stranger: Stranger) -> None:
@@ -406,7 +406,7 @@ def test_only_the_agent_of_the_pilot_is_adopted(site: Site, stranger: Stranger) 
     AgentProcess(stranger.process.pid, 1).note(site.sandbox('pilot.0001'))
     assert not site.launcher.adopt('pilot.0001', site.sandbox('pilot.0001'), {})
     assert not site.launcher.adopt('pilot.0002', site.sandbox('pilot.0002'), {})
-    site.launcher.close(PATIENCE)
+    site.launcher.close(TIMEOUT)
     assert stranger.process.poll() is None
 
 
@@ -419,13 +419,13 @@ def test_agents_are_left(site: Site) -> None:
     """They go on, and nobody hears of their ends."""
     pid = begun(site.launch(BLOCK))
     site.launcher.leave()
-    site.launcher.close(PATIENCE)
+    site.launcher.close(TIMEOUT)
     process = read_process(pid)
     assert process is not None
     assert process.alive
     pidfd = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    assert select.select([pidfd], [], [], PATIENCE)[0]
+    assert select.select([pidfd], [], [], TIMEOUT)[0]
     os.close(pidfd)
     reap_left()
     assert read_process(pid) is None

@@ -240,7 +240,7 @@ def test_a_host_that_cannot_be_reached(bin_directory: Path, monkeypatch: pytest.
     put(bin_directory, 'ssh', 'echo "me@far.away: Permission denied (publickey)." >&2; exit 255')
     assert checked(schema='ssh')['reach'] == (
         'bad', 'me@far.away cannot be reached: me@far.away: Permission denied (publickey).')
-    monkeypatch.setattr(reach, 'PATIENCE', 0.2)
+    monkeypatch.setattr(reach, 'CHECK_TIMEOUT', 0.2)
     put(bin_directory, 'ssh', 'exec sleep 60')
     assert checked(schema='ssh')['reach'] == ('bad', 'me@far.away has not answered within 0.2 seconds')
 

@@ -17,7 +17,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.resources import Slot
 from rp_api.values import to_plain
-from rp_client.shared_descriptions import Common
+from rp_client.common_description import CommonDescription
 from rp_client.task import Task
 
 SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
@@ -189,7 +189,7 @@ def test_memory() -> None:
         uid = f'task.{number:06d}'
         sparse = TaskDescription({'executable': '/usr/bin/simulate', 'arguments': ['--input', f'{uid}.dat', '-n', '8'],
                                   'environment': {'MODE': 'fast'}, 'cores_per_rank': 2}).sparse()
-        task = Task(manager, uid, Common(sparse, codec.pack(sparse)))
+        task = Task(manager, uid, CommonDescription(sparse, codec.pack(sparse)))
         task.bind(pilot)
         task._learn(codec.unpack(codec.pack(RESULT | {'stdout': f'{uid} has converged\n'})))
         return task

@@ -16,9 +16,9 @@ from client_support import Manager, a_pilot, common
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.wire import codec
+from rp_client.common_description import CommonDescription
 from rp_client.flow.task_store import BLOCK, TaskStore
 from rp_client.raptor import RaptorMaster, kind_of
-from rp_client.shared_descriptions import Common
 from rp_client.task import Task
 
 SLOT = {'node_name': 'node', 'node_index': 0, 'cores': [{'index': 3, 'occupation': 1.0}]}
@@ -34,7 +34,7 @@ class Site:
         self.pilot = a_pilot()
         self._fillers = 0
 
-    def make(self, uid: str, common: Common, own: bytes) -> Task:
+    def make(self, uid: str, common: CommonDescription, own: bytes) -> Task:
         return kind_of(common.mode)(self.manager, uid, common, own)
 
     def add(self, uid: str, state: str = states.DONE, own: dict[str, Any] | None = None,

@@ -14,7 +14,7 @@ from rp_api import states
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Change, Tracker
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]
 
 
@@ -192,7 +192,7 @@ def test_an_empty_bulk_is_no_problem(watch: Watch) -> None:
 def test_those_who_wait_are_woken(watch: Watch) -> None:
     thing = Thing('a')
     results: list[bool] = []
-    waiter = threading.Thread(target=lambda: results.append(watch.tracker.board.wait([thing], None, PATIENCE)))
+    waiter = threading.Thread(target=lambda: results.append(watch.tracker.board.wait([thing], None, TIMEOUT)))
     waiter.start()
     watch.move(thing, states.AGENT_EXECUTING)
     watch.move(thing, states.FAILED)
@@ -243,7 +243,7 @@ def test_in_bulk_mode_there_is_one_call_for_all(monkeypatch: pytest.MonkeyPatch)
 def threaded() -> Iterator[Dispatcher]:
     dispatcher = Dispatcher('callbacks')
     yield dispatcher
-    dispatcher.close(PATIENCE)
+    dispatcher.close(TIMEOUT)
 
 
 def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> None:
@@ -254,7 +254,7 @@ def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> Non
     things = [Thing(f't{number}') for number in range(50)]
     for state in (states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING, states.FAILED):
         tracker.apply([Change(thing, state) for thing in things])
-    threaded.close(PATIENCE)
+    threaded.close(TIMEOUT)
     assert seen == [(thing.uid, state) for state in (states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING,
                                                      states.FAILED) for thing in things]
 

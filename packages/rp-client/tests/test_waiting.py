@@ -14,7 +14,7 @@ from rp_api import states
 from rp_api.errors import StateError
 from rp_client.engine.waiting import Board
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Waiters:
 
         def work() -> None:
             try:
-                result.set_result(self._board.wait(things, wanted, PATIENCE))
+                result.set_result(self._board.wait(things, wanted, TIMEOUT))
             except Exception as error:
                 result.set_exception(error)
 
@@ -56,7 +56,7 @@ class Waiters:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
 
@@ -95,7 +95,7 @@ def test_a_wait_ends_with_the_state(board: Board, waiters: Waiters) -> None:
     move(board, [thing], states.AGENT_SCHEDULING)
     assert not result.done()
     move(board, [thing], states.AGENT_EXECUTING)
-    assert result.result(PATIENCE)
+    assert result.result(TIMEOUT)
 
 
 @pytest.mark.parametrize('end', states.FINAL)
@@ -104,14 +104,14 @@ def test_any_end_ends_a_wait(board: Board, waiters: Waiters, wanted: str | None,
     thing = Thing('a')
     result = waiters.wait([thing], wanted)
     move(board, [thing], end)
-    assert result.result(PATIENCE)
+    assert result.result(TIMEOUT)
 
 
 def test_of_several_states_the_earliest_suffices(board: Board, waiters: Waiters) -> None:
     thing = Thing('a')
     result = waiters.wait([thing], [states.DONE, states.AGENT_SCHEDULING])
     move(board, [thing], states.AGENT_SCHEDULING)
-    assert result.result(PATIENCE)
+    assert result.result(TIMEOUT)
 
 
 def test_all_have_to_get_there(board: Board, waiters: Waiters) -> None:
@@ -122,7 +122,7 @@ def test_all_have_to_get_there(board: Board, waiters: Waiters) -> None:
     move(board, [Thing('stranger')], states.DONE)
     assert not result.done()
     move(board, things[2:], states.FAILED)
-    assert result.result(PATIENCE)
+    assert result.result(TIMEOUT)
 
 
 def test_many_can_wait_for_the_same(board: Board, waiters: Waiters) -> None:
@@ -130,10 +130,10 @@ def test_many_can_wait_for_the_same(board: Board, waiters: Waiters) -> None:
     early = [waiters.wait(things, states.AGENT_EXECUTING) for _ in range(3)]
     late = [waiters.wait(things[:1], states.DONE) for _ in range(3)]
     move(board, things, states.AGENT_EXECUTING)
-    assert all(result.result(PATIENCE) for result in early)
+    assert all(result.result(TIMEOUT) for result in early)
     assert not any(result.done() for result in late)
     move(board, things, states.DONE)
-    assert all(result.result(PATIENCE) for result in late)
+    assert all(result.result(TIMEOUT) for result in late)
 
 
 @pytest.mark.parametrize('timeout', [0, 0.01])
@@ -162,7 +162,7 @@ def test_when_the_session_breaks_all_waits_end(board: Board, waiters: Waiters) -
     cause = ValueError('the hub is gone')
     board.broke(cause)
     for result in results:
-        error = result.exception(PATIENCE)
+        error = result.exception(TIMEOUT)
         assert isinstance(error, RuntimeError)
         assert str(error) == 'the session cannot go on: the hub is gone'
         assert error.__cause__ is cause
@@ -182,4 +182,4 @@ def test_what_was_reached_before_it_broke_was_reached(board: Board, waiters: Wai
         thing.state = states.DONE
         board.changed(thing.state, [thing])
         board.broke(ValueError('the hub is gone'))
-    assert result.result(PATIENCE)
+    assert result.result(TIMEOUT)

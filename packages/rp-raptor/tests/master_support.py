@@ -25,7 +25,7 @@ from rp_raptor.master.master import Master
 from rp_raptor.wire import payload
 from rp_raptor.wire.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 UID = 'raptor.0000'
 
 AnyMaster = TypeVar('AnyMaster', bound=Master)
@@ -45,7 +45,7 @@ class Party:
         """Run something in the loop's thread, and wait for its end."""
         done = threading.Event()
         self.loop.call_soon(lambda: (action(), done.set()))
-        assert done.wait(PATIENCE)
+        assert done.wait(TIMEOUT)
 
     def note(self, message: list[Any]) -> None:
         """Remember a message, and look whether somebody waits for it."""
@@ -56,7 +56,7 @@ class Party:
     def wait(self, condition: Callable[[], Any]) -> Any:
         """What the condition gives once that is true of what has come in."""
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE), self.news
+            assert self._changed.wait_for(condition, TIMEOUT), self.news
             return condition()
 
     def heard(self, operation: str, number: int = 1) -> list[Any]:
@@ -70,7 +70,7 @@ class Party:
         """Close what there is, and end the thread."""
         self.do(close)
         self.loop.stop()
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self.loop.close()
         self.context.term()
 

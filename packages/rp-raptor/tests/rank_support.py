@@ -29,7 +29,7 @@ from rp_raptor.wire.rank_protocol import (
 )
 from rp_raptor.worker.mpi_launch import Launcher
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Manager:
@@ -123,7 +123,7 @@ class Manager:
 
     def wait(self, done: Callable[[], object], what: str = 'something') -> None:
         """Receive until `done()`; fails after a while."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not done():
             left = deadline - time.monotonic()
             ended = [process.poll() for process in self.processes]
@@ -162,7 +162,7 @@ class Manager:
             self._socket.send_multipart([self._identities[rank], codec.pack(['stop'])])
         for process in self.processes:
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from master_support import PATIENCE, UID, ScriptedAgent, ScriptedWorker, running
+from master_support import TIMEOUT, UID, ScriptedAgent, ScriptedWorker, running
 
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError, DescriptionError
@@ -75,11 +75,11 @@ def tasks(*uids: str, **description: Any) -> list[dict[str, Any]]:
 def test_calls_of_the_masters_own_code(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
     master, _ = start()
     hire()
-    assert master.submit(square, 4).result(PATIENCE) == 16
+    assert master.submit(square, 4).result(TIMEOUT) == 16
     assert list(master.map(square, range(100), chunksize=7)) == [n * n for n in range(100)]
     assert sorted(call.result() for call in master.stream(square, range(100))) == [n * n for n in range(100)]
     with pytest.raises(TypeError, match='multiply'):
-        master.submit(square, 'a').result(PATIENCE)
+        master.submit(square, 'a').result(TIMEOUT)
 
 
 def test_calls_can_be_made_before_the_start_and_from_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
@@ -87,15 +87,15 @@ def test_calls_can_be_made_before_the_start_and_from_hooks(start: Start, hire: C
         found: Future[int] = Future()
 
         def result_cb(self, tasks: list[dict[str, Any]]) -> None:
-            self.found.set_result(self.submit(square, 3).result(PATIENCE))
+            self.found.set_result(self.submit(square, 3).result(TIMEOUT))
 
     master, agent = start(Squares, start=False)
     hire()
-    assert master.submit(square, 2).result(PATIENCE) == 4
+    assert master.submit(square, 2).result(TIMEOUT) == 4
     master.start()
     agent.heard('credit')
     agent.give(tasks('t', **FUNCTION))
-    assert master.found.result(PATIENCE) == 9
+    assert master.found.result(TIMEOUT) == 9
     agent.result('t')
 
 
@@ -108,12 +108,12 @@ def test_cancelled_calls(start: Start, hire: Callable[..., ScriptedWorker]) -> N
     assert running_.cancel()
     worker.heard('cancel')
     with pytest.raises(CancelledError):
-        waiting.result(PATIENCE)
+        waiting.result(TIMEOUT)
     worker.step()
     third = master.submit(square, 3)
     worker.has(1)
     worker.step()
-    assert third.result(PATIENCE) == 9
+    assert third.result(TIMEOUT) == 9
 
 
 def test_calls_without_a_result_fail_at_the_end(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
@@ -125,7 +125,7 @@ def test_calls_without_a_result_fail_at_the_end(start: Start, hire: Callable[...
     master.join()
     for future in [*futures, master.submit(square, 4)]:
         with pytest.raises(CallLost, match='has ended'):
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
     assert not master.alive()
     worker.heard('stop')
     agent.heard('bye')
@@ -140,9 +140,9 @@ def test_an_application(start: Start, hire: Callable[..., ScriptedWorker]) -> No
     assert sorted(call.result() for call in stream(handle, square, range(300), chunksize=2)) == [
         n * n for n in range(300)]
     with Executor(handle) as executor:
-        assert executor.submit(square, 5).result(PATIENCE) == 25
+        assert executor.submit(square, 5).result(TIMEOUT) == 25
         assert list(executor.map(square, range(10))) == [n * n for n in range(10)]
-    assert master.submit(square, 1).result(PATIENCE) == 1
+    assert master.submit(square, 1).result(TIMEOUT) == 1
 
 
 def test_an_application_hears_of_the_end(start: Start) -> None:
@@ -150,11 +150,11 @@ def test_an_application_hears_of_the_end(start: Start) -> None:
     handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])
     with Executor(handle) as executor:
         future = executor.submit(square, 5)
-        while not master._Master__core._exchange.waiting:   # the call is there
+        while not master._Master__core._router.waiting:   # the call is there
             agent.do(lambda: None)
         master.stop()
         with pytest.raises(CallLost, match=f'{UID}.*has ended'):
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
 
 
 # tasks
@@ -343,7 +343,7 @@ def test_cancelled_tasks(start: Start, hire: Callable[..., ScriptedWorker]) -> N
         def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if tasks[0]['uid'] == 'filtered':
                 self.asked.set()
-                assert self.gate.wait(PATIENCE)
+                assert self.gate.wait(TIMEOUT)
             return [task for task in tasks if task['uid'] != 'kept']
 
     master, agent = start(Keeper)
@@ -353,7 +353,7 @@ def test_cancelled_tasks(start: Start, hire: Callable[..., ScriptedWorker]) -> N
     agent.give(tasks('waiting', 'kept', **FUNCTION) + tasks('program', **PROGRAM))
     agent.heard('submit')
     agent.give(tasks('filtered', **FUNCTION))
-    assert master.asked.wait(PATIENCE)
+    assert master.asked.wait(TIMEOUT)
     agent.tell('cancel', ['running', 'waiting', 'program', 'kept', 'filtered', 'unknown'])
     assert agent.result('waiting')['target_state'] == 'CANCELED'
     assert agent.result('kept')['target_state'] == 'CANCELED'
@@ -386,7 +386,7 @@ def test_tasks_of_the_masters_own(start: Start, hire: Callable[..., ScriptedWork
     assert master.submit_tasks(TaskDescription(FUNCTION)) == [f'{UID}.task.000002']
     agent.heard('submit')
     agent.tell('task_state', 'mine', 'DONE', {'exit_code': 0})
-    assert master.all.wait(PATIENCE)
+    assert master.all.wait(TIMEOUT)
     assert master.done[uids[0]]['return_value'] == uids[0]
     assert master.done['mine']['target_state'] == 'DONE'
     assert not agent.results()   # it knows nothing of them
@@ -469,7 +469,7 @@ def test_workers_are_submitted_and_waited_for(start: Start, hire: Callable[..., 
     agent.tell('task_state', uids[1], 'FAILED', {'exit_code': 1, 'stderr': 'there is no class X'})
     with pytest.raises(RuntimeError, match='there is no class X'):
         master.wait_workers()
-    assert master.ended.wait(PATIENCE)
+    assert master.ended.wait(TIMEOUT)
     assert master.seen == [(uids[0], 'ACTIVE', 'AGENT_EXECUTING'), (uids[1], 'DONE', 'FAILED')]
     with pytest.raises(ValueError, match='no workers nobody'):
         master.wait_workers(uids=['nobody'])
@@ -484,7 +484,7 @@ def test_workers_of_the_application(start: Start, hire: Callable[..., ScriptedWo
     agent.tell('task_state', 'theirs', 'AGENT_SCHEDULING', {'ranks': 2})
     future = master.submit(square, 3)
     hire('theirs', ranks=2)
-    assert future.result(PATIENCE) == 9
+    assert future.result(TIMEOUT) == 9
     master.wait_workers()
     agent.tell('task_state', 'absent', 'AGENT_SCHEDULING', {'ranks': 1})
     agent.tell('task_state', 'absent', 'FAILED', {'stderr': 'first line\nthere is no MPI'})
@@ -508,7 +508,7 @@ def test_a_master_that_ends_lets_nobody_wait(start: Start) -> None:
     agent.heard('submit')
     master.stop()
     with pytest.raises(RuntimeError, match='has ended'):
-        waiter.result(PATIENCE)
+        waiter.result(TIMEOUT)
     thread.join()
     assert agent.heard('cancel') == [[uid]]
 
@@ -524,7 +524,7 @@ def test_a_worker_that_is_killed(start: Start, hire: Callable[..., ScriptedWorke
         process.kill()
         process.wait()
         hire('second')
-        assert future.result(PATIENCE) == 9
+        assert future.result(TIMEOUT) == 9
         assert master.workers['first']['status'] == 'DONE'
     finally:
         process.kill()
@@ -541,7 +541,7 @@ def test_a_worker_whose_connection_was_lost(start: Start, hire: Callable[..., Sc
     worker.heard('calls', 2)
     assert master.workers['worker']['status'] == 'ACTIVE'
     worker.step(*old)
-    assert future.result(PATIENCE) == 9
+    assert future.result(TIMEOUT) == 9
 
 
 def test_workers_of_another_version_are_refused(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
@@ -558,7 +558,7 @@ def test_what_is_no_message_is_dropped(start: Start, hire: Callable[..., Scripte
     for message in ('nonsense', ['open', 's', {}], ['credit', -1], ['credit', 'x'], ['results', b'123', []],
                     ['results', b'12345678', []], ['worker', 'w', 'h', 0, 0, {}], ['calls', b'', [], None]):
         worker.do(lambda message=message: worker._connection.socket.send(codec.pack(message)))
-    assert master.submit(square, 2).result(PATIENCE) == 4
+    assert master.submit(square, 2).result(TIMEOUT) == 4
 
 
 def test_workers_can_be_removed(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
@@ -573,7 +573,7 @@ def test_workers_can_be_removed(start: Start, hire: Callable[..., ScriptedWorker
     assert agent.heard('cancel') == [[absent]]
     worker.tell('bye', '')
     hire('other')
-    assert future.result(PATIENCE) == 25
+    assert future.result(TIMEOUT) == 25
 
 
 # the end, and what must not begin
@@ -597,7 +597,7 @@ def test_it_is_stopped_by_the_agent(start: Start) -> None:
 
 
 def test_it_ends_without_its_agent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_raptor.master.agent_link.PATIENCE', 0.1)
+    monkeypatch.setattr('rp_raptor.master.agent_link.RECONNECT_TIMEOUT', 0.1)
     master, agent = start()
     agent.do(lambda: agent._listener.close(0))
     master.join()
@@ -640,7 +640,7 @@ def test_the_program(tmp_path: Path, ending: str) -> None:
         else:
             process.send_signal(signal.SIGTERM)
         agent.heard('bye')
-        assert process.wait(PATIENCE) == (0 if ending == 'stop' else 128 + signal.SIGTERM)
+        assert process.wait(TIMEOUT) == (0 if ending == 'stop' else 128 + signal.SIGTERM)
         assert not os.path.exists(master_file(str(tmp_path), UID))
     finally:
         process.kill()
@@ -678,7 +678,7 @@ def test_scripts_of_the_applications_own(tmp_path: Path, what: str, code: int) -
             agent.heard('credit')
             process.send_signal(signal.SIGTERM)
         agent.heard('bye')
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         assert process.returncode == code
         assert (b'nothing works' in errors) == (what == 'raise')
         assert not list(tmp_path.glob('rp.*'))
@@ -694,7 +694,7 @@ def test_scripts_of_the_applications_own(tmp_path: Path, what: str, code: int) -
 def test_wrong_uses_of_the_program(tmp_path: Path, arguments: list[str], message: str) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith('RP_')}
     process = subprocess.run([sys.executable, '-m', 'rp_raptor.cli', *arguments], cwd=tmp_path, env=environ,
-                             capture_output=True, text=True, timeout=PATIENCE)
+                             capture_output=True, text=True, timeout=TIMEOUT)
     assert process.returncode
     assert message in process.stderr
 
@@ -715,7 +715,7 @@ def test_a_fork_of_a_master_is_refused_what_its_threads_would_do(start: Start,
         lambda: master.submit_workers({'mode': 'raptor.worker'})]
     child = os.fork()
     if not child:
-        signal.alarm(int(PATIENCE))
+        signal.alarm(int(TIMEOUT))
         refused = 0
         for call in calls:
             try:
@@ -725,4 +725,4 @@ def test_a_fork_of_a_master_is_refused_what_its_threads_would_do(start: Start,
         master._Master__core._leave()
         os._exit(len(calls) - refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert master.submit(square, 4).result(PATIENCE) == 16
+    assert master.submit(square, 4).result(TIMEOUT) == 16

@@ -316,7 +316,7 @@ def test_every_call_leaves_once_whatever_happens(tmp_path: Path, seed: int) -> N
             if rank.take() is not None:
                 rank.finish(1e-5)
     assert sorted(bench.left()) == list(range(added))
-    assert all(desk.empty for desk in bench.dispatcher.desks)
+    assert all(queue.empty for queue in bench.dispatcher.queues)
 
 
 def a_step(bench: Bench, random: Random, added: int) -> int:

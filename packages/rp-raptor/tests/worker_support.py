@@ -27,9 +27,9 @@ STANDIN = str(Path(__file__).with_name('rank_standin.py'))
 MANAGER = '''
 import sys
 from rp_raptor.worker import manager
-from rp_raptor.worker.wiring import Surroundings
+from rp_raptor.worker.worker_environment import WorkerEnvironment
 import os
-worker = Surroundings.of('raptor.0000', os.environ)
+worker = WorkerEnvironment.of('raptor.0000', os.environ)
 sys.exit(manager.Manager(worker, [sys.executable, sys.argv[1]], sys.argv[2] == 'mpi', '', '').run())
 '''
 

@@ -21,7 +21,7 @@ LONGEST = 1.0
 WHAT, SECONDS = sys.argv[1], float(sys.argv[2])
 
 
-class UnreliableExchange(server.Exchange):
+class UnreliableHubServer(server.HubServer):
     """Serves like any other, but for what gets lost on the way."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,5 +56,5 @@ class UnreliableExchange(server.Exchange):
 
 
 if __name__ == '__main__':
-    main.Exchange = UnreliableExchange
+    main.HubServer = UnreliableHubServer
     sys.exit(main.main())

@@ -15,12 +15,12 @@ from rp_agent.components.killed import is_killed
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.division import from_plain
-from rp_agent.pipeline.pipeline import Pipeline, Ports
-from rp_agent.reporting.coordinator_loss import Alone
-from rp_agent.reporting.final_report import Farewell
-from rp_agent.reporting.intake import Intake
+from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.reporting.coordinator_loss import CoordinatorLoss
+from rp_agent.reporting.final_report import FinalReport
 from rp_agent.reporting.reporter import Reporter
-from rp_agent.reporting.result_spool import Backlog
+from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.systems.find import allocate
 from rp_agent.runs import Runs
@@ -31,7 +31,7 @@ from rp_api.coordination.contract import BULK, Update
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
-from rp_api.standing import STANDING
+from rp_api.service_modes import SERVICE_MODES
 from rp_api.system.host import host_id
 from rp_profiling.write.host_clock import Reading
 
@@ -40,8 +40,8 @@ _log = logging.getLogger('radical.pilot.agent')
 FLUSH = 1.0
 """Seconds after which traces are written to their files, if there is anything new."""
 
-PATIENCE = 8.0
-"""Seconds that tasks have to end when the pilot does."""
+TASK_END_TIMEOUT = 8.0
+"""Seconds that tasks have to end when the pilot ends."""
 
 
 class Agent:
@@ -58,9 +58,9 @@ class Agent:
         self._interrupted = False
         self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
-        self._alone = Alone(loop, config['orphan_timeout'], self._unfinished, self._give_up)
+        self._coordinator_loss = CoordinatorLoss(loop, config['orphan_timeout'], self._unfinished, self._give_up)
         self._drain_timer: Timer | None = None
-        self._farewell: Farewell | None = None
+        self._final_report: FinalReport | None = None
         self._forsaken = False
         self._refusal = ''
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
@@ -77,14 +77,14 @@ class Agent:
             self._notices.append(self._runs.told)
         config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
-        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, Ports(
+        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
             sub_agent_stop=lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)))
-        self._backlog = Backlog(sandbox.updates(config))
+        self._spool = ResultSpool(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
-        self._reporter = Reporter(loop, self._connection, self._backlog,
+        self._reporter = Reporter(loop, self._connection, self._spool,
                                   lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}'))
         self._connect()
         if self._runs is not None and self._runs.earlier is not None:
@@ -111,7 +111,7 @@ class Agent:
         _log.info('the pilot ends as %s: %s', state, reason)
         for task in self._tasks.values():
             task.cancelled = True
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TASK_END_TIMEOUT
         self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
 
     def when_known(self, callback: Callable[[], object]) -> None:
@@ -218,9 +218,9 @@ class Agent:
     def _refused(self, reason: str) -> None:
         """The coordinator wants to hear no more of this agent: what it runs has to end, and then the agent itself."""
         self._refusal = reason
-        self._alone.lost = True
-        if self._farewell is not None:
-            self._farewell.lost()
+        self._coordinator_loss.lost = True
+        if self._final_report is not None:
+            self._final_report.lost()
         self.finish(states.FAILED, f'was refused: {reason}')
 
     def _read_clock(self, reading: Reading) -> None:
@@ -253,7 +253,7 @@ class Agent:
                 task.target_state = states.FAILED
         self._count()
         self._reporter.finished(tasks)
-        self._alone.left()
+        self._coordinator_loss.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
 
@@ -276,7 +276,7 @@ class Agent:
 
     def _unfinished(self) -> bool:
         """Whether there are tasks that will end by themselves."""
-        return any(task.description['mode'] not in STANDING for task in self._tasks.values())
+        return any(task.description['mode'] not in SERVICE_MODES for task in self._tasks.values())
 
     def _broken(self, reason: str) -> None:
         """A component is gone that tasks cannot do without."""
@@ -286,14 +286,14 @@ class Agent:
     # how it ends
 
     def _coordinator_lost(self, how: str) -> None:
-        self._alone.coordinator_lost(how)
-        if self._farewell is not None:
-            self._farewell.lost()
+        self._coordinator_loss.coordinator_lost(how)
+        if self._final_report is not None:
+            self._final_report.lost()
 
     def _coordinator_found(self) -> None:
-        self._alone.coordinator_found()
-        if self._farewell is not None:
-            self._farewell.found()
+        self._coordinator_loss.coordinator_found()
+        if self._final_report is not None:
+            self._final_report.found()
 
     def _give_up(self) -> None:
         self._forsaken = True
@@ -314,7 +314,7 @@ class Agent:
     def _say_goodbye(self) -> None:
         assert self._ending is not None
         state, reason = self._ending
-        self._reporter.flush(sending=not self._alone.lost)
+        self._reporter.flush(sending=not self._coordinator_loss.lost)
         self._flush_traces()
         if self._refusal:
             self._loop.call_soon(self._fail)
@@ -333,9 +333,10 @@ class Agent:
         self._say_last(state, info, self._over)
 
     def _say_last(self, state: str, info: Mapping[str, Any], over: Callable[[], object]) -> None:
-        self._farewell = Farewell(self._loop, self._connection, self._reporter, Update(self.pilot, state, info), over)
-        if not self._alone.lost:
-            self._farewell.found()
+        last = Update(self.pilot, state, info)
+        self._final_report = FinalReport(self._loop, self._connection, self._reporter, last, over)
+        if not self._coordinator_loss.lost:
+            self._final_report.found()
 
     def _over(self) -> None:
         sandbox.remove(self._config)

@@ -26,7 +26,7 @@ from rp_api.system.agent_process import AgentProcess, noted
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
-    from rp_agent.partitions.supervisor import Keeper
+    from rp_agent.partitions.pilot_supervisor import PilotSupervisor
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -101,13 +101,13 @@ def _run(config: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | Keeper]:
-    """Who runs the pilot: an agent, which may have one of its partitions only, or the keeper of all partitions."""
+def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupervisor]:
+    """Who runs the pilot: an agent, which may have one of its partitions only, or the supervisor of all partitions."""
     if config.get('partitions'):
-        from rp_agent.partitions.supervisor import Keeper
+        from rp_agent.partitions.pilot_supervisor import PilotSupervisor
 
-        with closing(Keeper(config, loop)) as keeper:
-            yield keeper
+        with closing(PilotSupervisor(config, loop)) as supervisor:
+            yield supervisor
         return
     guard.start(belongs(config))   # before anything is loaded that it does not need
     from rp_agent.agent import Agent

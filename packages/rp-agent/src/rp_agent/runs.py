@@ -15,7 +15,7 @@ from typing import Any
 
 from rp_agent import sandbox
 from rp_agent.task import AgentTask
-from rp_api.coordination import spill
+from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
 from rp_api.system import private
 
@@ -87,6 +87,6 @@ def _read(path: str) -> frozenset[str]:
 
 def _undelivered(config: Mapping[str, Any]) -> list[Update]:
     try:
-        return spill.read(sandbox.updates(config)).tasks
+        return spool_file.read(sandbox.updates(config)).tasks
     except FileNotFoundError:
         return []

@@ -19,14 +19,14 @@ from rp_client.task_manager import TaskManager
 if TYPE_CHECKING:
     from rp_client.session import Session
 
-PATIENCE = 30.0
+PAGE_TIMEOUT = 30.0
 """Seconds that a coordinator may take for the next page."""
 
 
 def restore(session: Session) -> None:
     """Fill a session with what is known about it; returns when it goes on."""
     restoration = Restoration(session)
-    session.engine.ask(restoration.start, PATIENCE, lambda: restoration.pages)
+    session.engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
 
 
 class Restoration:

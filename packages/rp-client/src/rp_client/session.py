@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rp_api import distributions, states
-from rp_api.coordination import spill
+from rp_api.coordination import spool_file
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
@@ -321,7 +321,7 @@ class Session:
         """Have the task managers deal with what a final pilot has left; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without anybody to tell its results to
-            self.engine.helpers.run(lambda: spill.read(path).tasks, lambda results: self._tell_end(pilot, results),
+            self.engine.helpers.run(lambda: spool_file.read(path).tasks, lambda results: self._tell_end(pilot, results),
                                     lambda error: self._tell_end_without(pilot, path, error))
         else:
             self._tell_end(pilot, [])

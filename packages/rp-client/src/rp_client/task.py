@@ -12,7 +12,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
-from rp_client.shared_descriptions import NOTHING, Common
+from rp_client.common_description import NOTHING, CommonDescription
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -29,7 +29,7 @@ class Task:
 
     __slots__ = ('__weakref__', '_attempts', '_known', '_pilot', '_state', '_stored', '_tmgr', '_uid', 'common', 'own')
 
-    def __init__(self, tmgr: TaskManager, uid: str, common: Common, own: bytes = NOTHING) -> None:
+    def __init__(self, tmgr: TaskManager, uid: str, common: CommonDescription, own: bytes = NOTHING) -> None:
         self._tmgr = tmgr
         self._uid = uid
         self.common = common   # what the description has in common with others

@@ -15,6 +15,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.raptor_link import RPC
 from rp_api.wire import codec
+from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
@@ -26,7 +27,6 @@ from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, 
 from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.find import find
-from rp_client.shared_descriptions import NOTHING, Common
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
 from rp_client.task import Task
@@ -173,7 +173,7 @@ class TaskManager:
             copy = verified(description, description.get('uid') or 'a worker')
             uid, = self._session.uids.of_tasks([copy.uid], copy.raptor_id, 4)
             sparse = plain(copy)
-            tasks.append(RaptorWorker(self, uid, Common(sparse, pack_plain(sparse, uid))))
+            tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
 
     def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
@@ -181,7 +181,7 @@ class TaskManager:
         self._check_open()
         uid, = self._session.uids.of_tasks([None], f'{master}.rpc', 4)
         sparse = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
-        task = Task(self, uid, Common(sparse, pack_plain(sparse, uid)))
+        task = Task(self, uid, CommonDescription(sparse, pack_plain(sparse, uid)))
         self._accept([task])
         task.wait()
         return task
@@ -334,7 +334,7 @@ class TaskManager:
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
         """Make a task again as the coordinator knows it."""
-        task = self._make(known.uid, Common(known.description, codec.pack(known.description)))
+        task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
         task.restore(known, pilot)
         self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
@@ -372,7 +372,7 @@ class TaskManager:
             tasks.append(self._make(uid, common, own))
         return self._accept(tasks)
 
-    def _make(self, uid: str, common: Common, own: bytes = NOTHING) -> Task:
+    def _make(self, uid: str, common: CommonDescription, own: bytes = NOTHING) -> Task:
         return kind_of(common.mode)(self, uid, common, own)
 
     def _accept(self, tasks: list[Task]) -> list[Task]:

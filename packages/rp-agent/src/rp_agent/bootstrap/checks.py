@@ -12,7 +12,7 @@ from rp_agent.bootstrap.failure import BootstrapError
 
 NETWORK_ERROR, CLOCK_ERROR = 22, 23
 
-PATIENCE = 5.0
+CONNECT_TIMEOUT = 5.0
 """Seconds that a hub has to answer."""
 
 MOST_SKEW = 6 * 3600.0
@@ -46,7 +46,7 @@ def hub_answers(access: Mapping[str, Any]) -> None:
                 return
         reason = 'the connection was closed at once'
     except TimeoutError:
-        reason = f'no answer within {PATIENCE:.0f} s'
+        reason = f'no answer within {CONNECT_TIMEOUT:.0f} s'
     except OSError as error:
         reason = error.strerror or str(error)
     through = 'through the tunnel ' if 'RP_TUNNEL' in os.environ else ''
@@ -59,9 +59,9 @@ def hub_answers(access: Mapping[str, Any]) -> None:
 
 def _connected(scheme: str, host: str | None, port: int | None, path: str) -> socket.socket:
     if scheme == 'tcp':
-        return socket.create_connection((host or '', port or 0), PATIENCE)
+        return socket.create_connection((host or '', port or 0), CONNECT_TIMEOUT)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(PATIENCE)
+    connection.settimeout(CONNECT_TIMEOUT)
     try:
         connection.connect(path)
     except OSError:

@@ -1,7 +1,7 @@
 """Stage 1: Python on the first node of the job. Makes what agents need, starts the agent, and waits for its end.
 
-The agent is `agent_0`. If the pilot is divided, that is its keeper (`keeper.py`), which starts an agent for
-each partition.
+The agent is `agent_0`. If the pilot is divided, that is its supervisor (`pilot_supervisor.py`), which starts an agent
+for each partition.
 """
 
 from __future__ import annotations

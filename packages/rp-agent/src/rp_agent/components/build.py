@@ -31,7 +31,7 @@ HOST_CLOCK = HostClock()
 """The clock that all events of this process are recorded by."""
 
 
-class Wires(NamedTuple):
+class ComponentPorts(NamedTuple):
     """Where an instance of a component hands on its tasks, and tells of their states."""
 
     output: Callable[[list[AgentTask]], None]
@@ -52,11 +52,11 @@ class Builder:
         self._launchers = Launchers(config['platform'], config.get('setting', {}), _of_the_user(config),
                                     config['pilot_sandbox'], offload, config.get('here'))
 
-    def make(self, component: str, uid: str, wires: Wires) -> Worker:
+    def make(self, component: str, uid: str, ports: ComponentPorts) -> Worker:
         """An instance of a component that is joined to others."""
-        made = self._make(component, uid, make_tracer(self._config, uid), wires.failed)
-        made.output = wires.output
-        made.advanced = wires.advanced
+        made = self._make(component, uid, make_tracer(self._config, uid), ports.failed)
+        made.output = ports.output
+        made.advanced = ports.advanced
         return made
 
     def _make(self, component: str, uid: str, tracer: Tracer, failed: Callable[[list[AgentTask]], None]) -> Worker:

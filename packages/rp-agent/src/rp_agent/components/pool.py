@@ -18,17 +18,17 @@ class Member(Protocol):
 AnyMember = TypeVar('AnyMember', bound=Member)
 
 
-class Crew(Generic[AnyMember]):
+class InstancePool(Generic[AnyMember]):
     """Deals bulks out to its members in even shares, taking turns: what they are given needs no further choice.
 
     Of members that died, `leaving` are those whose tasks may still come back. What is put when there is no member
-    any more is kept in `stranded`.
+    any more is kept in `unassigned`.
     """
 
     def __init__(self, members: Sequence[AnyMember]) -> None:
         self.members = list(members)
         self.leaving: list[AnyMember] = []
-        self.stranded: list[AgentTask] = []
+        self.unassigned: list[AgentTask] = []
         self.spread: dict[str, AgentTask] = {}
         """Tasks on several nodes, from when they are put until `left`, where members have nodes of their own."""
         self._turn = 0
@@ -37,20 +37,20 @@ class Crew(Generic[AnyMember]):
         """Hand tasks to the members."""
         members = self.members
         if not members:
-            self.stranded += tasks
+            self.unassigned += tasks
             return
         share = -(-len(tasks) // len(members))
         for first in range(0, len(tasks), share or 1):
             self._turn = (self._turn + 1) % len(members)
             members[self._turn].put(tasks[first:first + share])
 
-    def everybody(self) -> list[AnyMember]:
+    def all_members(self) -> list[AnyMember]:
         """All members that may have tasks."""
         return [*self.members, *self.leaving]
 
     def that_have(self, tasks: Sequence[AgentTask]) -> list[AnyMember]:
         """The members that may have these tasks."""
-        return self.everybody()
+        return self.all_members()
 
     def on_node(self, position: int) -> AnyMember | None:
         """The member that has the node at this position for its own."""
@@ -66,13 +66,13 @@ class Crew(Generic[AnyMember]):
         self.members.remove(member)
         self.leaving.append(member)
 
-    def bury(self, member: AnyMember) -> None:
+    def remove(self, member: AnyMember) -> None:
         """Nothing will come from this member any more."""
         self.leaving.remove(member)
 
 
-class NodeCrew(Crew[AnyMember]):
-    """A crew of which some members have a node of their own: they are given what lies on that node alone.
+class NodePool(InstancePool[AnyMember]):
+    """A pool of which some members have a node of their own: they are given what lies on that node alone.
 
     The others are given the rest: what lies on other nodes, or on several, and tasks that are `central`.
     """
@@ -98,13 +98,13 @@ class NodeCrew(Crew[AnyMember]):
     def that_have(self, tasks: Sequence[AgentTask]) -> list[AnyMember]:
         """The members that may have these tasks."""
         nodes = {node for task in tasks if task.placement is not None for node in task.placement.nodes()}
-        return [*super().everybody(), *(self._on_nodes[node] for node in nodes if node in self._on_nodes)]
+        return [*super().all_members(), *(self._on_nodes[node] for node in nodes if node in self._on_nodes)]
 
     def on_node(self, position: int) -> AnyMember | None:
         return self._on_nodes.get(position)
 
-    def everybody(self) -> list[AnyMember]:
-        return [*super().everybody(), *self._on_nodes.values()]
+    def all_members(self) -> list[AnyMember]:
+        return [*super().all_members(), *self._on_nodes.values()]
 
     def dismiss(self, member: AnyMember) -> None:
         for node, each in self._on_nodes.items():

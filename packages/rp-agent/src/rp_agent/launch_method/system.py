@@ -17,7 +17,7 @@ from rp_api.errors import PlatformError
 if TYPE_CHECKING:
     from rp_agent.resource_manager.batch import BatchSystem
 
-PATIENCE = 20.0
+VERSION_TIMEOUT = 20.0
 """Seconds that a launcher may take to tell its version."""
 
 _MOST, _QUOTED = 65536, 1000
@@ -29,9 +29,9 @@ _OF_THE_SHELL = frozenset(('PWD', 'OLDPWD', 'SHLVL', '_'))
 class System:
     """This host, with the environment that launchers start in."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None, patience: float = PATIENCE) -> None:
+    def __init__(self, environ: Mapping[str, str] | None = None, timeout: float = VERSION_TIMEOUT) -> None:
         self.environ = dict(os.environ if environ is None else environ)
-        self._patience = patience
+        self._timeout = timeout
 
     @property
     def names(self) -> frozenset[str]:
@@ -90,7 +90,7 @@ class System:
             self._said((shell, '-c', '\n'.join(lines)), 'pre_exec of the launch method')
             entries = (os.fsdecode(entry).partition('=') for entry in file.read().split(b'\0') if entry)
             environ = {name: value for name, _, value in entries if name not in _OF_THE_SHELL}
-        return System(environ, self._patience)
+        return System(environ, self._timeout)
 
     def _said(self, command: Sequence[str], name: str) -> str:
         code, said = self._run(command, name)
@@ -107,12 +107,12 @@ class System:
             except OSError as error:
                 raise PlatformError(f'{name} cannot be run: {error.strerror}') from None
             try:
-                code = process.wait(self._patience)
+                code = process.wait(self._timeout)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 words = _read(output.fileno())[-_QUOTED:] or 'it said nothing'
-                raise PlatformError(f'{name} has not ended after {self._patience:g} seconds: {words}') from None
+                raise PlatformError(f'{name} has not ended after {self._timeout:g} seconds: {words}') from None
             return code, _read(output.fileno())
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rp_agent.components.build import Wires
+from rp_agent.components.build import ComponentPorts
 from rp_agent.components.names import ANYWHERE
 from rp_agent.nodes.wire import apply, to_wire
 from rp_agent.task import AgentTask
@@ -40,7 +40,7 @@ def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
 class Remote:
     """Stands for a component elsewhere; the tasks that it has are in `tasks`."""
 
-    def __init__(self, uid: str, component: str, send: Send, wires: Wires, node: int = ANYWHERE) -> None:
+    def __init__(self, uid: str, component: str, send: Send, ports: ComponentPorts, node: int = ANYWHERE) -> None:
         self.uid = uid
         self.component = component
         self.node = node
@@ -48,7 +48,7 @@ class Remote:
         self.came = False
         """Whether the process of the component has been heard of."""
         self.tasks: dict[str, AgentTask] = {}
-        self._wires = wires
+        self._ports = ports
         self._send = send
         self._on_empty: Callable[[], Any] | None = None
 
@@ -91,7 +91,7 @@ class Remote:
         """The component has died: there is nobody any more to send to."""
         self._send = _to_nobody
 
-    def bury(self) -> list[AgentTask]:
+    def take_tasks(self) -> list[AgentTask]:
         """The tasks that died with the component."""
         tasks = list(self.tasks.values())
         self.tasks.clear()
@@ -110,15 +110,15 @@ class Remote:
         tasks = [self.tasks[uid] for uid in uids if uid in self.tasks]
         for task in tasks:
             task.state = state
-        self._wires.advanced(tasks, state)
+        self._ports.advanced(tasks, state)
 
     def _return(self, tasks: list[AgentTask], op: str) -> None:
         """Hand on tasks that have left the component."""
         if tasks and op == 'output':
-            self._wires.advanced(tasks, tasks[0].state)   # which is the same for all
-            self._wires.output(tasks)
+            self._ports.advanced(tasks, tasks[0].state)   # which is the same for all
+            self._ports.output(tasks)
         elif tasks:
-            self._wires.failed(tasks)
+            self._ports.failed(tasks)
 
     def _back(self, uid: str, filled_in: dict[str, Any]) -> AgentTask:
         task = self.tasks.pop(uid)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import zmq
 
 from rp_agent import limits, logs, sandbox
-from rp_agent.components.build import HOST_CLOCK, Builder, Wires, belongs
+from rp_agent.components.build import HOST_CLOCK, Builder, ComponentPorts, belongs
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.components.pool import all_of
@@ -36,7 +36,7 @@ from rp_api.loop.offload import Helpers
 from rp_api.system import private, signals
 from rp_api.system.host import host_id
 from rp_api.transport.keys import KeyPair
-from rp_api.tree.node import Leaf
+from rp_api.tree.node import TreeNode
 from rp_profiling.write.host_clock import Reading
 
 if TYPE_CHECKING:
@@ -74,17 +74,17 @@ class Host:
         self._stagers: dict[str, StagerInput] = {}
         self._executors: dict[str, AnyExecutor] = {}
         for component, uid in own['instances']:
-            self._components[uid] = made = builder.make(component, uid, Wires(
+            self._components[uid] = made = builder.make(component, uid, ComponentPorts(
                 partial(self._done_with, uid), partial(self._leave, uid, 'failed'), partial(self._advanced, uid)))
             if component == EXECUTING:
                 self._executors[uid] = cast(AnyExecutor, made)
             elif component == STAGING_INPUT:
                 self._stagers[uid] = cast('StagerInput', made)
-        interval, patience = own['heartbeat']
-        self._leaf = Leaf(loop, self._name, own['address'], keys, own['server'].encode(), self._receive,
-                          self._forsaken, context=self._context, let_in=own['let_in'], relay=own['relay'],
-                          interval=interval, patience=patience,
-                          on_clock=None if own['host'] == host_id() else self._read_clock)
+        interval, timeout = own['heartbeat']
+        self._tree_node = TreeNode(loop, self._name, own['address'], keys, own['server'].encode(), self._receive,
+                                   self._forsaken, context=self._context, let_in=own['let_in'], relay=own['relay'],
+                                   interval=interval, timeout=timeout,
+                                   on_clock=None if own['host'] == host_id() else self._read_clock)
         loop.call_later(FLUSH, self._flush_traces)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Host:
         self._helpers.close(0)
         for component in self._components.values():
             component.close()
-        self._leaf.close()
+        self._tree_node.close()
         self._context.term()
 
     # what comes from Agent_0
@@ -129,7 +129,7 @@ class Host:
     # what goes to Agent_0
 
     def _say(self, uid: str, op: str, **values: Any) -> None:
-        self._leaf.put([{'component': uid, 'op': op} | values])
+        self._tree_node.put([{'component': uid, 'op': op} | values])
 
     def _advanced(self, uid: str, tasks: Sequence[AgentTask], state: str) -> None:
         if state in LEAVING:   # with that the tasks themselves come, at once
@@ -161,7 +161,7 @@ class Host:
             self._tell([task.uid for task in tasks])
         for task in tasks:
             self._tasks.pop(task.uid, None)
-        self._leaf.put(with_tasks(uid, op, [(task.uid, changes(task)) for task in tasks]))
+        self._tree_node.put(with_tasks(uid, op, [(task.uid, changes(task)) for task in tasks]))
 
     def agent_gone(self) -> None:
         """Agent_0 is gone: end what was started for it, and then oneself."""
@@ -181,7 +181,7 @@ class Host:
         if moment:
             for component in self._components.values():
                 component.tracer.relate(moment.message, moment.here, component.uid)
-            self._leaf.tell_moment(moment)
+            self._tree_node.tell_moment(moment)
 
     def _flush_traces(self) -> None:
         for component in self._components.values():

@@ -21,7 +21,7 @@ import zmq
 
 from rp_agent import network
 from rp_agent.components import layout
-from rp_agent.components.build import HOST_CLOCK, Wires, belongs
+from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
 from rp_agent.components.layout import Instance
 from rp_agent.components.names import ANYWHERE, EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
@@ -41,17 +41,17 @@ _log = logging.getLogger('radical.pilot.agent')
 DRAIN = 0.25
 """Seconds that what a sub-agent has said before its death has to arrive."""
 
-START_PATIENCE = 180.0
+START_TIMEOUT = 180.0
 """Seconds that sub-agents have to start, of which none of them gives up before."""
 
-END_PATIENCE = 3.0
+END_TIMEOUT = 3.0
 """Seconds that sub-agents have to end in order."""
 
 INSISTENCE = 0.5
 """Seconds between two signals to a launcher that does not end."""
 
 Dismiss = Callable[[Remote], None]
-Bury = Callable[[Remote, list[AgentTask], str], None]
+Ended = Callable[[Remote, list[AgentTask], str], None]
 
 
 class SubAgent:
@@ -69,23 +69,23 @@ class SubAgent:
 class SubAgents:
     """Starts the sub-agents of a layout, and joins the components in them to Agent_0.
 
-    `wires` are those of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for each
-    component that it hosted, and a little later `bury(remote, tasks, reason)` with the tasks that died with it.
+    `ports` are those of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for each
+    component that it hosted, and a little later `ended(remote, tasks, reason)` with the tasks that died with it.
     `on_moment(message, when, name)` is told of moments that a sub-agent has recorded, with the time that it was here,
     and `on_stop(name)` of each one that has ended.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
-                 wires: Mapping[str, Wires], dismiss: Dismiss, bury: Bury,
+                 ports: Mapping[str, ComponentPorts], dismiss: Dismiss, ended: Ended,
                  on_moment: Callable[[str, int, str], object], on_stop: Callable[[str], object]) -> None:
         self._config = config
         self._sandbox: str = config['pilot_sandbox']
         self._loop = loop
         self._allocation = allocation
         self._on_nodes = on_nodes
-        self._wires = wires
+        self._ports = ports
         self._dismiss = dismiss
-        self._bury = bury
+        self._on_died = ended
         self._on_moment = on_moment
         self._on_stop = on_stop
         self._heartbeat = layout.heartbeat(config['agent'])
@@ -94,8 +94,8 @@ class SubAgents:
         self._gate = Gate(self._context, loop)
         self._keys = generate()
         self._root = Root(loop, self._keys, self._gate, self._address(), self._receive, self._silent,
-                          leaves=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
-                          patience=self._heartbeat.timeout, greeted=self._came, clock=HOST_CLOCK.reference,
+                          nodes=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
+                          timeout=self._heartbeat.timeout, greeted=self._came, clock=HOST_CLOCK.reference,
                           moment=self._moment)
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
@@ -134,7 +134,7 @@ class SubAgents:
                 self._ends = node_ends.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
             for each in (instances[position] for position in launch.positions):
                 remotes += self._add(each.host, [each], child)
-        self._timers.append(self._loop.call_later(START_PATIENCE, self._check_start))
+        self._timers.append(self._loop.call_later(START_TIMEOUT, self._check_start))
         return remotes
 
     def end(self, done: Callable[[], object]) -> None:
@@ -142,7 +142,7 @@ class SubAgents:
         self._on_end = done
         for name in self._running:
             self._root.put(name, [{'component': '', 'op': 'end'}])
-        self._timers.append(self._loop.call_later(END_PATIENCE, self._insist))
+        self._timers.append(self._loop.call_later(END_TIMEOUT, self._insist))
         self._check_end()
 
     def kill(self) -> None:
@@ -181,10 +181,10 @@ class SubAgents:
         return {'host': host_id(), 'parent': os.getpid(), 'address': self._root.address,
                 'server': self._keys.public.decode(),
                 'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
-                'let_in': START_PATIENCE}
+                'let_in': START_TIMEOUT}
 
     def _add(self, name: str, instances: Sequence[Instance], child: Child) -> list[Remote]:
-        remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._wires[each.component],
+        remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._ports[each.component],
                           each.node) for each in instances]
         self._root.expect(name)
         self._running[name] = SubAgent(name, remotes, child)
@@ -198,7 +198,7 @@ class SubAgents:
     def _check_start(self) -> None:
         on_nodes = [each for each in self._running.values() if self._is_on_node(each)]
         for sub_agent in [each for each in on_nodes if not each.remotes[0].came]:
-            self._dead(sub_agent, f'sub-agent {sub_agent.name} has not started within {START_PATIENCE:g} s'
+            self._dead(sub_agent, f'sub-agent {sub_agent.name} has not started within {START_TIMEOUT:g} s'
                        f'{sub_agent.child.words()}')
 
     # what they say
@@ -271,7 +271,7 @@ class SubAgents:
             self._stop(sub_agent.child)
         for remote in sub_agent.remotes:
             self._remotes.pop(remote.uid, None)
-            self._bury(remote, remote.bury(), reason)
+            self._on_died(remote, remote.take_tasks(), reason)
 
     def _insist(self) -> None:
         """Have those end that have not done so when they were told."""

@@ -1,7 +1,7 @@
-"""The line between the keeper of a pilot and the agent of one of its partitions: a socket that the agent inherits.
+"""The control channel between the supervisor of a pilot and the agent of a partition: a socket that the agent inherits.
 
 The agent says when its pilot is known to be active (`{'ready': True}`) and, before anybody else hears of it, when it
-ends (`{'ending': [state, reason]}`). The keeper has it end (`{'state': ..., 'reason': ...}`).
+ends (`{'ending': [state, reason]}`). The supervisor has it end (`{'state': ..., 'reason': ...}`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 1 << 16
 """Bytes of a message."""
 
 _SHOWN = 4096
-"""Characters of a reason that the keeper gets: the client has all of it."""
+"""Characters of a reason that the supervisor gets: the client has all of it."""
 Message = dict[str, Any]
 
 
 class Agent(Protocol):
-    """An agent, as far as the keeper of its pilot directs it."""
+    """An agent, as far as the supervisor of its pilot directs it."""
 
     on_ending: Callable[[str, str], object]
 
@@ -33,7 +33,7 @@ class Agent(Protocol):
     def when_known(self, callback: Callable[[], object]) -> None: ...
 
 
-class Line:
+class ControlChannel:
     """One end; `heard` is called with each message of the other one, until that is gone."""
 
     def __init__(self, loop: Loop, end: socket.socket, heard: Callable[[Message], object]) -> None:
@@ -72,15 +72,16 @@ class Line:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a line; messages stay whole."""
+    """Both ends of a channel; messages stay whole."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def obey(agent: Agent, loop: Loop, keeper: Mapping[str, int]) -> Line:
-    """Have an agent do what the keeper of its pilot says, and tell it what it has to know; the agent dies with it."""
-    die_with_parent(keeper['pid'])
-    os.set_inheritable(keeper['fd'], False)
-    line = Line(loop, socket.socket(fileno=keeper['fd']), lambda order: agent.finish(order['state'], order['reason']))
-    agent.on_ending = lambda state, reason: line.say({'ending': [state, reason[:_SHOWN]]})
-    agent.when_known(lambda: line.say({'ready': True}))
-    return line
+def obey(agent: Agent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChannel:
+    """Have an agent do what the supervisor of its pilot says, and tell it what it must know; the agent dies with it."""
+    die_with_parent(supervisor['pid'])
+    os.set_inheritable(supervisor['fd'], False)
+    channel = ControlChannel(loop, socket.socket(fileno=supervisor['fd']),
+                             lambda order: agent.finish(order['state'], order['reason']))
+    agent.on_ending = lambda state, reason: channel.say({'ending': [state, reason[:_SHOWN]]})
+    agent.when_known(lambda: channel.say({'ready': True}))
+    return channel

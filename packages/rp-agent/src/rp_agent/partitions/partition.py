@@ -1,4 +1,4 @@
-"""One partition of a pilot, as the pilot's keeper has it: the process of its agent, and what it was given."""
+"""One partition of a pilot, as the pilot's supervisor has it: the process of its agent, and what it was given."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Partition:
         finally:
             theirs.close()
         self._handle = ProcessHandle.of_child(self._process.pid)
-        self._line = control_channel.Line(loop, ours, lambda message: said(self, message))
+        self._channel = control_channel.ControlChannel(loop, ours, lambda message: said(self, message))
         self._handle.watch(loop, self._on_end)
 
     def tell(self, state: str, reason: str) -> None:
         """Have the agent end in that state; asking again changes nothing."""
         if self.told is None:
             self.told = state, reason
-            self._line.say({'state': state, 'reason': reason})
+            self._channel.say({'state': state, 'reason': reason})
 
     def kill(self) -> None:
         """End the agent without giving it time."""
@@ -81,7 +81,7 @@ class Partition:
     def close(self) -> None:
         """Leave nothing of it."""
         self.kill()
-        self._bury()
+        self._reap()
 
     def _start(self, config: Mapping[str, Any], fd: int) -> subprocess.Popen[bytes]:
         private.make_directory(self.directory, readable=True)
@@ -96,17 +96,17 @@ class Partition:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[fd])
 
     def _on_end(self) -> None:
-        self._bury()
+        self._reap()
         self._ended(self)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         if self.code is None:
             self.code = self._process.wait()
             with suppress(OSError):   # it holds keys; an agent that has ended in order has removed it
                 os.unlink(f'{self.directory}/{AGENT}.cfg')
             self._handle.close()
-            self._line.receive()
-            self._line.close()
+            self._channel.receive()
+            self._channel.close()
 
 
 def _tail(path: str) -> str:

@@ -13,7 +13,7 @@ NAME = 'keeper'
 """What the coordinator knows the one who speaks by."""
 
 
-class Spokesmen:
+class ProxyReporter:
     """Speaks for partitions; `silent()` is called when there is nothing left to be said."""
 
     def __init__(self, loop: Loop, access: Mapping[str, Any], silent: Callable[[], object]) -> None:

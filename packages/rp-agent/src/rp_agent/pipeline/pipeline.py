@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rp_agent import sandbox
 from rp_agent.components import layout
-from rp_agent.components.build import Builder, Wires, make_tracer
+from rp_agent.components.build import Builder, ComponentPorts, make_tracer
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.layout import Instance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
-from rp_agent.components.pool import Crew, Member, NodeCrew, all_of
+from rp_agent.components.pool import InstancePool, Member, NodePool, all_of
 from rp_agent.executor import registry
 from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.launching.launchers import is_mpi
@@ -27,8 +27,8 @@ from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.batching import Gather
 from rp_agent.pipeline.retry import may_run_again, reset
-from rp_agent.pipeline.task_copies import Clones
-from rp_agent.raptor.which import concerns_raptor
+from rp_agent.pipeline.task_copies import TaskCopies
+from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.stager.input import StagerInput
@@ -41,13 +41,13 @@ from rp_api.loop.offload import Offload
 if TYPE_CHECKING:
     from rp_agent.components.build import Worker
     from rp_agent.raptor.component import Raptor
-    from rp_agent.raptor.surroundings import Surroundings
+    from rp_agent.raptor.wiring import Wiring
 
-STOP_PATIENCE = 12.0
+STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; it is more than the executors themselves take."""
 
 
-class Ports(NamedTuple):
+class AgentPorts(NamedTuple):
     """The rest of the agent, as a pipeline sees it."""
 
     left: Callable[[Sequence[AgentTask]], None]
@@ -72,7 +72,7 @@ class Pipeline:
     """Takes tasks in, and joins the components that deal with them."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload,
-                 ports: Ports) -> None:
+                 ports: AgentPorts) -> None:
         self._config = config
         self._loop = loop
         self._ports = ports
@@ -80,27 +80,27 @@ class Pipeline:
         self._names = allocation.names
         self._allocation = allocation
         self._lost_nodes = 0
-        self._doomed: dict[str, str] = {}   # why tasks on several nodes are ended, one of which was lost
+        self._spread_failures: dict[str, str] = {}   # why tasks on several nodes are ended, one of which was lost
         self._stopping = False
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
-        self._surroundings: Surroundings | None = None   # made for the first task that has to do with RAPTOR
+        self._wiring: Wiring | None = None   # made for the first task that has to do with RAPTOR
         self._raptor: Raptor | None = None
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload,
                                 NodePorts(self._sweep, self._place_again, self._nodes_unusable))
-        self._wires = {STAGING_INPUT: Wires(self._staged, self._leave, self._advanced),
-                       EXECUTING: Wires(self._executed, self._leave, self._advanced),
-                       STAGING_OUTPUT: Wires(self._leave, self._leave, self._advanced)}
+        self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
+                                 EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced),
+                                 STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
         self._local: list[Scheduler | Worker] = []
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
         self._scheduler = self._make_scheduler(allocation)
-        self._clones = Clones(config['agent'], self._scheduler.tracer, self._scheduler.release)
-        self._crews = {component: self._crew(plan.of(component), remotes)
+        self._task_copies = TaskCopies(config['agent'], self._scheduler.tracer, self._scheduler.release)
+        self._pools = {component: self._pool(plan.of(component), remotes)
                        for component in (STAGING_INPUT, EXECUTING, STAGING_OUTPUT)}
-        self._inputs = cast('Crew[StagerInput | Remote]', self._crews[STAGING_INPUT])
-        self._executors = cast('Crew[AnyExecutor | Remote]', self._crews[EXECUTING])
+        self._inputs = cast('InstancePool[StagerInput | Remote]', self._pools[STAGING_INPUT])
+        self._executors = cast('InstancePool[AnyExecutor | Remote]', self._pools[EXECUTING])
         self._wire()
 
     @property
@@ -118,7 +118,7 @@ class Pipeline:
         for task in tasks:
             task.cancelled = True
         uids = [task.uid for task in tasks]
-        for stager in self._inputs.everybody():
+        for stager in self._inputs.all_members():
             stager.cancel(uids)
         self._scheduler.cancel(uids)
         if self._raptor:
@@ -141,26 +141,26 @@ class Pipeline:
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
         """End all tasks; `stopped()` is called when none is running any more."""
         self._stopping = True
-        for stager in self._inputs.everybody():
+        for stager in self._inputs.all_members():
             stager.cancel_all(reason)
         if self._raptor:
             self._raptor.stop(reason)
         self._scheduler.cancel_all(reason)
         if self._held_back:
             self._held_back.release()
-        executors = self._executors.everybody()
+        executors = self._executors.all_members()
         one_stopped = all_of(max(1, len(executors)), stopped)
         for executor in executors:
             executor.stop(one_stopped, reason)
         if not executors:
             self._loop.call_soon(one_stopped)
         if self._sub_agents:
-            self._loop.call_later(STOP_PATIENCE, self._sub_agents.kill)
+            self._loop.call_later(STOP_TIMEOUT, self._sub_agents.kill)
 
     def end(self, ended: Callable[[], None]) -> None:
         """End the processes of components; `ended()` is called when they have ended."""
-        if self._surroundings:
-            self._surroundings.disconnect()
+        if self._wiring:
+            self._wiring.disconnect()
         if self._sub_agents:
             self._sub_agents.end(ended)
         else:
@@ -177,8 +177,8 @@ class Pipeline:
         """End all components."""
         for component in self._local:
             component.close()
-        if self._surroundings:
-            self._surroundings.close()
+        if self._wiring:
+            self._wiring.close()
         if self._sub_agents:
             self._sub_agents.close()
 
@@ -189,8 +189,8 @@ class Pipeline:
         hosts, on_nodes = plan.hosts(), plan.on_nodes()
         if not hosts and not on_nodes:
             return {}
-        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._wires,
-                                               self._dismiss, self._bury, self._ports.moment,
+        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._component_ports,
+                                               self._dismiss, self._on_died, self._ports.moment,
                                                self._ports.sub_agent_stop)
         try:
             remotes = [remote for name, instances in hosts.items() for remote in started.start(name, instances)]
@@ -214,15 +214,15 @@ class Pipeline:
                                 f'{len(hosts)} (in {", ".join(host or "Agent_0" for host in hosts)})')
         return plan
 
-    def _crew(self, instances: Sequence[Instance], remotes: Mapping[str, Remote]) -> Crew[Any]:
+    def _pool(self, instances: Sequence[Instance], remotes: Mapping[str, Remote]) -> InstancePool[Any]:
         """All instances of a component."""
         on_nodes = {each.node: remotes[each.uid] for each in instances if each.node != ANYWHERE}
         members = [remotes.get(each.uid) or self._make(each) for each in instances if each.node == ANYWHERE]
         if not on_nodes:
-            return Crew(members)
+            return InstancePool(members)
         # virtual machines are Agent_0's, and all MPI tasks go there
         central = is_mpi if registry.launches_into_dvms(self._config['platform']) else None
-        return NodeCrew(members, on_nodes, central)
+        return NodePool(members, on_nodes, central)
 
     def _make_scheduler(self, allocation: Allocation) -> Scheduler:
         uid = f'{SCHEDULING}.0000'
@@ -234,13 +234,13 @@ class Pipeline:
 
     def _make(self, instance: Instance) -> Worker:
         """An instance in this process."""
-        made = self._builder.make(instance.component, instance.uid, self._wires[instance.component])
+        made = self._builder.make(instance.component, instance.uid, self._component_ports[instance.component])
         self._local.append(made)
         return made
 
     def _wire(self) -> None:
-        outputs = self._crews[STAGING_OUTPUT]
-        entrance = self._clones.entrance
+        outputs = self._pools[STAGING_OUTPUT]
+        entrance = self._task_copies.entrance
         to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
         self._to_scheduler = entrance(SCHEDULING, self._scheduler.put)
@@ -253,12 +253,12 @@ class Pipeline:
     def _with_raptor(self) -> Raptor:
         """The component for RAPTOR, from now on."""
         if self._raptor is None:
-            from rp_agent.raptor.surroundings import Pipes, Surroundings
+            from rp_agent.raptor.wiring import PipelinePorts, Wiring
 
-            pipes = Pipes(self.put, self._to_output, self._leave, self.cancel, self._scheduler.put, self._advanced,
-                          self._ports.knows, self._ports.master_up)
-            self._surroundings = Surroundings(self._config, self._loop, self._allocation, pipes)
-            self._raptor = self._surroundings.raptor
+            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._scheduler.put,
+                                  self._advanced, self._ports.knows, self._ports.master_up)
+            self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
+            self._raptor = self._wiring.raptor
         return self._raptor
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
@@ -272,7 +272,7 @@ class Pipeline:
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
-        self._ports.advanced(self._clones.visible(tasks), state)
+        self._ports.advanced(self._task_copies.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
         theirs = [task for task in tasks if concerns_raptor(task)]
@@ -290,14 +290,14 @@ class Pipeline:
 
     def _executed(self, tasks: list[AgentTask]) -> None:
         self._executors.left(tasks)
-        if self._doomed:
+        if self._spread_failures:
             tasks = self._after_loss(tasks)
         if self._held_back:
             tasks = self._held_back.hold(tasks, self._end_execution)
         self._end_execution(tasks)
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:
-        self._scheduler.release(self._clones.with_slots(tasks))
+        self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
         if tasks:
@@ -311,7 +311,7 @@ class Pipeline:
                 remote.sweep([uid])
 
     def _leave(self, tasks: list[AgentTask]) -> None:
-        tasks = self._clones.drop(tasks)
+        tasks = self._task_copies.drop(tasks)
         raptor = self._raptor_for(tasks)
         if raptor:   # it need not hear again of what its masters have run
             tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
@@ -324,22 +324,22 @@ class Pipeline:
     # when a process with components dies
 
     def _dismiss(self, remote: Remote) -> None:
-        self._crews[remote.component].dismiss(remote)
+        self._pools[remote.component].dismiss(remote)
         if remote.node != ANYWHERE:   # else tasks that are placed there would go to those who are on other nodes
             self._scheduler.node_down(remote.node)
-            self._doom(remote)
+            self._fail_spread_tasks(remote)
 
-    def _bury(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
+    def _on_died(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """End the tasks that a component had when it died, and those that no other one is left for."""
-        crew = self._crews[remote.component]
-        crew.bury(remote)
+        pool = self._pools[remote.component]
+        pool.remove(remote)
         if remote.node != ANYWHERE:
             self._lose_node(remote, tasks, reason)
             return
-        if not crew.everybody():
+        if not pool.all_members():
             # first, so that nothing more is placed on what becomes free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
-            tasks, crew.stranded = tasks + crew.stranded, []
+            tasks, pool.unassigned = tasks + pool.unassigned, []
         _end(tasks, reason)
         if remote.component == EXECUTING:
             self._executed(tasks)
@@ -349,10 +349,10 @@ class Pipeline:
 
     # when a node is lost
 
-    def _doom(self, remote: Remote) -> None:
+    def _fail_spread_tasks(self, remote: Remote) -> None:
         """End the tasks that are on the lost node and on others as well."""
         spread = [task for task in self._executors.spread.values() if remote.node in task.placement.nodes()]
-        self._doomed.update((task.uid, f'node {self._names[remote.node]} is lost') for task in spread)
+        self._spread_failures.update((task.uid, f'node {self._names[remote.node]} is lost') for task in spread)
         for executor in self._executors.that_have(spread) if spread else ():
             executor.cancel([task.uid for task in spread])
 
@@ -360,7 +360,7 @@ class Pipeline:
         """Those of the tasks that have left an executor which do not run again, because of a node that was lost."""
         again = []
         for task in tasks:
-            reason = self._doomed.pop(task.uid, None)
+            reason = self._spread_failures.pop(task.uid, None)
             if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
                 task.target_state = None
                 again.append(task) if may_run_again(task, True) else _end([task], reason)
@@ -396,7 +396,7 @@ class Pipeline:
             self._loop.call_soon(self._ports.broken, f'has lost its last node: {reason}')
 
     def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
-        tasks = self._clones.drop(tasks)
+        tasks = self._task_copies.drop(tasks)
         if tasks:
             self._scheduler.release(tasks)
             for task in tasks:
@@ -404,16 +404,16 @@ class Pipeline:
             self._scheduler.put(tasks)
 
 
-def _entrance(crew: Crew[Any]) -> Callable[[list[AgentTask]], None]:
+def _entrance(pool: InstancePool[Any]) -> Callable[[list[AgentTask]], None]:
     """Where tasks go in: straight to the only member, if that cannot get lost."""
-    return (_only(crew) or crew).put
+    return (_only(pool) or pool).put
 
 
-def _only(crew: Crew[Any]) -> Member | None:
+def _only(pool: InstancePool[Any]) -> Member | None:
     """The only member, if there is no other one and it cannot get lost."""
-    members: Iterable[Member] = crew.members
+    members: Iterable[Member] = pool.members
     only = [member for member in members if not isinstance(member, Remote)]
-    return only[0] if len(only) == 1 == len(crew.everybody()) else None
+    return only[0] if len(only) == 1 == len(pool.all_members()) else None
 
 
 def _end(tasks: Sequence[AgentTask], reason: str) -> None:

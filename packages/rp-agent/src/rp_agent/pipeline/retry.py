@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rp_agent.raptor.which import concerns_raptor
+from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.task import AgentTask
 
 MOST = 3

@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
-from rp_agent.raptor.which import concerns_raptor
+from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError
 from rp_profiling.write.tracer import Tracer
@@ -65,7 +65,7 @@ def plan(settings: Mapping[str, Any]) -> Plan:
             for component, stages in _ENTRANCES.items()}
 
 
-class Clone(AgentTask):
+class TaskCopy(AgentTask):
     """A copy of a task. `owns` tells that it has slots, or will get them, that are to be given back."""
 
     __slots__ = ('owns',)
@@ -78,7 +78,7 @@ class Clone(AgentTask):
         self.owns = of.placement is None
 
 
-class Clones:
+class TaskCopies:
     """Makes clones, if an agent's configuration asks for them, and takes them out again.
 
     Without a profile nobody would see them, and there are none. `release(tasks)` is given those that are taken out with
@@ -113,24 +113,24 @@ class Clones:
         placed: list[AgentTask] = [clone for clone in dropped if clone.owns and clone.placement is not None]
         if placed:
             self._release(placed)
-        return [task for task in tasks if not isinstance(task, Clone)]
+        return [task for task in tasks if not isinstance(task, TaskCopy)]
 
     def visible(self, tasks: Sequence[AgentTask]) -> Sequence[AgentTask]:
         """The tasks that others may hear of."""
-        return [task for task in tasks if not isinstance(task, Clone)] if self._plan else tasks
+        return [task for task in tasks if not isinstance(task, TaskCopy)] if self._plan else tasks
 
     def with_slots(self, tasks: list[AgentTask]) -> list[AgentTask]:
         """Those of the tasks whose slots are to be given back now."""
         clones = self._among(tasks)
         if not clones:
             return tasks
-        found = [task for task in tasks if not isinstance(task, Clone) or task.owns]
+        found = [task for task in tasks if not isinstance(task, TaskCopy) or task.owns]
         for clone in clones:
             clone.owns = False
         return found
 
-    def _among(self, tasks: Iterable[AgentTask]) -> list[Clone]:
-        return [task for task in tasks if isinstance(task, Clone)] if self._plan else []
+    def _among(self, tasks: Iterable[AgentTask]) -> list[TaskCopy]:
+        return [task for task in tasks if isinstance(task, TaskCopy)] if self._plan else []
 
     def _enter(self, component: str, tasks: list[AgentTask]) -> list[AgentTask]:
         """What goes in: clones before their task."""
@@ -145,7 +145,7 @@ class Clones:
         found: list[AgentTask] = []
         for task in tasks:
             clones = [] if task.cancelled or concerns_raptor(task) else [
-                Clone(task, f'{task.uid}.clone.{number:04d}') for number in range(1, factor)]
+                TaskCopy(task, f'{task.uid}.clone.{number:04d}') for number in range(1, factor)]
             self._record('add clone', [clone.uid for clone in clones])
             found += [*clones, task]
         return found

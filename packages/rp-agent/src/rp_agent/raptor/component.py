@@ -18,9 +18,9 @@ from typing import Any
 
 from rp_agent.raptor import start
 from rp_agent.raptor.master import Master, how_it_ended
-from rp_agent.raptor.outside import Outside
+from rp_agent.raptor.master_registry import MasterRegistry, fail
+from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import apply, has_run
-from rp_agent.raptor.roster import Roster, fail
 from rp_agent.raptor.submissions import Submissions, with_told
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -45,12 +45,12 @@ _GIVEN_AGAIN = 'raptor.given_again'
 class Raptor(Component):
     """AGENT_SCHEDULING_PENDING in; `output` goes to the scheduler. `info` is what masters are welcomed with."""
 
-    def __init__(self, uid: str, tracer: Tracer, outside: Outside, info: dict[str, Any]) -> None:
+    def __init__(self, uid: str, tracer: Tracer, ports: RaptorPorts, info: dict[str, Any]) -> None:
         super().__init__(uid, tracer)
-        self._outside = outside
+        self._ports = ports
         self._info = info
-        self._roster = Roster()
-        self._submissions = Submissions(outside)
+        self._registry = MasterRegistry()
+        self._submissions = Submissions(ports)
         self._addresses: dict[bytes, Master] = {}
         self._tasks: dict[str, AgentTask] = {}
         """The tasks of the masters themselves."""
@@ -74,9 +74,9 @@ class Raptor(Component):
         for task in tasks:
             mode = task.description['mode']
             if mode == RAPTOR_MASTER:
-                self._roster.known(task.uid).awaited = True
+                self._registry.known(task.uid).awaited = True
                 self._tasks[task.uid] = task
-            if mode != RAPTOR_MASTER and not (mode == RAPTOR_WORKER and self._roster.of(task).up):
+            if mode != RAPTOR_MASTER and not (mode == RAPTOR_WORKER and self._registry.of(task).up):
                 waiting.append(task)
             elif self._can_start(task):
                 ready.append(task)
@@ -84,23 +84,23 @@ class Raptor(Component):
             self.output(ready)
         if waiting:
             self.advance(waiting, states.AGENT_SCHEDULING)
-            self._end(self._roster.wait(waiting))
-            for master in {self._roster.of(task) for task in waiting if task.description['mode'] == RPC}:
+            self._end(self._registry.wait(waiting))
+            for master in {self._registry.of(task) for task in waiting if task.description['mode'] == RPC}:
                 self._ask(master)
             self._serve()
 
     def _can_start(self, task: AgentTask) -> bool:
         """Whether there is a program for a master or worker; else its task has failed."""
         try:
-            start.find_program(task.description, self._outside.environment)
+            start.find_program(task.description, self._ports.environment)
         except Exception as error:   # which concerns this task alone
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')
             task.fail(str(error), f'{task.uid} cannot be started: {error}')
-            self._outside.leave([task])
+            self._ports.leave([task])
             return False
         if task.description['mode'] == RAPTOR_WORKER:
-            master = self._roster.of(task)
+            master = self._registry.of(task)
             master.workers[task.uid] = task
             self._submissions.worker_begins(master, task)
         return True
@@ -108,13 +108,13 @@ class Raptor(Component):
     def _end(self, tasks: list[AgentTask]) -> None:
         """End tasks that wait in vain."""
         for task in tasks:
-            self._roster.end(task)
+            self._registry.end(task)
         if tasks:
-            self._outside.leave(tasks)
+            self._ports.leave(tasks)
 
     def _serve(self) -> None:
         """Give masters what they have asked for."""
-        for master, tasks in self._roster.deal():
+        for master, tasks in self._registry.deal():
             # what is to be executed will come back, and be scheduled first
             self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE],
                          states.AGENT_EXECUTING_PENDING)
@@ -123,8 +123,8 @@ class Raptor(Component):
     def _send_tasks(self, master: Master, tasks: list[AgentTask]) -> None:
         try:
             common, rests = codec.pack_bulk([task.description for task in tasks])
-            self._outside.send(master.address, 'tasks', common, [task.uid for task in tasks],
-                               [task.sandbox for task in tasks], rests)
+            self._ports.send(master.address, 'tasks', common, [task.uid for task in tasks],
+                             [task.sandbox for task in tasks], rests)
         except ValueError as error:   # too large, or something in it is nested too deeply
             if len(tasks) == 1:
                 self._cannot_send(master, tasks[0], error)
@@ -136,7 +136,7 @@ class Raptor(Component):
         del master.held[task.uid]
         master.credit += 1
         task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}')
-        self._outside.leave([task])
+        self._ports.leave([task])
 
     def _ask(self, master: Master) -> None:
         """Ask a master what it was not asked yet."""
@@ -147,8 +147,8 @@ class Raptor(Component):
             self._asked[self._last_request] = task
             self.advance([task], states.AGENT_EXECUTING)
             description = task.description
-            self._outside.send(master.address, 'rpc', self._last_request, description['method'], description['args'],
-                               description['kwargs'])
+            self._ports.send(master.address, 'rpc', self._last_request, description['method'], description['args'],
+                             description['kwargs'])
 
     # what masters say
 
@@ -159,32 +159,32 @@ class Raptor(Component):
             return
         master = self._addresses.get(sender)
         if master is None:
-            self._outside.refuse(f'{operation} of somebody unknown')
+            self._ports.refuse(f'{operation} of somebody unknown')
         elif self._stopped is None:
             self._handlers[operation](master, *arguments)
 
     def _on_hello(self, sender: bytes, uid: str, pid: int, access: dict[str, Any]) -> None:
         task = self._tasks.get(uid)
         if task is None:
-            self._outside.refuse(f'hello of {uid!r:.80}, which is not a master of this pilot')
+            self._ports.refuse(f'hello of {uid!r:.80}, which is not a master of this pilot')
             return
         try:
             checked = Access.read(access)
         except CoordinationError as error:
-            self._outside.refuse(error)
+            self._ports.refuse(error)
             return
-        master = self._roster.known(uid)
+        master = self._registry.known(uid)
         self._addresses.pop(master.address, None)
         self._addresses[sender] = master
         master.address = sender
-        self._outside.send(sender, 'welcome', self._info)
+        self._ports.send(sender, 'welcome', self._info)
         if master.up or master.gone:   # it was connected before
             return
         _log.info('%s is up, process %d', uid, pid)
         master.listens = checked.address
         master.up = True
         master.last_result = time.monotonic()
-        self._outside.master_is_up(task, checked.as_dict())
+        self._ports.master_is_up(task, checked.as_dict())
         workers = list(master.waiting.values())
         master.waiting.clear()
         ready = [worker for worker in workers if self._can_start(worker)]
@@ -219,9 +219,9 @@ class Raptor(Component):
         executed = [task for task in tasks if has_run(task)]
         if executed:
             self.advance(executed, states.AGENT_STAGING_OUTPUT_PENDING)
-            self._outside.stage_output(executed)
+            self._ports.stage_output(executed)
         if len(executed) < len(tasks):
-            self._outside.leave([task for task in tasks if not has_run(task)])
+            self._ports.leave([task for task in tasks if not has_run(task)])
 
     def _on_submit(self, master: Master, descriptions: list[dict[str, Any]]) -> None:
         task = self._tasks.get(master.uid)
@@ -231,7 +231,7 @@ class Raptor(Component):
                 self.output(back)
 
     def _on_cancel(self, master: Master, uids: list[str]) -> None:
-        self._outside.cancel(self._submissions.of(master, uids))
+        self._ports.cancel(self._submissions.of(master, uids))
 
     def _on_rpc_result(self, master: Master, number: int, good: bool, value: Any) -> None:
         task = self._asked.pop(number, None)
@@ -255,7 +255,7 @@ class Raptor(Component):
             tasks = self._submissions.visible(tasks, state)
         if state != states.AGENT_EXECUTING:
             return tasks
-        return [task for task in tasks if task.uid not in self._tasks or self._roster.known(task.uid).up]
+        return [task for task in tasks if task.uid not in self._tasks or self._registry.known(task.uid).up]
 
     def comes_back(self, task: AgentTask) -> bool:
         """Note that a task has been executed, or cannot be; whether it waits for what its master says about that."""
@@ -263,14 +263,14 @@ class Raptor(Component):
         if mode == RAPTOR_MASTER:
             self._ended(task)
         elif mode == RAPTOR_WORKER:
-            master = self._roster.of(task)
+            master = self._registry.of(task)
             if master.workers.pop(task.uid, None) is not None:
                 self._submissions.worker_ended(master, task)
         if task.uid not in self._submissions.running:
             return False
         if self._submissions.executed(task):
             return True
-        holder = self._roster.holder(task.uid)
+        holder = self._registry.holder(task.uid)
         if holder is not None:   # and it has ended
             del holder.held[task.uid]
         return False
@@ -288,28 +288,28 @@ class Raptor(Component):
 
     def _ended(self, task: AgentTask) -> None:
         """The task of a master has ended; what it has said last may still be on its way."""
-        master = self._roster.known(task.uid)
+        master = self._registry.known(task.uid)
         if master.gone:
             return
         self._tasks.pop(task.uid, None)   # where it is not if it has never been started
         said_goodbye = master.address and not master.up
         master.gone = True
-        self._outside.remove_remains(master.uid, master.listens)
+        self._ports.remove_leftovers(master.uid, master.listens)
         master.up = master.awaited = False
         how = how_it_ended(task)
         if said_goodbye or not master.address:
-            self._bury(master, how)
+            self._end_master(master, how)
         else:
-            self._outside.call_later(DRAIN, self._bury, master, how)
+            self._ports.call_later(DRAIN, self._end_master, master, how)
 
-    def _bury(self, master: Master, how: str) -> None:
+    def _end_master(self, master: Master, how: str) -> None:
         """End what waits for a master that has ended, and what it had."""
         if self._stopped is not None:
             return
         master.ended = how
         _log.info('%s has ended: %s', master.uid, how)
         self._addresses.pop(master.address, None)
-        self._outside.forget(master.address)
+        self._ports.forget(master.address)
         lost = self._take_back(master)
         again, failed = [], []
         for task in lost:
@@ -320,12 +320,12 @@ class Raptor(Component):
                 fail(task, master)
                 failed.append(task)
         if failed:
-            self._outside.leave(failed)
-        self._end(self._roster.given_up(master))
-        self._roster.wait_again(again)
+            self._ports.leave(failed)
+        self._end(self._registry.given_up(master))
+        self._registry.wait_again(again)
         self._serve()
         if master.workers or master.own:
-            self._outside.call_later(GRACE, self._end_crew, master)
+            self._ports.call_later(GRACE, self._end_workers, master)
 
     def _take_back(self, master: Master) -> list[AgentTask]:
         """What a master has, but for what the agent executes; it has it no more."""
@@ -333,15 +333,15 @@ class Raptor(Component):
         return [master.held.pop(uid) for uid in uids]
 
     def _may_go_elsewhere(self, task: AgentTask) -> bool:
-        return (task.description['raptor_id'] == ANY and not task.cancelled and not self._roster.all_ended()
+        return (task.description['raptor_id'] == ANY and not task.cancelled and not self._registry.all_ended()
                 and _GIVEN_AGAIN not in task.extra)
 
-    def _end_crew(self, master: Master) -> None:
+    def _end_workers(self, master: Master) -> None:
         """End workers, and whatever else a master has submitted, that have outlived it."""
         left = {**master.workers, **master.own}
         if left and self._stopped is None:
             _log.warning('%s is cancelled: %s has ended', ', '.join(left), master.uid)
-            self._outside.cancel(list(left.values()))
+            self._ports.cancel(list(left.values()))
 
     # the pipeline ends tasks
 
@@ -350,25 +350,25 @@ class Raptor(Component):
         waiting: list[AgentTask] = []
         sent: dict[str, list[str]] = {}
         for uid in uids:
-            holder = self._roster.holder(uid)
+            holder = self._registry.holder(uid)
             if holder is not None:
                 sent.setdefault(holder.uid, []).append(uid)
-            elif (task := self._roster.waiting(uid)) is not None:
+            elif (task := self._registry.waiting(uid)) is not None:
                 task.cancelled = True
                 waiting.append(task)
         for master, mine in sent.items():
-            self._outside.send(self._roster.known(master).address, 'cancel', mine)
+            self._ports.send(self._registry.known(master).address, 'cancel', mine)
         self._end(waiting)
 
     def stop(self, reason: str) -> None:
         """End all tasks that the agent does not execute itself, for this reason, and have the masters end."""
         self._stopped = reason
-        tasks = self._roster.clear()
-        for master in self._roster.masters.values():
+        tasks = self._registry.clear()
+        for master in self._registry.masters.values():
             tasks += self._take_back(master)
             master.held.clear()
             if master.up:
-                self._outside.send(master.address, 'stop')
+                self._ports.send(master.address, 'stop')
         self._submissions.running.clear()   # they end as any other task
         self._refuse(tasks, reason)
 
@@ -377,20 +377,20 @@ class Raptor(Component):
             task.target_state = states.CANCELED
             task.exception = reason
         if tasks:
-            self._outside.leave(tasks)
+            self._ports.leave(tasks)
 
     @property
     def held_back(self) -> int:
         """Number of tasks here that may have to wait until others come."""
-        return self._roster.held_back
+        return self._registry.held_back
 
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
-        masters = self._roster.masters.values()
+        masters = self._registry.masters.values()
         own = {uid: master for master in masters for uid in master.own}
         assert own == self._submissions.own, 'tasks of masters are miscounted'
         places = [uid for master in masters for queue in (*master.queues, master.held) for uid in queue]
-        places += self._roster.any
+        places += self._registry.any
         assert len(places) == len(set(places)), 'a task is in two places'
         for master in masters:
             assert master.credit >= 0, f'{master.uid} was given too much'

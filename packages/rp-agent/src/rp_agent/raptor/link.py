@@ -16,7 +16,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
 from rp_api.transport.connection import Listener, arrivals
 from rp_api.transport.keys import DOMAIN, Gate, Tally, generate
-from rp_api.transport.resend import Lasting
+from rp_api.transport.resend import Resender
 from rp_api.wire import codec
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
@@ -32,7 +32,7 @@ class Link:
 
     def __init__(self, loop: Loop, file: str, address: str | None, receive: Receive) -> None:
         self._receive = receive
-        self._masters: dict[bytes, Lasting] = {}
+        self._masters: dict[bytes, Resender] = {}
         self._malformed = Tally('dropped what a RAPTOR master has sent')
         self._context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self._context, loop)
@@ -79,12 +79,12 @@ class Link:
 
     def _take(self, sender: bytes, frames: list[bytes]) -> None:
         known = self._masters.get(sender)
-        data = (known or Lasting()).hear(frames)
+        data = (known or Resender()).hear(frames)
         if data is None:
             return
         operation, arguments = raptor_link.from_master(data)
         if known is None:
-            known = Lasting()
+            known = Resender()
             if operation == 'hello':
                 self._masters[sender] = known
         if operation == 'got':

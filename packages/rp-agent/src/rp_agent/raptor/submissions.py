@@ -11,7 +11,7 @@ from typing import Any
 
 from rp_agent.raptor import start
 from rp_agent.raptor.master import Master
-from rp_agent.raptor.outside import Outside
+from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import result_of
 from rp_agent.task import AgentTask, Description
 from rp_api import states
@@ -24,8 +24,8 @@ _TOLD = 'raptor.told'
 class Submissions:
     """The tasks that masters have submitted, from then until they have ended."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
+    def __init__(self, ports: RaptorPorts) -> None:
+        self._ports = ports
         self.running: dict[str, Master] = {}
         """Who has handed a task back that has not been executed yet."""
         self.own: dict[str, Master] = {}
@@ -48,7 +48,7 @@ class Submissions:
             else:
                 self._refuse(master, uid, f'{uid} is the uid of another task')
         if new:
-            self._outside.enter(new)
+            self._ports.enter(new)
         return back
 
     def of(self, master: Master, uids: list[str]) -> list[AgentTask]:
@@ -108,7 +108,7 @@ class Submissions:
             description['sandbox'] = description.get('sandbox') or sandbox
         else:
             description.pop('raptor_id', None)
-        task = None if uid in self.own else self._outside.make(uid, description)
+        task = None if uid in self.own else self._ports.make(uid, description)
         if task is not None:
             self.own[uid] = master
             master.own[uid] = task
@@ -119,7 +119,7 @@ class Submissions:
 
     def _tell(self, master: Master, uid: str, state: str, result: dict[str, Any] | None) -> None:
         if master.address and not master.ended:
-            self._outside.send(master.address, 'task_state', uid, state, result)
+            self._ports.send(master.address, 'task_state', uid, state, result)
 
 
 def with_told(task: AgentTask, result: dict[str, Any] | bytes) -> dict[str, Any] | bytes:

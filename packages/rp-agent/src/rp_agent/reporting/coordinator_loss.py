@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from rp_api.coordination.shutdown_rule import Orphanage
+from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop, Timer
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -15,7 +15,7 @@ RETURN = 5.0
 """Seconds that a living client has to start a hub again that has died."""
 
 
-class Alone:
+class CoordinatorLoss:
     """Follows whether the coordinator is there; `give_up()` is called when it is gone for good.
 
     That is so when no work is left (`unfinished()` tells whether there is some), and `timeout` seconds more have
@@ -27,7 +27,7 @@ class Alone:
         self._loop = loop
         self._unfinished = unfinished
         self._give_up = give_up
-        self._rule = Orphanage(timeout)
+        self._rule = ShutdownRule(timeout)
         self._timer: Timer | None = None
         self.lost = False
         """Whether the coordinator is away."""

@@ -8,14 +8,14 @@ from rp_agent.reporting.reporter import Reporter
 from rp_api.coordination.contract import AgentConnection, Update
 from rp_api.loop.event_loop import Loop
 
-PATIENCE = 2.0
+DELIVERY_TIMEOUT = 2.0
 """Seconds that the last messages have to arrive before they are written to disk."""
 
 SETTLE = 15.0
 """Seconds more that they have while the coordinator is there."""
 
 
-class Farewell:
+class FinalReport:
     """Tells the coordinator the last state of the pilot, after all about its tasks, and calls `over()` when that is
     accepted, or nobody is there to accept it.
     """
@@ -29,7 +29,7 @@ class Farewell:
         self._over = over
         self._said = False
         self._lost = True
-        loop.call_later(PATIENCE, self._keep)
+        loop.call_later(DELIVERY_TIMEOUT, self._keep)
 
     def found(self) -> None:
         """The coordinator is there (again): it can be told."""

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from rp_agent.logs import LOG
-from rp_agent.reporting.result_spool import Backlog
-from rp_agent.reporting.state_coalescer import Unsaid
+from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.reporting.state_coalescer import StateCoalescer
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
@@ -64,12 +64,12 @@ class Reporter:
     `pushed(count)` is told how many updates have been sent.
     """
 
-    def __init__(self, loop: Loop, connection: AgentConnection, backlog: Backlog,
+    def __init__(self, loop: Loop, connection: AgentConnection, spool: ResultSpool,
                  pushed: Callable[[int], object] = lambda count: None) -> None:
         self._loop = loop
         self._connection = connection
-        self._backlog = backlog
-        self._states = Unsaid()
+        self._spool = spool
+        self._states = StateCoalescer()
         self._infos: dict[str, dict[str, Any]] = {}
         self._finished: list[Update] = []
         self._size = 0
@@ -105,15 +105,15 @@ class Reporter:
         self._finished += [packed(task) for task in tasks]
         self._size += sum([_size(task) for task in tasks])
         if self._size > self._limit and not self._connection.room:
-            self._spill()
+            self._write_spool()
         self._schedule()
 
     def flush(self, *, sending: bool = True) -> None:
         """Send what there is now, whether there is room or not; `sending` False: write results to disk."""
         if not sending:
-            self._spill()
+            self._write_spool()
             return
-        while self._backlog.waiting:
+        while self._spool.waiting:
             self._send_from_disk()
         self._all_ripe = True
         self._send_news()
@@ -123,18 +123,18 @@ class Reporter:
         self._kept = True
         sent = [update for update in self._connection.unsettled() if states.TASK.value(update.state) >= _LEFT]
         if sent or self._finished or pilot:
-            self._backlog.keep(sent + self._finished, pilot)
+            self._spool.keep(sent + self._finished, pilot)
 
     def forget(self) -> None:
         """The coordinator has everything: leave nothing on disk."""
         self._kept = True
-        self._backlog.discard()
+        self._spool.discard()
 
     def close(self) -> None:
         """Leave on disk the results that the coordinator does not have, if that was not done yet."""
         if not self._kept:
             self.keep(None)
-        self._backlog.close()
+        self._spool.close()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -171,17 +171,17 @@ class Reporter:
 
     def _send(self) -> None:
         """Send while there is room, what has waited longest first; what cannot be sent now is sent when there is."""
-        while self._backlog.waiting and self._connection.room:
+        while self._spool.waiting and self._connection.room:
             self._send_from_disk()
         if self._connection.room:
             self._send_news()
 
     def _send_from_disk(self) -> None:
-        updates = self._backlog.take(BULK)
+        updates = self._spool.take(BULK)
         if updates:
             self._push(updates)
-        if not self._backlog.waiting:
-            self._connection.when_settled(partial(self._backlog.accepted, self._backlog.taken))
+        if not self._spool.waiting:
+            self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
 
     def _send_news(self) -> None:
         updates = self._ripe() + self._finished
@@ -214,9 +214,9 @@ class Reporter:
         self._rounds = 0
         return ()
 
-    def _spill(self) -> None:
+    def _write_spool(self) -> None:
         """Make room in memory."""
-        if not self._finished or self._backlog.put(self._finished):
+        if not self._finished or self._spool.put(self._finished):
             self._finished = []
             self._size = 0
         else:

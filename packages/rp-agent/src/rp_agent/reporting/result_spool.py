@@ -7,12 +7,12 @@ import os
 from collections.abc import Sequence
 
 from rp_api.coordination.contract import Update
-from rp_api.coordination.spill import SpillFile
+from rp_api.coordination.spool_file import SpoolFile
 
 _log = logging.getLogger('radical.pilot.agent')
 
 
-class Backlog:
+class ResultSpool:
     """Updates of tasks in a file, in the order in which they came.
 
     The file is there for as long as something in it may not have arrived. A disk that fails costs no updates: those
@@ -22,7 +22,7 @@ class Backlog:
     def __init__(self, path: str) -> None:
         if os.path.lexists(path):   # left by a pilot of the same name, in another session of the same name
             os.replace(path, f'{path}.old')
-        self._file = SpillFile(path)
+        self._file = SpoolFile(path)
         self._unreadable = False
         self._complained = False
 

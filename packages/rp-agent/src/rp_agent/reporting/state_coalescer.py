@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 
-class Unsaid:
+class StateCoalescer:
     """The last state of each task, by uid, in rounds: it has lasted when the task has been in it for a whole round."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-PATIENCE = 15.0
+NODE_TIMEOUT = 15.0
 """Seconds that a node may take to answer."""
 
 AT_ONCE = 64
@@ -29,9 +29,9 @@ def _ask(name: str) -> str:
     """Why the node is out of order; empty if it is not."""
     try:
         done = subprocess.run([*_SSH, name, 'hostname'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              errors='replace', timeout=PATIENCE, check=False)
+                              errors='replace', timeout=NODE_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        return f'no answer for {PATIENCE:g} seconds'
+        return f'no answer for {NODE_TIMEOUT:g} seconds'
     except OSError as error:
         return f'ssh cannot be run: {error.strerror}'
     if done.returncode:

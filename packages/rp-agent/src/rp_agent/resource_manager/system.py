@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from rp_api.errors import PlatformError
 
-PATIENCE = 20.0
+COMMAND_TIMEOUT = 20.0
 """Seconds that a program of a batch system may take to answer."""
 
 
@@ -40,9 +40,9 @@ class System:
         said = ' '.join(command)
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors='replace',
-                                  timeout=PATIENCE, check=False)
+                                  timeout=COMMAND_TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
-            raise PlatformError(f'`{said}` has not ended after {PATIENCE:g} seconds') from None
+            raise PlatformError(f'`{said}` has not ended after {COMMAND_TIMEOUT:g} seconds') from None
         except OSError as error:
             raise PlatformError(f'`{said}` cannot be run: {error.strerror}') from None
         if done.returncode:

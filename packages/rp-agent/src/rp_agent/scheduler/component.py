@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.explicit_slots import GivenPlacement, GivenRequest, GivenSlots
+from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
 from rp_agent.scheduler.policies.find import find
 from rp_agent.scheduler.policy import Item
 from rp_agent.scheduler.reservation import Reservation
@@ -19,8 +19,8 @@ from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
 from rp_profiling.write.tracer import Tracer
 
-PATIENCE = 60.0
-"""Seconds that a task waits before nodes are set aside for it."""
+RESERVATION_DELAY = 60.0
+"""Seconds that a task waits before nodes are reserved for it."""
 
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -39,9 +39,9 @@ class Scheduler(Component):
         self._slots = SlotMap(allocation.node_list(), allocation.domains)
         self._allocation = allocation
         self._policy = find(config.get('platform') or {})(self._slots, allocation, config)
-        self._given = GivenSlots(self._slots, allocation.names)
+        self._explicit = ExplicitSlots(self._slots, allocation.names)
         self._pool: WaitPool[Item] = WaitPool(self._slots)
-        self._reservation: Reservation[Item] = Reservation(self._slots, self._pool, self, PATIENCE)
+        self._reservation: Reservation[Item] = Reservation(self._slots, self._pool, self, RESERVATION_DELAY)
         self._failed = failed
         self._call_later = call_later
         self._clock = clock
@@ -80,12 +80,12 @@ class Scheduler(Component):
         given: list[AgentTask] = []
         for task in tasks:
             uids.append(task.uid)
-            (given if type(task.request) is GivenRequest else ours).append(task)
+            (given if type(task.request) is ExplicitRequest else ours).append(task)
         self.tracer.record_bulk('unschedule_start', uids)
         for placement in self._policy.release(ours):
             self._pool.freed(placement)
         if given:
-            self._release_given(given)
+            self._release_explicit(given)
         self.tracer.record_bulk('unschedule_stop', uids)
         left = self._policy.left(ours)
         if left:
@@ -123,7 +123,7 @@ class Scheduler(Component):
 
     def check(self) -> None:
         """Verify the invariants of all parts."""
-        for part in (self._pool, self._slots, self._given, self._reservation):
+        for part in (self._pool, self._slots, self._explicit, self._reservation):
             part.check()
         assert not self._refused, 'refused tasks were not reported'
 
@@ -131,7 +131,7 @@ class Scheduler(Component):
 
     def candidates(self, item: Item) -> Sequence[int]:
         """The nodes to set aside for an item; none for given slots, which are a matter of the application."""
-        return () if type(item.request) is GivenRequest else self._policy.candidates(item)
+        return () if type(item.request) is ExplicitRequest else self._policy.candidates(item)
 
     def place_on(self, item: Item, positions: Sequence[int]) -> Placement | None:
         """Place an item on nodes that were set aside."""
@@ -143,7 +143,7 @@ class Scheduler(Component):
         """Let a task enter the pool, or the policy hold it back."""
         try:
             if task.description['slots']:
-                task.request = self._given.request(task.description['slots'], task.description['ranks'])
+                task.request = self._explicit.request(task.description['slots'], task.description['ranks'])
                 items: Sequence[Item] = (task,)
             else:
                 items = self._policy.admit(task)
@@ -155,8 +155,8 @@ class Scheduler(Component):
     def _enter(self, items: Iterable[Item], now: float) -> None:
         for item in items:
             try:
-                if type(item.request) is GivenRequest:
-                    self._given.refuse_lost(item.request)
+                if type(item.request) is ExplicitRequest:
+                    self._explicit.refuse_lost(item.request)
                     item.ticket = self._pool.add(item, item.request, item.description['priority'], now)
                     continue
                 item.request = request = self._policy.request(item)
@@ -166,7 +166,7 @@ class Scheduler(Component):
 
     def _consider_again(self) -> None:
         """Hold all that waits against the nodes that there are now."""
-        self._given.down = frozenset(self._down)
+        self._explicit.down = frozenset(self._down)
         self._policy.nodes_changed(self._down)
         self._enter_again()
         self._place()
@@ -216,8 +216,8 @@ class Scheduler(Component):
     def _fits(self, item: Item) -> bool:
         """Whether the item leaves the pool."""
         try:
-            if type(item.request) is GivenRequest:
-                item.placement = self._given.place(item.request)
+            if type(item.request) is ExplicitRequest:
+                item.placement = self._explicit.place(item.request)
                 return item.placement is not None
             return self._policy.place(item)
         except (ResourceError, DescriptionError) as error:
@@ -235,10 +235,10 @@ class Scheduler(Component):
         if not self._closed:
             self._place()
 
-    def _release_given(self, tasks: Sequence[AgentTask]) -> None:
+    def _release_explicit(self, tasks: Sequence[AgentTask]) -> None:
         for task in tasks:
-            if isinstance(task.placement, GivenPlacement):
-                self._given.release(task.placement)
+            if isinstance(task.placement, ExplicitPlacement):
+                self._explicit.release(task.placement)
                 self._pool.freed(task.placement.whole)
 
     # tasks end here

@@ -20,13 +20,13 @@ Core = tuple[int, int]
 """Index of the node, index of the core."""
 
 
-class GivenRequest(NamedTuple):
+class ExplicitRequest(NamedTuple):
     """The slots of a task; tasks with the same slots ask for the same."""
 
     slots: tuple[tuple[Any, ...], ...]
 
 
-class GivenPlacement:
+class ExplicitPlacement:
     """What a task with given slots occupies."""
 
     def __init__(self, slots: list[dict[str, Any]], whole: Placement, shares: Mapping[Core, int]) -> None:
@@ -53,7 +53,7 @@ class GivenPlacement:
         return short_form(self._slots)
 
 
-class GivenSlots:
+class ExplicitSlots:
     """Claims given slots; `names` are those of the nodes, by their index."""
 
     def __init__(self, slots: SlotMap, names: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ class GivenSlots:
         self.down: Collection[int] = ()
         """Positions of nodes that were lost."""
 
-    def request(self, slots: Sequence[Any], ranks: int) -> GivenRequest:
+    def request(self, slots: Sequence[Any], ranks: int) -> ExplicitRequest:
         """The request for these slots, one for each rank; an error if they cannot be had."""
         wanted = [slot if isinstance(slot, Slot) else Slot(slot) for slot in slots]
         if len(wanted) != ranks:
@@ -73,15 +73,15 @@ class GivenSlots:
         for slot in wanted:
             self._refuse_strange_node(slot)
         self._refuse_impossible(wanted)
-        return GivenRequest(tuple(_key(slot) for slot in wanted))
+        return ExplicitRequest(tuple(_key(slot) for slot in wanted))
 
-    def refuse_lost(self, request: GivenRequest) -> None:
+    def refuse_lost(self, request: ExplicitRequest) -> None:
         """`ResourceError` if the slots can never be had any more, because a node was lost."""
         for slot in request.slots:
             if slot[0] in self.down:
                 raise ResourceError(f'a slot is for node {slot[0]} ({self._names[slot[0]]}), which is lost')
 
-    def place(self, request: GivenRequest) -> GivenPlacement | None:
+    def place(self, request: ExplicitRequest) -> ExplicitPlacement | None:
         """A placement of these slots; None, and nothing is taken, if something of them is not free now."""
         shares = _shares(request)
         claims = [_without_shares(slot) for slot in request.slots]
@@ -97,9 +97,9 @@ class GivenSlots:
             whole = self._claim(claims)
             self._cores.update((core, self._claim([_core(core)])) for core in new)
         self._used.update(shares)
-        return GivenPlacement([self._plain(slot) for slot in request.slots], whole, shares)
+        return ExplicitPlacement([self._plain(slot) for slot in request.slots], whole, shares)
 
-    def release(self, placement: GivenPlacement) -> None:
+    def release(self, placement: ExplicitPlacement) -> None:
         """Give back what a placement holds."""
         self._slots.release(placement.whole)
         for core, units in placement.shares.items():
@@ -129,7 +129,7 @@ class GivenSlots:
 
     def _refuse_impossible(self, wanted: Iterable[Slot]) -> None:
         """The slot map raises if whole cores and all else could never be had together."""
-        request = GivenRequest(tuple(_key(slot) for slot in wanted))
+        request = ExplicitRequest(tuple(_key(slot) for slot in wanted))
         for core, units in _shares(request).items():
             if units > UNITS:
                 raise ResourceError(f'core {core[1]} of node {core[0]} cannot give {units / UNITS:g} of itself')
@@ -152,7 +152,7 @@ def _plain_devices(devices: Iterable[tuple[int, float]]) -> list[dict[str, Any]]
     return [{'index': index, 'occupation': part} for index, part in devices]
 
 
-def _shares(request: GivenRequest) -> dict[Core, int]:
+def _shares(request: ExplicitRequest) -> dict[Core, int]:
     """Units of the cores of which only a part is asked for."""
     units: Counter[Core] = Counter()
     for slot in request.slots:

@@ -11,14 +11,14 @@ from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS
 
 
-class Together(NamedTuple):
+class SameNode(NamedTuple):
     """Shapes for one node; `shape` is one rank that takes as much as all of them, as far as that can be said."""
 
     shape: Shape
     parts: tuple[Shape, ...]
 
 
-def together(parts: Sequence[Shape], node: SlotMap) -> Together:
+def on_same_node(parts: Sequence[Shape], node: SlotMap) -> SameNode:
     """The request for these shapes; `ResourceError` if `node`, an empty one, does not hold them all."""
     gpus = sum(part.ranks * part.gpus for part in parts)
     # how shares go on GPUs depends on those that are partly taken, so that only the largest is sure to be needed whole
@@ -31,10 +31,10 @@ def together(parts: Sequence[Shape], node: SlotMap) -> Together:
         raise ResourceError(f'{ranks} ranks that take {text(shape)} together have to be on one node, and no node of '
                             'the pilot holds them')
     node.release_many(placements)
-    return Together(shape, tuple(parts))
+    return SameNode(shape, tuple(parts))
 
 
-def place_together(slots: SlotMap, request: Together) -> list[Placement] | None:
+def place_on_same_node(slots: SlotMap, request: SameNode) -> list[Placement] | None:
     """A placement for each part on the first node that has room for all of them; None if there is no such node."""
     full: list[int] = []
     while (probe := slots.place(request.shape, full)) is not None:

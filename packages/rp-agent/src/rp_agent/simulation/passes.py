@@ -8,7 +8,7 @@ from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
-from rp_agent.scheduler.explicit_slots import GivenRequest
+from rp_agent.scheduler.explicit_slots import ExplicitRequest
 from rp_agent.scheduler.policy import Item
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError, ResourceError
@@ -60,7 +60,7 @@ class PassScheduler(Scheduler):
     def _enter(self, items: Iterable[Item], now: float) -> None:
         for item in items:
             try:
-                if type(item.request) is not GivenRequest:
+                if type(item.request) is not ExplicitRequest:
                     item.request = self._policy.request(item)
             except (ResourceError, DescriptionError) as error:
                 self._refuse(item, error)

@@ -3,17 +3,17 @@
 While a client is attached, nothing happens. When it is lost without having said goodbye, what is bound to pilots is
 finished; then the hub waits `timeout` seconds for somebody to attach, and has the pilots cancelled if nobody does
 (`timeout` 0: at once, without finishing). When the pilots are gone, the hub ends; it does not wait longer than
-`FAREWELL` seconds for pilots that do not answer. A client that has left on purpose (detached) wants its pilots to go
-on: none is cancelled, and the hub ends when all have ended.
+`CANCEL_TIMEOUT` seconds for pilots that do not answer. A client that has left on purpose (detached) wants its pilots to
+go on: none is cancelled, and the hub ends when all have ended.
 """
 
 from __future__ import annotations
 
-FAREWELL = 30.0
+CANCEL_TIMEOUT = 30.0
 """Seconds that cancelled pilots have to say goodbye."""
 
 
-class Orphanage:
+class ShutdownRule:
     """Decides, from what is attached and what is left to do, what an orphaned hub has to do next."""
 
     def __init__(self, timeout: float) -> None:
@@ -55,9 +55,9 @@ class Orphanage:
         if now < deadline:
             return 'wait', deadline
         self._cancelled_at = now
-        return ('cancel', now + FAREWELL) if pilots else ('end', None)
+        return ('cancel', now + CANCEL_TIMEOUT) if pilots else ('end', None)
 
     def _after_cancel(self, now: float, pilots: int) -> tuple[str, float | None]:
         assert self._cancelled_at is not None
-        deadline = self._cancelled_at + FAREWELL
+        deadline = self._cancelled_at + CANCEL_TIMEOUT
         return ('end', None) if not pilots or now >= deadline else ('wait', deadline)

@@ -62,13 +62,13 @@ class Helpers:
         else:
             self._threads.append(thread)
 
-    def close(self, patience: float) -> None:
-        """Start nothing more, and wait at most `patience` seconds for what is running."""
+    def close(self, timeout: float) -> None:
+        """Start nothing more, and wait at most `timeout` seconds for what is running."""
         with self._lock:
             self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 

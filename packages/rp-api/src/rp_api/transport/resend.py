@@ -3,7 +3,7 @@
 `ResendQueue` is the sending side, whatever the form of the messages: everybody who resends has one. A connection that
 breaks loses the messages that were sent last, so the other side drops one that follows on a gap: it comes again.
 
-Both ends of a connection between an agent and a RAPTOR master have a `Lasting`, which says what is to be sent and what
+Both ends of a connection between an agent and a RAPTOR master have a `Resender`, which says what is to be sent and what
 counts; it has no socket. The number of a message is a frame of its own there. Messages without a number are taken as
 they come.
 """
@@ -60,7 +60,7 @@ class ResendQueue(Generic[Message]):
             self._kept.popleft()
 
 
-class Lasting:
+class Resender:
     """What was said and heard on one side."""
 
     def __init__(self) -> None:

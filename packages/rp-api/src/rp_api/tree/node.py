@@ -1,4 +1,4 @@
-"""The leaves of a tree (see `tree`)."""
+"""The nodes of a tree (see `tree`)."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, KeyPair, Tally
 from rp_api.tree.stream import (
     ALIVE,
+    HEARTBEAT_TIMEOUT,
     INTERVAL,
-    PATIENCE,
     VERSION,
-    Letter,
+    Envelope,
     Stream,
     decode,
     encode,
-    pack_letters,
-    unpack_letters,
+    pack_envelopes,
+    unpack_envelopes,
 )
 from rp_profiling.write.host_clock import Moment, Reading
 
-if TYPE_CHECKING:   # few leaves are relays
+if TYPE_CHECKING:   # few nodes are relays
     from rp_api.tree.relay import Relay
 
 Receiver = Callable[[list[Any]], object]
 
 FORSAKEN = 20.0
-"""Seconds without a connection to the root after which it is gone, for a leaf that was let in before."""
+"""Seconds without a connection to the root after which it is gone, for a node that was let in before."""
 
 TRY = 2.5
-"""Seconds that a relay may take to let a leaf in: less than the root waits for it to come back."""
+"""Seconds that a relay may take to let a node in: less than the root waits for it to come back."""
 
 
-class Leaf:
+class TreeNode:
     """Exchanges items with the root of a tree.
 
     `receiver(items)` gets what that puts, `forsaken(why)` is called if that is gone, or has no more to do with us. The
     root may be busy when we come, so that it has `let_in` seconds for the first connection. `keys` are its own, with
-    which it also serves others if it is a relay; `root` is the public key of the root. Leaves of a tree that has relays
+    which it also serves others if it is a relay; `root` is the public key of the root. Nodes of a tree that has relays
     have the same keys. If the root is on another host, `on_clock(reading)` is told how far the clock here is ahead of
     its own.
     """
 
     def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
                  forsaken: Callable[[str], object], *, context: zmq.Context[Any], let_in: float,
-                 relay: bool = False, interval: float = INTERVAL, patience: float = PATIENCE,
+                 relay: bool = False, interval: float = INTERVAL, timeout: float = HEARTBEAT_TIMEOUT,
                  on_clock: Callable[[Reading], object] | None = None) -> None:
         self.name = name
         self._loop = loop
@@ -62,12 +62,12 @@ class Leaf:
         self._receiver = receiver
         self._forsaken = forsaken
         self._context = context
-        self._interval, self._patience = interval, patience
+        self._interval, self._timeout = interval, timeout
         self._let_in = let_in
         self._was_let_in = False
         self._stream = Stream()
         self._put: list[Mapping[str, Any]] = []
-        self._outbox: list[Letter] = []
+        self._outbox: list[Envelope] = []
         self._flush_soon = Soon(loop, self._flush)
         self._closed = False
         self._away: Timer | None = None
@@ -146,11 +146,11 @@ class Leaf:
         if self._away is not None:
             self._away.cancel()
             self._away = None
-        letters = [(self.name, encode('hello', VERSION, self._stream.received))]
+        envelopes = [(self.name, encode('hello', VERSION, self._stream.received))]
         if self._relay:
-            letters.insert(0, (self.name, encode('relay', self._relay.address)))
+            envelopes.insert(0, (self.name, encode('relay', self._relay.address)))
             self._relay.again()
-        self._send(letters)
+        self._send(envelopes)
         if self._clock:
             self._clock.due()
 
@@ -179,14 +179,14 @@ class Leaf:
             self._send([(name, ALIVE) for name in alive])
             if self._clock:
                 self._clock.due()
-            if self._address != self._door and self._heard < time.monotonic() - self._patience:
+            if self._address != self._door and self._heard < time.monotonic() - self._timeout:
                 self._move(self._door, self._root)   # the relay has given no sign of life
 
     # what travels
 
-    def _pass_on(self, letters: list[Letter]) -> None:
-        """Send letters of others to the root, with all that is sent in this turn of the loop."""
-        self._outbox += letters
+    def _pass_on(self, envelopes: list[Envelope]) -> None:
+        """Send envelopes of others to the root, with all that is sent in this turn of the loop."""
+        self._outbox += envelopes
         self._flush_soon()
 
     def _ask_time(self, sent: int) -> None:
@@ -194,25 +194,25 @@ class Leaf:
 
     def _flush(self) -> None:
         items, self._put = self._put, []
-        letters, self._outbox = self._outbox, []
+        envelopes, self._outbox = self._outbox, []
         if items:
-            letters += [(self.name, message) for message in self._stream.put(items)]
-        if letters and self._connected:   # else they are sent when it is known what of all has arrived
-            self._send(letters)
+            envelopes += [(self.name, message) for message in self._stream.put(items)]
+        if envelopes and self._connected:   # else they are sent when it is known what of all has arrived
+            self._send(envelopes)
 
-    def _send(self, letters: list[Letter]) -> None:
-        for packet in pack_letters(letters):
+    def _send(self, envelopes: list[Envelope]) -> None:
+        for packet in pack_envelopes(envelopes):
             self._connection.socket.send(packet, zmq.NOBLOCK)
 
     def _arrived(self) -> None:
         for frames in arrivals(self._connection.socket):
             try:
-                for name, message in unpack_letters(b''.join(frames)):
-                    self._letter(name, message)
+                for name, message in unpack_envelopes(b''.join(frames)):
+                    self._envelope(name, message)
             except CoordinationError as error:
                 self._malformed.add(error)
 
-    def _letter(self, name: str, message: bytes) -> None:
+    def _envelope(self, name: str, message: bytes) -> None:
         self._heard = time.monotonic()
         if name == self.name:
             self._handle(*decode(message))
@@ -237,11 +237,11 @@ class Leaf:
         elif kind == 'forgotten':
             self._forsaken(f'it is not expected at {self._door} any more')
         else:
-            raise CoordinationError(f'malformed message: {kind!r} is not for a leaf')
+            raise CoordinationError(f'malformed message: {kind!r} is not for a node')
 
-    def _welcome(self, received: int, home: str) -> None:
-        if home and home != self._address:
-            self._move(home, self._keys.public)
+    def _welcome(self, received: int, parent: str) -> None:
+        if parent and parent != self._address:
+            self._move(parent, self._keys.public)
         else:
             self._send_again(received)
 

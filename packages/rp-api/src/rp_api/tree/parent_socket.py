@@ -1,6 +1,6 @@
-"""The upper end of connections in a tree: a socket for any number of children, each of which speaks for some leaves.
+"""The upper end of connections in a tree: a socket for any number of children, each of which speaks for some nodes.
 
-All letters to one child that are sent in a turn of the loop travel together.
+All envelopes to one child that are sent in a turn of the loop travel together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
 from rp_api.transport.connection import Listener, arrivals, send_to
 from rp_api.transport.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
-from rp_api.tree.stream import ALIVE, Letter, encode, pack_letters, unpack_letters
+from rp_api.tree.stream import ALIVE, Envelope, encode, pack_envelopes, unpack_envelopes
 
 SETTLING = 0.05
 """Seconds after which ZeroMQ surely knows which of its connections it is that is gone."""
@@ -22,13 +22,13 @@ SETTLING = 0.05
 UNREAD = 16384
 """Packets that may wait for a child that does not read: a proper one is far below that."""
 
-Receive = Callable[[bytes, list[Letter]], None]
+Receive = Callable[[bytes, list[Envelope]], None]
 
 
-class Fan:
-    """Children, and which leaves each of them speaks for.
+class ParentSocket:
+    """Children, and which nodes each of them speaks for.
 
-    `receive(child, letters)` gets what they send; `gone(names)` is told of leaves whose connection is lost.
+    `receive(child, envelopes)` gets what they send; `gone(names)` is told of nodes whose connection is lost.
     """
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
@@ -38,7 +38,7 @@ class Fan:
         self._gone = gone
         self._children: dict[bytes, set[str]] = {}
         self._way: dict[str, bytes] = {}
-        self._outbox: dict[bytes, list[Letter]] = {}
+        self._outbox: dict[bytes, list[Envelope]] = {}
         self._full: set[bytes] = set()   # children for which packets had to be dropped
         self._flush_soon = Soon(loop, self._flush)
         self._probing = False
@@ -63,25 +63,25 @@ class Fan:
         return self._listener.strangers
 
     def way(self, name: str) -> bytes | None:
-        """The child that speaks for a leaf; None if there is none."""
+        """The child that speaks for a node; None if there is none."""
         return self._way.get(name)
 
-    def everybody(self) -> list[str]:
-        """All leaves that somebody speaks for."""
+    def names_here(self) -> list[str]:
+        """All nodes that somebody speaks for."""
         return list(self._way)
 
     def names(self, child: bytes) -> set[str]:
-        """The leaves that a child speaks for."""
+        """The nodes that a child speaks for."""
         return self._children.get(child, set())
 
     def learn(self, name: str, child: bytes) -> None:
-        """From now on letters for this leaf go to this child."""
+        """From now on envelopes for this node go to this child."""
         self.unlearn(name)
         self._way[name] = child
         self._children.setdefault(child, set()).add(name)
 
     def unlearn(self, name: str) -> None:
-        """Nobody speaks for this leaf any more."""
+        """Nobody speaks for this node any more."""
         child = self._way.pop(name, None)
         if child is not None:
             names = self._children[child]
@@ -90,13 +90,13 @@ class Fan:
                 del self._children[child]
 
     def send(self, name: str, message: bytes) -> None:
-        """Send a letter to a leaf; it is lost if nobody speaks for it now."""
+        """Send an envelope to a node; it is lost if nobody speaks for it now."""
         child = self._way.get(name)
         if child is not None:
             self.answer(child, name, message)
 
     def answer(self, child: bytes, name: str, message: bytes) -> None:
-        """Send a letter to a leaf through this child."""
+        """Send an envelope to a node through this child."""
         self._outbox.setdefault(child, []).append((name, message))
         self._flush_soon()
 
@@ -105,7 +105,7 @@ class Fan:
         self._probing = False
         if self._closed:
             return
-        beat = next(pack_letters([('', ALIVE)]))
+        beat = next(pack_envelopes([('', ALIVE)]))
         self._tell_of_dropped()
         lost = [child for child in self._children if not self._send(child, beat)]
         names = [name for child in lost for name in self._children[child]]
@@ -124,7 +124,7 @@ class Fan:
     def _arrived(self) -> None:
         for frames in arrivals(self._listener.socket):
             try:
-                self._receive(frames[0], unpack_letters(b''.join(frames[1:])))
+                self._receive(frames[0], unpack_envelopes(b''.join(frames[1:])))
             except CoordinationError as error:
                 self._malformed.add(error)
 
@@ -135,7 +135,7 @@ class Fan:
             self._loop.call_later(SETTLING, self.beat)
 
     def _tell_of_dropped(self) -> None:
-        """Have those leaves say hello that have missed something, so that they get it."""
+        """Have those nodes say hello that have missed something, so that they get it."""
         full, self._full = self._full, set()
         for child in full:
             for name in self.names(child):
@@ -143,8 +143,8 @@ class Fan:
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, {}
-        for child, letters in outbox.items():
-            for packet in pack_letters(letters):
+        for child, envelopes in outbox.items():
+            for packet in pack_envelopes(envelopes):
                 self._send(child, packet)
 
     def _send(self, child: bytes, packet: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Relays: what some leaves of a tree (see `tree`) are for others."""
+"""Relays: what some nodes of a tree (see `tree`) are for others."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ import zmq
 
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.keys import LINGER, Gate, KeyPair
-from rp_api.tree.parent_socket import Fan
-from rp_api.tree.stream import Letter, encode
+from rp_api.tree.parent_socket import ParentSocket
+from rp_api.tree.stream import Envelope, encode
 
 
 class Relay:
-    """Lets other leaves connect, and passes letters on: up by `up(letters)`, down by `deliver`."""
+    """Lets other nodes connect, and passes envelopes on: up by `up(envelopes)`, down by `deliver`."""
 
     def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
-                 up: Callable[[list[Letter]], None]) -> None:
+                 up: Callable[[list[Envelope]], None]) -> None:
         self._up = up
         self._alive: dict[str, None] = {}
         self._gate = Gate(context, loop)
         self._gate.allow(keys.public)
-        self._fan = Fan(loop, keys, self._gate, address, self._arrived, self._gone)
+        self._socket = ParentSocket(loop, keys, self._gate, address, self._arrived, self._gone)
 
     @property
     def address(self) -> str:
         """Where others connect to."""
-        return self._fan.address
+        return self._socket.address
 
     def deliver(self, name: str, message: bytes) -> None:
-        """Pass a letter on to a leaf; it is lost if that is not here, which will make itself heard elsewhere."""
-        self._fan.send(name, message)
+        """Pass an envelope on to a node; it is lost if that is not here, which will make itself heard elsewhere."""
+        self._socket.send(name, message)
 
     def again(self) -> None:
-        """What was passed on may have been lost: have all leaves say hello."""
-        for name in self._fan.everybody():
-            self._fan.send(name, encode('again'))
+        """What was passed on may have been lost: have all nodes say hello."""
+        for name in self._socket.names_here():
+            self._socket.send(name, encode('again'))
 
     def beat(self) -> list[str]:
-        """Give the leaves a sign of life; those that have given one since it was asked last."""
-        self._fan.beat()
+        """Give the nodes a sign of life; those that have given one since it was asked last."""
+        self._socket.beat()
         alive, self._alive = self._alive, {}
         return list(alive)
 
     def close(self, linger: float = LINGER) -> None:
         """Serve no more."""
-        self._fan.close(linger)
+        self._socket.close(linger)
         self._gate.close()
 
-    def _arrived(self, child: bytes, letters: list[Letter]) -> None:
-        for name, message in letters:
-            if self._fan.way(name) != child:
-                self._fan.learn(name, child)
+    def _arrived(self, child: bytes, envelopes: list[Envelope]) -> None:
+        for name, message in envelopes:
+            if self._socket.way(name) != child:
+                self._socket.learn(name, child)
             if not message:
                 self._alive[name] = None
-        self._up([letter for letter in letters if letter[1]])
+        self._up([envelope for envelope in envelopes if envelope[1]])
 
     def _gone(self, names: list[str]) -> None:
         self._up([(name, encode('gone')) for name in names])

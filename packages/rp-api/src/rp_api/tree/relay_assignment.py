@@ -1,16 +1,16 @@
-"""Which relay of a tree each leaf connects to: as many to each, and to the root those that find no place yet."""
+"""Which relay of a tree each node connects to: as many to each, and to the root those that find no place yet."""
 
 from __future__ import annotations
 
 
-class Homes:
-    """The relays that are there, of so many that are expected, and their guests."""
+class RelayAssignment:
+    """The relays that are there, of so many that are expected, and their children."""
 
-    def __init__(self, leaves: int, relays: int) -> None:
-        self._others = max(0, leaves - relays)
+    def __init__(self, nodes: int, relays: int) -> None:
+        self._others = max(0, nodes - relays)
         self._relays = relays
         self._addresses: dict[str, str] = {}
-        self._guests: dict[str, set[str]] = {}
+        self._children: dict[str, set[str]] = {}
         self._last: dict[str, str] = {}
         self._gone: set[str] = set()
         self._waiting: dict[str, None] = {}
@@ -24,23 +24,23 @@ class Homes:
         self._waiting.pop(relay, None)
         self._gone.discard(relay)
         self._addresses[relay] = address
-        self._guests.setdefault(relay, set())
+        self._children.setdefault(relay, set())
 
     def find(self, name: str) -> str:
-        """The address that a leaf is to connect to; empty if it is to stay with the root, at least for now.
+        """The address that a node is to connect to; empty if it is to stay with the root, at least for now.
 
-        One that comes back from a relay is not sent there again: it may be gone. For such leaves each relay has one
+        One that comes back from a relay is not sent there again: it may be gone. For such nodes each relay has one
         more place, as all others may be taken, while the one that they have left stays empty.
         """
         if not self._relays:
             return ''
         self.remove(name)
-        there = [relay for relay in self._guests if relay != self._last.get(name)]
-        relay = min(there, key=lambda each: len(self._guests[each]), default=None)
-        if relay is None or len(self._guests[relay]) >= self._capacity() + (name in self._last):
+        there = [relay for relay in self._children if relay != self._last.get(name)]
+        relay = min(there, key=lambda each: len(self._children[each]), default=None)
+        if relay is None or len(self._children[relay]) >= self._capacity() + (name in self._last):
             self._waiting[name] = None
             return ''
-        self._guests[relay].add(name)
+        self._children[relay].add(name)
         self._last[name] = relay
         return self._addresses[relay]
 
@@ -48,17 +48,17 @@ class Homes:
         """Where those go that have found no place, as far as there is one now."""
         if not self._waiting:
             return {}
-        found = {name: self.find(name) for name in list(self._waiting)[:self._capacity() * len(self._guests)]}
-        return {name: home for name, home in found.items() if home}
+        found = {name: self.find(name) for name in list(self._waiting)[:self._capacity() * len(self._children)]}
+        return {name: parent for name, parent in found.items() if parent}
 
     def remove(self, name: str) -> None:
-        """A leaf, or a relay, has gone."""
+        """A node, or a relay, has gone."""
         self._waiting.pop(name, None)
         if self._addresses.pop(name, None) is not None:
-            del self._guests[name]
+            del self._children[name]
             self._gone.add(name)
-        for guests in self._guests.values():
-            guests.discard(name)
+        for children in self._children.values():
+            children.discard(name)
 
     def _capacity(self) -> int:
         return -(-self._others // max(1, self._relays - len(self._gone)))

@@ -1,23 +1,23 @@
-"""Two-way streams between one process, the root, and many others, the leaves: what travels, as plain objects.
+"""Two-way streams between one process, the root, and many others, the nodes: what travels, as plain objects.
 
 A stream carries items both ways. Those of each direction are numbered from 0; whoever sends keeps an item until the
 other side has said that it is there, and sends it again if it turns out not to be. So what lies in between may lose
-messages, as long as each side learns of it by and by: after each new connection a leaf says hello, and a number that
+messages, as long as each side learns of it by and by: after each new connection a node says hello, and a number that
 comes too early shows a gap. There is no credit: who uses a stream has no more on its way than it has asked for.
 
-A *letter* is the name of a leaf, which it comes from or goes to, and a message; an empty one is a sign of life. What
-travels over a connection is a packet of letters. A message is one msgpack list, a kind and the fields of `_FORMS`:
+An *envelope* is the name of a node, which it comes from or goes to, and a message; an empty one is a sign of life. What
+travels over a connection is a packet of envelopes. A message is one msgpack list, a kind and the fields of `_FORMS`:
 
-`hello` a leaf has (re)connected: version, and how many items it has received
+`hello` a node has (re)connected: version, and how many items it has received
 `welcome` the answer: how many items the root has received, and where to connect to instead, or nothing
 `items` how many items the sender has received, the number of the first item, and a bulk (see `codec.pack_bulk`)
 `sync`  how many items the sender has received, when some after that were lost
-`relay` a leaf lets others connect to this address, and passes their letters on
+`relay` a node lets others connect to this address, and passes their envelopes on
 `again` what was sent may have been lost on the way: say hello
-`gone`  the leaf, which is not the sender, has lost its connection
-`forgotten` the root has no more to do with the leaf
-`clock` a leaf on another host asks for the time, and says what time it has; the answer is `time`: that, and the root's
-`moment` a moment that the leaf has recorded in its profile: how it is called, and when it was for the root
+`gone`  the node, which is not the sender, has lost its connection
+`forgotten` the root has no more to do with the node
+`clock` a node on another host asks for the time, and says what time it has; the answer is `time`: that, and the root's
+`moment` a moment that the node has recorded in its profile: how it is called, and when it was for the root
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from rp_api.wire import form
 from rp_api.wire.codec import pack, pack_bulk, unpack, unpack_bulk
 from rp_api.wire.form import is_bytes, is_number, is_text
 
-VERSION = 1   # of the messages between root and leaves
+VERSION = 1   # of the messages between root and nodes
 
-Letter = tuple[str, bytes]
+Envelope = tuple[str, bytes]
 
 ALIVE = b''
 """The message that is only a sign of life."""
@@ -41,8 +41,8 @@ ALIVE = b''
 INTERVAL = 10.0
 """Seconds between two signs of life."""
 
-PATIENCE = 60.0
-"""Seconds without a sign of life after which a leaf is lost."""
+HEARTBEAT_TIMEOUT = 60.0
+"""Seconds without a sign of life after which a node is lost."""
 
 BULK = 1024
 """Items of the largest bulk that travels in one message."""
@@ -73,13 +73,13 @@ def decode(data: bytes) -> tuple[str, list[Any]]:
     return form.parse(data, _FORMS, 'the other end')
 
 
-def pack_letters(letters: Iterable[Letter]) -> Iterator[bytes]:
-    """Letters as packets, of which none is too large."""
+def pack_envelopes(envelopes: Iterable[Envelope]) -> Iterator[bytes]:
+    """Envelopes as packets, of which none is too large."""
     packet: list[str | bytes] = []
     size = 0
-    for letter in letters:
-        packet += letter
-        size += len(letter[1])
+    for envelope in envelopes:
+        packet += envelope
+        size += len(envelope[1])
         if size >= _PACKET:
             yield pack(packet)
             packet, size = [], 0
@@ -87,8 +87,8 @@ def pack_letters(letters: Iterable[Letter]) -> Iterator[bytes]:
         yield pack(packet)
 
 
-def unpack_letters(data: bytes) -> list[Letter]:
-    """The letters of a packet; CoordinationError if it is none."""
+def unpack_envelopes(data: bytes) -> list[Envelope]:
+    """The envelopes of a packet; CoordinationError if it is none."""
     packet = unpack(data)
     if not isinstance(packet, list) or len(packet) % 2:
         raise CoordinationError('malformed packet: it is no list of names and messages')

@@ -41,7 +41,7 @@ class Bootstrap(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What matters of the application's own surroundings.
+    """What matters of the application's own environment.
 
     `prefix` is the virtual environment (or the conda environment) that it runs in, empty if it runs in none;
     `executable` is its interpreter; `bundles` is where its bundles are; `now` is the time.

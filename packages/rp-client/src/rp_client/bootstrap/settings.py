@@ -15,7 +15,7 @@ from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
 from rp_client import __version__
 
-PATIENCE = 600
+PRE_BOOTSTRAP_TIMEOUT = 600
 """Seconds that the commands of `pre_bootstrap_0` may take together."""
 
 BUNDLE = 'bootstrap_0.tar'
@@ -55,7 +55,7 @@ def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Map
         'rp_bundle': BUNDLE if platform.rp_version == 'local' else '',
         'rp_tree': quote(f'{config["session_sandbox"]}/rp_install') if needs_tree(platform) else '',
         **_tunnel(config, platform),
-        'rp_patience': str(PATIENCE),
+        'rp_patience': str(PRE_BOOTSTRAP_TIMEOUT),
         'rp_pre_count': str(len(platform.pre_bootstrap_0)),
         **{f'rp_pre_{number}': quote(line) for number, line in enumerate(platform.pre_bootstrap_0, 1)},
     }

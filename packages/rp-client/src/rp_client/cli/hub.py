@@ -14,7 +14,7 @@ from rp_api.system.network import interfaces, resolved
 if TYPE_CHECKING:
     from rp_api.coordination.service.access import Access
 
-PATIENCE = 5.0
+STATUS_TIMEOUT = 5.0
 """Seconds that a hub may take to say how it is."""
 
 
@@ -105,7 +105,7 @@ def _status(options: argparse.Namespace) -> int:
     from rp_api.coordination.service.request import ask
 
     access, url = _chosen(options.hub)
-    status = ask(access, url, 'status', timeout=PATIENCE)
+    status = ask(access, url, 'status', timeout=STATUS_TIMEOUT)
     print(f'{access.url} on {status["host"]} (process {status["pid"]})\n'
           f'directory    {status["directory"]}\n'
           f'access file  {hub_access.path_of(access.host, hub_access.split_url(access.url)[1])}\n'
@@ -131,7 +131,7 @@ def _list(_: argparse.Namespace) -> int:
 
     for access in hub_access.all_known():
         try:
-            sessions = len(ask(access, access.url, 'status', timeout=PATIENCE)['sessions'])
+            sessions = len(ask(access, access.url, 'status', timeout=STATUS_TIMEOUT)['sessions'])
             how = f'{sessions} session{"" if sessions == 1 else "s"}'
         except CoordinationError as error:
             how = str(error)

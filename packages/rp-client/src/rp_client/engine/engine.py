@@ -27,7 +27,7 @@ _log = logging.getLogger('radical.pilot.engine')
 
 T = TypeVar('T')
 
-PATIENCE = 5.0
+FILES_TIMEOUT = 5.0
 """Seconds that a session waits at its end for files that are being moved."""
 
 OPEN = 10.0
@@ -134,7 +134,7 @@ class Engine:
         self.connection.when_settled(lambda: future.set_result(None))
 
     def _finish(self, timeout: float) -> None:
-        """Have the session closed; what cannot be said within `timeout` seconds is said once more with the farewell."""
+        """Have the session closed; what cannot be said within `timeout` seconds is said again with the last message."""
         if self._broken is None:
             with suppress(TimeoutError, CoordinationError):
                 self.ask(self._say_goodbye, timeout)
@@ -145,7 +145,7 @@ class Engine:
 
     def close(self, *, leave: bool = False) -> None:
         """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
-        self.helpers.close(PATIENCE)
+        self.helpers.close(FILES_TIMEOUT)
         if self._thread is not None:
             self._end_thread(self._thread, leave=leave)
         if self._connected:

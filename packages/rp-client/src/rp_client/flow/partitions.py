@@ -1,7 +1,7 @@
 """The partitions of a manager's pilots: made, followed, ended. To the coordinator, each of them is a pilot.
 
-A pilot's keeper, which runs where its agent would, starts and ends the agents of its partitions. What the client does
-with a pilot, before there is an agent and after its end, happens to its partitions as well.
+A pilot's supervisor, which runs where its agent would, starts and ends the agents of its partitions. What the client
+does with a pilot, before there is an agent and after its end, happens to its partitions as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rp_client.flow.session_services import SessionServices
 
 REMOVAL = 20.0
-"""Seconds that a partition may take to end, which its keeper kills before."""
+"""Seconds that a partition may take to end, which its supervisor kills before."""
 
 
 def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
@@ -99,7 +99,7 @@ class Partitions:
             self._engine.connection.insert_pilots(records, self.tracker.owner)
 
     def _add(self, partition: Partition, size: Mapping[str, int]) -> None:
-        """Have the keeper of its pilot start a partition of that size."""
+        """Have the supervisor of its pilot start a partition of that size."""
         connection = self._engine.connection
         self._insert([partition])
         self._advance([partition], states.PMGR_ACTIVE_PENDING)
@@ -109,7 +109,7 @@ class Partitions:
             self.follow(partition.whole, partition.whole.state)
 
     def _remove(self, partition: Partition) -> None:
-        """Have the keeper of its pilot end a partition; one that is not there yet finds that when it comes."""
+        """Have the supervisor of its pilot end a partition; one that is not there yet finds that when it comes."""
         if partition.state in states.FINAL:
             return
         whole, reason = partition.whole, 'was removed'
@@ -120,7 +120,7 @@ class Partitions:
             self._over([partition])
 
     def apply(self, updates: Iterable[Update]) -> None:
-        """Take over what agents, and keepers in their place, have reported."""
+        """Take over what agents, and supervisors in their place, have reported."""
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
         for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:

@@ -16,7 +16,7 @@ from rp_api.raptor_defaults import NAMED_ENV, complete
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_api.wire import codec
-from rp_client.shared_descriptions import LOOKED_AT, NOTHING, Common
+from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription
 
 LARGEST = 16 << 20
 """Bytes of the largest description of a task."""
@@ -30,12 +30,13 @@ _ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICES, names.METHOD}
 _NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)
 _SCALARS = frozenset({str, int, float, bool})
 
-Packed = tuple[Common, bytes]
+Packed = tuple[CommonDescription, bytes]
 """What a description has in common with others, and the rest of it."""
 
 
 class Packing:
-    """Takes the descriptions of one submission; for descriptions, see `verify`, for what they become, `Common`.
+    """Takes the descriptions of one submission; for descriptions see `verify`, for what they become,
+    `CommonDescription`.
 
     `master` is the RAPTOR master that all of them are for, if they are, whatever they say.
     """
@@ -43,7 +44,7 @@ class Packing:
     def __init__(self, master: str = '') -> None:
         self._master = master
         self._like: dict[str, Any] | None = None   # what the last description that was looked at as a whole sets
-        self._common: Common
+        self._common: CommonDescription
         self._has_arguments = False   # whether it has any for its function
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
@@ -76,7 +77,7 @@ class Packing:
     def _anew(self, description: TaskDescription, uid: str) -> Packed:
         checked = verified(_for_master(description, self._master) if self._master else description, uid)
         sparse = plain(checked)
-        self._common = Common(sparse, pack_plain(sparse, uid))
+        self._common = CommonDescription(sparse, pack_plain(sparse, uid))
         self._like = None
         # each directive has an identity of its own
         staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
 from rp_api.wire import codec
+from rp_client.common_description import CommonDescription
 from rp_client.pilot import Pilot
-from rp_client.shared_descriptions import Common
 from rp_client.task import Task
 
 BLOCK = 64
@@ -27,7 +27,7 @@ BLOCK = 64
 
 _log = logging.getLogger('radical.pilot.task_manager')
 
-Make = Callable[[str, Common, bytes], Task]
+Make = Callable[[str, CommonDescription, bytes], Task]
 
 
 class HasState(Protocol):
@@ -49,7 +49,7 @@ class _Block(NamedTuple):
     """A part of the file that was read."""
 
     offset: int
-    commons: list[Common]
+    commons: list[CommonDescription]
     rows: dict[str, tuple[Any, ...]]
 
 
@@ -164,7 +164,7 @@ class TaskStore(Mapping[str, Task]):
     def _read(self, uid: str, place: _Written) -> Task:
         if self._block.offset != place.offset:
             commons, columns = codec.unpack(self._file.read(place.offset, place.size))
-            self._block = _Block(place.offset, [Common(codec.unpack(packed), packed) for packed in commons],
+            self._block = _Block(place.offset, [CommonDescription(codec.unpack(packed), packed) for packed in commons],
                                  {row[0]: row for row in zip(*columns, strict=True)})
         _, common, own, state, known, pilot, attempts = self._block.rows[uid]
         task = self._make(uid, self._block.commons[common], own)

@@ -75,7 +75,7 @@ class LocalLauncher(Launcher):
         super().__init__(context)
         self._loop = context.loop
         self._agents: dict[str, _Agent] = {}
-        self._buried = threading.Condition()
+        self._all_ended = threading.Condition()
 
     @staticmethod
     def takes(url: str) -> bool:
@@ -140,31 +140,31 @@ class LocalLauncher(Launcher):
         self._agents.clear()
 
     def close(self, patience: float) -> None:
-        with self._buried:
-            if not self._buried.wait_for(lambda: not self._agents, patience):
+        with self._all_ended:
+            if not self._all_ended.wait_for(lambda: not self._agents, patience):
                 for agent in self._agents.values():
                     agent.kill()
-                self._buried.wait_for(lambda: not self._agents, patience)
+                self._all_ended.wait_for(lambda: not self._agents, patience)
         for agent in list(self._agents.values()):   # nobody else does: the loop has ended
-            self._bury(agent)
+            self._reap(agent)
 
     def _ended(self, uid: str) -> None:
         agent = self._agents.get(uid)
         if agent is None:
             return
-        code = self._bury(agent)
+        code = self._reap(agent)
         self.context.reports.ended(End(uid, _reason(agent, code), _tail(agent.sandbox / 'agent_0.out'),
                         _tail(agent.sandbox / 'agent_0.err')))
 
-    def _bury(self, agent: _Agent) -> int | None:
+    def _reap(self, agent: _Agent) -> int | None:
         """Reap an agent, and end what it may have left running if it did not end in order; its exit code if known."""
         code = agent.await_end()
         if code or agent.killed:
             self.clear(agent.uid)
-        with self._buried:
+        with self._all_ended:
             if self._agents.pop(agent.uid, None) is not None:
                 agent.handle.close()
-            self._buried.notify_all()
+            self._all_ended.notify_all()
         return code
 
 

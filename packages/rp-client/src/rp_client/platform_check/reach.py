@@ -11,7 +11,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.systems import submitter
 from rp_client.launcher.batch.shell import target
 
-PATIENCE = 120.0
+CHECK_TIMEOUT = 120.0
 """Seconds that all of it may take."""
 
 _REMOTE = {'ssh': ('ssh', '-oBatchMode=yes', '-oConnectTimeout=15'), 'gsissh': ('gsissh', '-oBatchMode=yes')}
@@ -50,9 +50,9 @@ def run(path: Way, script: str) -> str:
     """What the script prints; `PlatformError` if the platform cannot be reached."""
     try:
         done = subprocess.run(path.command, input=script, capture_output=True, text=True, errors='replace',
-                              timeout=PATIENCE, check=False)
+                              timeout=CHECK_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        raise PlatformError(f'{path.host} has not answered within {PATIENCE:g} seconds') from None
+        raise PlatformError(f'{path.host} has not answered within {CHECK_TIMEOUT:g} seconds') from None
     except OSError as error:
         raise PlatformError(f'{path.command[0]} cannot be run: {error.strerror}') from None
     if done.returncode == 255 and path.command[0] != '/bin/sh':   # it is ssh itself that has failed

@@ -16,8 +16,8 @@ from rp_api.errors import SerializationError
 from rp_api.loop.event_loop import Loop
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, Master
-from rp_raptor.client.intake import Definitions, Failed, Intake, Results
-from rp_raptor.wire.call_buffer import Line
+from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
+from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.wire.protocol import BULK
 
 _WAITING, _WORKING = 0.05, 0.5
@@ -44,7 +44,7 @@ class Caller(Intake):
         self.definitions: dict[bytes, bytes] = {}
         self.results = on_results
         self._window = window
-        self._backlog = Line()
+        self._waiting = CallBuffer()
         name = f'stream.{os.urandom(8).hex()}'
         self._links = [ApplicationLink(self._loop, master, name, self) for master in masters]
         self._loop.call_soon(self._look)
@@ -61,19 +61,19 @@ class Caller(Intake):
 
     def deal(self) -> None:
         """Give calls to the masters that have room."""
-        backlog = self._backlog
-        while backlog:
+        waiting = self._waiting
+        while waiting:
             free = {link: self._free(link) for link in self._links}
             link = max(self._links, key=free.__getitem__)
             if free[link] <= 0:
                 break
-            link.give(*backlog.take(min(free[link], BULK), BULK_BYTES), self._attributes)
-        if backlog and all(link.lost for link in self._links):
+            link.give(*waiting.take(min(free[link], BULK), BULK_BYTES), self._attributes)
+        if waiting and all(link.lost for link in self._links):
             self._end('; '.join(link.lost for link in self._links))
 
     def take_back(self, calls: dict[int, bytes]) -> None:
         """Have calls go out again, before the others."""
-        self._backlog.prepend(array('Q', calls), list(calls.values()))
+        self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
 
     def _free(self, link: ApplicationLink) -> int:
@@ -104,18 +104,18 @@ class Caller(Intake):
             self.definitions[fid] = blob
             for link in self._links:
                 link.define(fid, blob)
-        self._backlog.append(numbers, payloads)
+        self._waiting.append(numbers, payloads)
         self.deal()
 
     def _drop(self, numbers: list[int]) -> None:
-        self._backlog.remove(set(numbers))
+        self._waiting.remove(set(numbers))
         for link in self._links:
             link.cancel(numbers)
 
     def _end(self, reason: str) -> None:
         """No call has a result any more, now or later."""
         numbers = self._stop(reason)
-        numbers += self._backlog.clear()
+        numbers += self._waiting.clear()
         for link in self._links:
             numbers.extend(link.calls)
             link.calls.clear()

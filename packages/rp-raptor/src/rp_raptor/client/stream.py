@@ -9,8 +9,8 @@ from queue import Empty, Queue
 from typing import Any
 
 from rp_raptor.client.application_link import Master
+from rp_raptor.client.call_intake import Intake
 from rp_raptor.client.caller import WINDOW, is_local, open_caller
-from rp_raptor.client.intake import Intake
 from rp_raptor.client.streamed import Call, UnderWay
 from rp_raptor.errors import CallLost
 from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_of
@@ -21,7 +21,7 @@ _BYTES = 64 << 20
 
 _MANY_BYTES = 1 << 20   # of arguments that go out together
 _BULK = 512
-_PATIENCE = 0.004   # seconds that a call may wait for others to go out with it
+_BATCH_DELAY = 0.004   # seconds that a call may wait for others to go out with it
 
 Outcomes = Sequence[bytes | Exception]
 
@@ -102,10 +102,10 @@ class _Stream:
             caller.close()
 
     def _more(self) -> Iterator[Call]:
-        """What arrives before there is room for calls enough to be worth a message, or within `_PATIENCE`."""
+        """What arrives before there is room for calls enough to be worth a message, or within `_BATCH_DELAY`."""
         while not self._calls.exhausted and self._window - self._calls.count < self._window // 8:
             try:
-                arrived = self._arrived.get(timeout=_PATIENCE)
+                arrived = self._arrived.get(timeout=_BATCH_DELAY)
             except Empty:
                 return
             yield from self._finished(*arrived)
@@ -127,7 +127,7 @@ class _Stream:
                 return
             raise CallLost(self._lost)
         while not calls.exhausted and calls.count < self._window and calls.size < _BYTES:
-            numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, _PATIENCE)
+            numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, _BATCH_DELAY)
             for number, error in failed:
                 self._arrived.put((array('Q', [number]), [error]))
             if numbers:

@@ -15,10 +15,10 @@ from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import BULK, Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
-from rp_api.transport.resend import Lasting
+from rp_api.transport.resend import Resender
 from rp_api.wire import codec
 
-PATIENCE = 60.0
+RECONNECT_TIMEOUT = 60.0
 """Seconds without a connection to the agent after which it counts as gone."""
 
 DELAY_PER_TASK, MIN_DELAY, MAX_DELAY = 1e-4, 1e-3, 0.02
@@ -62,12 +62,12 @@ class AgentLink:
         self._handlers: dict[str, Callable[..., object]] = {
             'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel, 'stop': boss.on_stop,
             'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
-        self._lasting = Lasting()
-        self._handlers |= {'got': self._lasting.has_come, 'again': self._again}
+        self._resender = Resender()
+        self._handlers |= {'got': self._resender.has_come, 'again': self._again}
         self._uids: list[str] = []                        # of tasks whose results wait for others
         self._results: list[dict[str, Any] | bytes] = []
         self._owed = 0                                    # how many tasks the agent waits for
-        self._timer = loop.call_later(PATIENCE, self._give_up)
+        self._timer = loop.call_later(RECONNECT_TIMEOUT, self._give_up)
         self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, boss.on_agent_lost, self._disconnected)
         self._connection.socket.sndhwm = 0   # what there is to say is bounded by what the agent has given
@@ -78,7 +78,7 @@ class AgentLink:
 
     def send(self, *message: Any) -> None:
         """Send a message, which arrives also if the connection breaks meanwhile."""
-        self._connection.socket.send_multipart(self._lasting.say(codec.pack(message)), zmq.NOBLOCK)
+        self._connection.socket.send_multipart(self._resender.say(codec.pack(message)), zmq.NOBLOCK)
 
     def _say(self, *message: Any) -> None:
         self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
@@ -109,30 +109,30 @@ class AgentLink:
         self._timer.cancel()
         if self._known:   # both may have missed something
             self._say(*self._hello)
-            self._say('again', self._lasting.heard)
+            self._say('again', self._resender.heard)
         self._known = True
 
     def _disconnected(self) -> None:
         self._timer.cancel()
-        self._timer = self._loop.call_later(PATIENCE, self._give_up)
+        self._timer = self._loop.call_later(RECONNECT_TIMEOUT, self._give_up)
 
     def _give_up(self) -> None:
-        self._boss.on_agent_lost(f'there is no connection to it for {PATIENCE:.0f} s')
+        self._boss.on_agent_lost(f'there is no connection to it for {RECONNECT_TIMEOUT:.0f} s')
 
     def _receive(self) -> None:
         for frames in arrivals(self._connection.socket):
             try:
-                data = self._lasting.hear(frames)
+                data = self._resender.hear(frames)
                 if data is not None:
                     operation, arguments = raptor_link.from_agent(data)
                     self._handlers[operation](*arguments)
             except CoordinationError as error:
                 self._malformed.add(error)
-        if not self._connection.socket.closed and (number := self._lasting.to_tell()):
+        if not self._connection.socket.closed and (number := self._resender.to_tell()):
             self._say('got', number)
 
     def _again(self, number: int) -> None:
-        for frames in self._lasting.again(number):
+        for frames in self._resender.again(number):
             self._connection.socket.send_multipart(frames, zmq.NOBLOCK)
 
     def _on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The workers and applications of a master: who they are, whether they live, and what they say to the exchange."""
+"""The workers and applications of a master: who they are, whether they live, and what they say to the router."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
 from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire import codec
-from rp_raptor.master.router import Exchange
-from rp_raptor.master.sources import Lane, Worker
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
 
@@ -98,13 +98,13 @@ class WorkerPeer(Peer):
 class ApplicationPeer(Peer):
     """A connected application: a source of calls."""
 
-    __slots__ = ('_send', 'lane', 'owed')
+    __slots__ = ('_send', 'owed', 'source')
 
     def __init__(self, address: bytes, uid: str, process: PeerProcess,
                  send: Callable[[bytes, Message], object]) -> None:
         super().__init__(APPLICATION, address, uid, process)
         self._send = send
-        self.lane: Lane | None = None
+        self.source: CallSource | None = None
         self.owed = 0   # room that it does not know of yet
 
     def started(self, ids: array[int]) -> None:
@@ -124,8 +124,8 @@ class Peers:
 
     def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
                  retries: int) -> None:
-        self.exchange = Exchange(self.send, retries)
-        self.deal_soon = Soon(loop, self.exchange.deal)
+        self.router = CallRouter(self.send, retries)
+        self.deal_soon = Soon(loop, self.router.deal)
         self._loop = loop
         self._uid = uid
         self._audience = audience
@@ -166,7 +166,7 @@ class Peers:
 
     def end(self, reason: str) -> None:
         """Everything without a result fails for that reason, workers are stopped, applications are told."""
-        self.exchange.fail_all(reason)
+        self.router.fail_all(reason)
         self.stop_workers()
         for peer in self._peers.values():
             if peer.role == APPLICATION:
@@ -252,23 +252,23 @@ class Peers:
         process = PeerProcess.told(host, pid, info.get('started'))
         peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True))
         if self._greet(peer, info.get('protocol')):
-            self.exchange.attach(peer.worker)
+            self.router.attach(peer.worker)
             self._audience.came(uid, ranks)
             _log.info('worker %s is there: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
 
     def _on_credit(self, peer: WorkerPeer, count: int) -> None:
-        self.exchange.credit(peer.worker, count)
+        self.router.credit(peer.worker, count)
         self._audience.credited()
 
     def _on_results(self, peer: Peer, ids: bytes, payloads: list[bytes]) -> None:
         assert isinstance(peer, WorkerPeer)
-        self.exchange.results(peer.worker, ids_of(ids), payloads)
+        self.router.results(peer.worker, ids_of(ids), payloads)
 
     def _on_returned(self, peer: WorkerPeer, ids: bytes) -> None:
-        self.exchange.returned(peer.worker, ids_of(ids))
+        self.router.returned(peer.worker, ids_of(ids))
 
     def _on_died(self, peer: WorkerPeer, ids: bytes, reason: str) -> None:
-        self.exchange.died(peer.worker, ids_of(ids), reason)
+        self.router.died(peer.worker, ids_of(ids), reason)
 
     def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
         self._audience.ranks_changed(peer.uid, states)
@@ -279,7 +279,7 @@ class Peers:
 
     def _on_bye(self, peer: WorkerPeer, reason: str) -> None:
         if reason and not peer.stopped:
-            self.exchange.despair(peer.uid, f'worker {peer.uid} has ended: {reason}')
+            self.router.worker_lost(peer.uid, f'worker {peer.uid} has ended: {reason}')
         self._forget(peer, reason or 'it was stopped', died=False, failed=bool(reason) and not peer.stopped)
 
     # applications
@@ -288,24 +288,24 @@ class Peers:
         process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
         peer = ApplicationPeer(address, stream, process, self.send)
         if self._greet(peer, info.get('protocol')):
-            peer.lane = self.exchange.open(peer)
+            peer.source = self.router.open(peer)
             self.send(address, ['room', WINDOW])
 
     def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
-        assert peer.lane
-        self.exchange.define(peer.lane, fid, blob)
+        assert peer.source
+        self.router.define(peer.source, fid, blob)
 
     def _on_calls(self, peer: ApplicationPeer, ids: bytes, payloads: list[bytes],
                   attributes: dict[int, dict[str, Any]] | None) -> None:
-        assert peer.lane
+        assert peer.source
         numbers = ids_of(ids)
         if numbers and max(numbers) >= CALLS:
             raise CoordinationError(f'the number of a call is {max(numbers)}: it must be below {CALLS}')
-        self.exchange.calls(peer.lane, numbers, payloads, attributes)
+        self.router.calls(peer.source, numbers, payloads, attributes)
 
     def _on_cancel(self, peer: ApplicationPeer, ids: bytes) -> None:
-        assert peer.lane
-        self.exchange.cancel(peer.lane, ids_of(ids))
+        assert peer.source
+        self.router.cancel(peer.source, ids_of(ids))
 
     def _on_close(self, peer: ApplicationPeer) -> None:
         self._forget(peer, 'it has closed', died=False)
@@ -334,7 +334,7 @@ class Peers:
         for peer in list(self._peers.values()):
             if peer.watch.silent(SILENCE):
                 self._forget(peer, f'it has been silent for {SILENCE:.0f} s', died=True)
-        self.exchange.check(now)
+        self.router.check(now)
         self._timer = self._loop.call_later(PING, self._look)
 
     def _forget(self, peer: Peer, reason: str, *, died: bool, failed: bool | None = None) -> None:
@@ -344,10 +344,10 @@ class Peers:
         del self._peers[peer.address]
         peer.watch.stop()
         if isinstance(peer, WorkerPeer):
-            self.exchange.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
+            self.router.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
             if reason:
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
                 _log.info('worker %s is gone: %s', peer.uid, reason)
-        elif isinstance(peer, ApplicationPeer) and peer.lane:
-            self.exchange.close(peer.lane)
+        elif isinstance(peer, ApplicationPeer) and peer.source:
+            self.router.close(peer.source)
         self.deal_soon()

@@ -20,7 +20,7 @@ from rp_api.loop.soon import Soon
 from rp_api.raptor_link import Access, beside, link_file, master_file
 from rp_api.system.network import address_towards
 from rp_api.system.owner_process import OwnerProcess
-from rp_raptor.client.intake import Failed, Results
+from rp_raptor.client.call_intake import Failed, Results
 from rp_raptor.master.agent_link import AgentLink
 from rp_raptor.master.connections import Peers
 from rp_raptor.master.hooks import Hooks
@@ -32,7 +32,7 @@ from rp_raptor.wire.payload import encode_error, values_directory
 UNPROVEN = 16
 """Tasks that a master asks for before it knows how many its workers take."""
 
-PATIENCE, HURRY = 10.0, 1.0
+HOOKS_TIMEOUT, TERM_HOOKS_TIMEOUT = 10.0, 1.0
 """Seconds that hooks may take at the end for what has finished before: in general, and after SIGTERM, as the agent
 gives it 5 s in all."""
 
@@ -64,7 +64,7 @@ class Core:
         self.error: BaseException | None = None   # what has ended it, if that should not have happened
         self.workers = Workers(self._worker_changed)
         self._over = over
-        self._patience = PATIENCE
+        self._hooks_timeout = HOOKS_TIMEOUT
         self._reason = ''   # why there is an end
         self._worker_state_cb = worker_state_cb
         self.pilot_sandbox = pilot_sandbox
@@ -78,10 +78,10 @@ class Core:
         self._hooks = Hooks(f'{uid}.hooks')
         self._loop = Loop()
         self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self, retries)
-        self._exchange = self._peers.exchange
+        self._router = self._peers.router
         self._agent = AgentLink(self._loop, self._peers.context, access, uid, self._peers.applications_access, self)
         self._ask_soon = Soon(self._loop, self._ask)
-        self._tasks = Tasks(self._exchange, self._agent, request_cb, result_cb, self._hooks.hook, self._loop.call_soon,
+        self._tasks = Tasks(self._router, self._agent, request_cb, result_cb, self._hooks.hook, self._loop.call_soon,
                             self._changed)
         self._file = master_file(pilot_sandbox, uid)
         self._peers.workers_access.save(self._file)
@@ -97,7 +97,7 @@ class Core:
 
     def hurry(self) -> None:
         """Do not wait long for hooks at the end."""
-        self._patience = HURRY
+        self._hooks_timeout = TERM_HOOKS_TIMEOUT
 
     def stop(self, reason: str) -> None:
         """Begin to end."""
@@ -118,7 +118,7 @@ class Core:
                 self._futures = self._futures or Hooks(f'{self.uid}.futures')
             on_results = partial(self._futures.call, on_results)
             on_failed = partial(self._futures.call, on_failed)
-        caller = LocalCaller(self._loop, self._exchange, self._peers.deal_soon, on_results, on_failed, attributes,
+        caller = LocalCaller(self._loop, self._router, self._peers.deal_soon, on_results, on_failed, attributes,
                              self._callers.discard)
         with self._lock:
             self._callers.add(caller)
@@ -152,7 +152,7 @@ class Core:
             return
         self.hurry()
         self.stop('its process ends')
-        self.join(PATIENCE)
+        self.join(HOOKS_TIMEOUT)
 
     def _run(self) -> None:
         try:
@@ -176,7 +176,7 @@ class Core:
         self.workers.close(reason)
         self._over()
         self._hooks.call(self._loop.call_soon, self._loop.stop)
-        self._loop.call_later(self._patience, self._loop.stop)
+        self._loop.call_later(self._hooks_timeout, self._loop.stop)
 
     def _close(self) -> None:
         """Free everything; in the loop's thread, after its last turn."""
@@ -204,7 +204,7 @@ class Core:
             self._loop.close()
             for hooks in (self._hooks, self._futures):
                 if hooks is not None:
-                    hooks.close(self._patience)
+                    hooks.close(self._hooks_timeout)
 
     # tasks
 
@@ -220,7 +220,7 @@ class Core:
 
     def _ask(self) -> None:
         """Ask the agent for as many tasks as the workers have use for."""
-        room = (self._exchange.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
+        room = (self._router.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
         if self._taking and room > 0 and (room >= 64 or not self._asked):
             self._asked += room
             self._agent.send('credit', room)
@@ -239,7 +239,7 @@ class Core:
         """What the agent has made of a worker or an executable."""
         if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
             self.workers.expect(uid)
-            self._exchange.expect(uid, int((result or {}).get('ranks', 1)))
+            self._router.expect(uid, int((result or {}).get('ranks', 1)))
         elif state in states.FINAL and self.workers.knows(uid):
             self._own_workers.discard(uid)
             self._worker_ended(uid, state, result or {})
@@ -268,7 +268,7 @@ class Core:
     def _submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
         for description in descriptions:
             self._own_workers.add(description['uid'])
-            self._exchange.expect(description['uid'], description.get('ranks', 1))
+            self._router.expect(description['uid'], description.get('ranks', 1))
         self._agent.send('submit', descriptions)
 
     def _cancel_workers(self, uids: list[str]) -> None:
@@ -281,7 +281,7 @@ class Core:
         """The task of a worker is final, whether it ever came here or not."""
         wanted = state in (states.DONE, states.CANCELED)
         reason = str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
-        self._exchange.despair(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
+        self._router.worker_lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
 
     def came(self, uid: str, ranks: int) -> None:

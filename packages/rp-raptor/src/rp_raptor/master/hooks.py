@@ -47,13 +47,13 @@ class Hooks:
             for job in early:
                 self._jobs.put(job)
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         """Wait at most that many seconds for what was asked for."""
         with self._lock:
             self._closed = True
             self._jobs.put(None)
         if self._thread is not threading.current_thread():
-            self._thread.join(patience)
+            self._thread.join(timeout)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:

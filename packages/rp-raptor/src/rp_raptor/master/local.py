@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rp_api.loop.event_loop import Loop
-from rp_raptor.client.intake import Definitions, Failed, Intake, Results
-from rp_raptor.master.router import Exchange
-from rp_raptor.master.sources import Lane
+from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.sources import CallSource
 
 
 class LocalCaller(Intake):
@@ -18,14 +18,14 @@ class LocalCaller(Intake):
     Results and failures are told in the loop's thread. The methods up to `end` can be called from any thread.
     """
 
-    def __init__(self, loop: Loop, exchange: Exchange, deal_soon: Callable[[], object], on_results: Results,
+    def __init__(self, loop: Loop, router: CallRouter, deal_soon: Callable[[], object], on_results: Results,
                  on_failed: Failed, attributes: Mapping[str, Any] | None,
                  closed: Callable[[LocalCaller], object]) -> None:
         super().__init__(loop, on_results, on_failed, attributes)
         self._closed = closed
-        self._exchange = exchange
+        self._router = router
         self._deal_soon = deal_soon
-        self._lane: Lane | None = None
+        self._source: CallSource | None = None
         loop.call_soon(self._open)
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class LocalCaller(Intake):
         if numbers:
             self._on_failed(numbers, reason)
 
-    # what the exchange tells
+    # what the router tells
 
     def started(self, ids: array[int]) -> None:
         """Nothing that anybody waits for."""
@@ -52,24 +52,24 @@ class LocalCaller(Intake):
     # in the loop
 
     def _open(self) -> None:
-        self._lane = self._exchange.open(self)
+        self._source = self._router.open(self)
 
     def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
-        if self._lane is None:
+        if self._source is None:
             return
         for fid, blob in definitions:
-            self._exchange.define(self._lane, fid, blob)
+            self._router.define(self._source, fid, blob)
         if numbers:
             attributes = dict.fromkeys(numbers, self._attributes) if self._attributes else None
-            self._exchange.calls(self._lane, numbers, payloads, attributes)
+            self._router.calls(self._source, numbers, payloads, attributes)
             self._deal_soon()
 
     def _drop(self, numbers: list[int]) -> None:
-        if self._lane is not None:
-            self._exchange.cancel(self._lane, numbers)
+        if self._source is not None:
+            self._router.cancel(self._source, numbers)
 
     def _close(self) -> None:
-        if self._lane is not None:
-            self._exchange.close(self._lane)
-            self._lane = None
+        if self._source is not None:
+            self._router.close(self._source)
+            self._source = None
             self._closed(self)

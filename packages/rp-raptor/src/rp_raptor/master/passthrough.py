@@ -16,8 +16,8 @@ from rp_api import states
 from rp_api.errors import sentence
 from rp_api.raptor_link import RESULT, target_state
 from rp_api.wire import codec
-from rp_raptor.master.router import Exchange
-from rp_raptor.master.shared_descriptions import Part, Parts
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.shared_descriptions import SharedDescription, SharedDescriptions
 from rp_raptor.wire.payload import as_result, encode_alike, packed_success
 from rp_raptor.wire.requirements import DECISIVE, is_for_agent, needs_of
 
@@ -32,16 +32,16 @@ class Agent(Protocol):
         """Send results of tasks."""
 
 
-class Unopened:
+class Passthrough:
     """The tasks that workers have, or that wait for them; a source of calls."""
 
-    def __init__(self, exchange: Exchange, agent: Agent, changed: Callable[[], object]) -> None:
-        self._exchange = exchange
-        self._lane = exchange.open(self)
+    def __init__(self, router: CallRouter, agent: Agent, changed: Callable[[], object]) -> None:
+        self._router = router
+        self._source = router.open(self)
         self._agent = agent
         self._changed = changed
-        self._parts = Parts(partial(exchange.define, self._lane), partial(exchange.forget, self._lane))
-        self._tasks: dict[int, tuple[str, Part]] = {}   # by the numbers of their calls
+        self._shared = SharedDescriptions(partial(router.define, self._source), partial(router.forget, self._source))
+        self._tasks: dict[int, tuple[str, SharedDescription]] = {}   # by the numbers of their calls
         self._numbers: dict[str, int] = {}              # and the other way round
         self._next = 0
 
@@ -55,22 +55,22 @@ class Unopened:
         """Have like tasks run (see `rp_api.raptor_link`); gives the positions of those that are none for workers."""
         first, others = self._next, []
         attributes = {}
-        for position, needs in enumerate(_needs(codec.unpack_dict(common), rests)):
-            if needs is None:
+        for position, requirements in enumerate(_requirements(codec.unpack_dict(common), rests)):
+            if requirements is None:
                 others.append(position)
-            elif needs:
-                attributes[first + position] = needs
+            elif requirements:
+                attributes[first + position] = requirements
         if len(others) == len(uids):
             return others
         self._next += len(uids)
         ids: Sequence[int] = range(first, self._next)
         if others:
             ids, uids, sandboxes, rests = (_without(column, others) for column in (ids, uids, sandboxes, rests))
-        part = self._parts.hold(common, len(uids))
+        part = self._shared.hold(common, len(uids))
         payloads = encode_alike(part.fid, uids, sandboxes, rests)
         self._tasks.update(zip(ids, zip(uids, repeat(part), strict=False), strict=True))
         self._numbers.update(zip(uids, ids, strict=True))
-        self._exchange.calls(self._lane, array('Q', ids), payloads, attributes or None)
+        self._router.calls(self._source, array('Q', ids), payloads, attributes or None)
         self._changed()
         return others
 
@@ -78,13 +78,13 @@ class Unopened:
         """Cancel those of the tasks that are here, as far as they have no result yet."""
         found = [self._numbers[uid] for uid in uids if uid in self._numbers]
         if found:
-            self._exchange.cancel(self._lane, found)
+            self._router.cancel(self._source, found)
 
     def close(self) -> None:
         """Drop what has no result: the agent knows best what to do with it."""
-        self._exchange.close(self._lane)
+        self._router.close(self._source)
 
-    # what the exchange tells
+    # what the router tells
 
     def started(self, ids: Sequence[int]) -> None:
         """Workers have these tasks now."""
@@ -99,12 +99,12 @@ class Unopened:
             uids.append(uid)
             part.calls -= 1
             if not part.calls:
-                self._parts.rest(part)
+                self._shared.rest(part)
         self._agent.results(uids, [packed_success(payload) or _opened(payload) for payload in payloads])
         self._changed()
 
 
-def _needs(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
+def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
     """The attributes of the call for each task; None for one that is none for workers, or has to be looked at."""
     alike = _call(common)
     for rest in rests:

@@ -1,6 +1,6 @@
 """Which worker gets which call, and what becomes of calls whose worker is gone: decisions only, no sockets, no clock.
 
-A call is in one place at a time: it waits in the lane of its source (or, if it needs several ranks, among the wide
+A call is in one place at a time: it waits in the queue of its source (or, if it needs several ranks, among the wide
 ones), or a worker has it. What takes it out of its place gives its source the one result: the worker's answer, or an
 error if it was cancelled, or died once too often, or nobody is left who could run it. Answers of a worker for calls
 that it does not have (any more) are dropped.
@@ -21,12 +21,12 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, Lane, Source, Worker, load, surplus_of
-from rp_raptor.wire.ids import hold, lane_of, release, with_lane, without_lane
+from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Worker, load, surplus_of
+from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 from rp_raptor.wire.payload import discard, encode_error
 from rp_raptor.wire.protocol import BULK, CALLS, Message
 
-PATIENCE = 30.0
+WORKER_TIMEOUT = 30.0
 """Seconds that calls wait when the last worker that could run them has failed, before they do: another may come."""
 
 LARGE = 16 << 20
@@ -35,7 +35,7 @@ LARGE = 16 << 20
 _SHIFT = CALLS.bit_length() - 1
 
 
-class Exchange:
+class CallRouter:
     """Deals calls out to workers and results to sources; `send(address, message)` reaches a worker.
 
     `retries` is how often a call is repeated whose worker or rank has died.
@@ -44,8 +44,8 @@ class Exchange:
     def __init__(self, send: Callable[[bytes, Message], object], retries: int = 1) -> None:
         self._send = send
         self._retries = retries
-        self._lanes: dict[int, Lane] = {}
-        self._turns: deque[Lane] = deque()   # lanes with calls in their queues
+        self._sources: dict[int, CallSource] = {}
+        self._turns: deque[CallSource] = deque()   # sources with calls in their queues
         self._wide: dict[int, deque[Call]] = {}   # by ranks
         self._deaths: dict[int, int] = {}
         self._functions: dict[bytes, bytes] = {}
@@ -57,65 +57,65 @@ class Exchange:
 
     # sources
 
-    def open(self, source: Source) -> Lane:
-        """The lane for a new source."""
+    def open(self, owner: CallOwner) -> CallSource:
+        """A new source."""
         self._made += 1
-        lane = self._lanes[self._made] = Lane(self._made, source)
-        return lane
+        source = self._sources[self._made] = CallSource(self._made, owner)
+        return source
 
-    def close(self, lane: Lane) -> None:
+    def close(self, source: CallSource) -> None:
         """Forget a source: its calls are dropped where they wait, and cancelled where they run."""
-        if self._lanes.pop(lane.number, None) is None:
+        if self._sources.pop(source.number, None) is None:
             return
-        lane.queue.clear()
-        if lane in self._turns:
-            self._turns.remove(lane)
+        source.queue.clear()
+        if source in self._turns:
+            self._turns.remove(source)
         for calls in self._wide.values():
-            _remove(calls, lambda number: number >> _SHIFT == lane.number)
+            _remove(calls, lambda number: number >> _SHIFT == source.number)
         for worker in self.workers.values():
-            self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == lane.number])
-        for number in [number for number in self._deaths if number >> _SHIFT == lane.number]:
+            self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == source.number])
+        for number in [number for number in self._deaths if number >> _SHIFT == source.number]:
             del self._deaths[number]
-        for fid in list(lane.functions):
-            self.forget(lane, fid)
+        for fid in list(source.functions):
+            self.forget(source, fid)
 
-    def define(self, lane: Lane, fid: bytes, blob: bytes) -> None:
+    def define(self, source: CallSource, fid: bytes, blob: bytes) -> None:
         """Make a function known to all workers, also to those to come, until no source needs it any more."""
-        lane.functions.add(fid)
+        source.functions.add(fid)
         if fid not in self._functions:
             self._functions[fid] = blob
             for address in self.workers:
                 self._send(address, ['define', fid, blob])
 
-    def forget(self, lane: Lane, fid: bytes) -> None:
+    def forget(self, source: CallSource, fid: bytes) -> None:
         """The source makes no further calls of a function, and all that it has made have results."""
-        lane.functions.discard(fid)
-        if not any(fid in other.functions for other in self._lanes.values()) and self._functions.pop(fid, b''):
+        source.functions.discard(fid)
+        if not any(fid in other.functions for other in self._sources.values()) and self._functions.pop(fid, b''):
             for address in self.workers:
                 self._send(address, ['forget', fid])
 
-    def calls(self, lane: Lane, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def calls(self, source: CallSource, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
         """Take in calls of a source; `deal` has to follow."""
-        lane.open += len(ids)
-        numbers = with_lane(ids, lane.number, _SHIFT)
+        source.open += len(ids)
+        numbers = with_source(ids, source.number, _SHIFT)
         if attributes:
-            base = lane.number << _SHIFT
-            lane.attributes.update((base | number, each) for number, each in attributes.items())
-            numbers, payloads = self._sort_out_wide(lane, numbers, payloads)
+            base = source.number << _SHIFT
+            source.attributes.update((base | number, each) for number, each in attributes.items())
+            numbers, payloads = self._sort_out_wide(source, numbers, payloads)
         if numbers:
-            if not lane.queue:
-                self._turns.append(lane)
-            lane.queue.append(numbers, payloads)
+            if not source.queue:
+                self._turns.append(source)
+            source.queue.append(numbers, payloads)
 
-    def cancel(self, lane: Lane, ids: Collection[int]) -> None:
+    def cancel(self, source: CallSource, ids: Collection[int]) -> None:
         """Cancel calls of a source, as far as they have no result yet."""
-        base = lane.number << _SHIFT
+        base = source.number << _SHIFT
         wanted = {base | number for number in ids}
         for worker in self.workers.values():
             self._tell_cancel(worker, list(wanted & worker.calls.keys()))
-        found = lane.queue.remove(wanted)
-        if found and not lane.queue:
-            self._turns.remove(lane)
+        found = source.queue.remove(wanted)
+        if found and not source.queue:
+            self._turns.remove(source)
         for calls in self._wide.values():
             found.extend(number for number, _ in _remove(calls, wanted.__contains__))
         self._conclude(found, encode_error(CancelledError('the call was cancelled')))
@@ -126,7 +126,7 @@ class Exchange:
         """A worker is to come: calls wait for it."""
         self._expected[uid] = ranks
 
-    def despair(self, uid: str, failure: str) -> None:
+    def worker_lost(self, uid: str, failure: str) -> None:
         """A worker will not come, or not come back; `failure` tells why if that was not wanted."""
         self._expected.pop(uid, None)
         self._failure = failure or self._failure
@@ -162,17 +162,17 @@ class Exchange:
             ids, payloads = array('Q', compress(ids, expected)), list(compress(payloads, expected))
         if not ids:
             return
-        lane = lane_of(ids, _SHIFT)
-        if lane is not None:
-            self._deliver(lane, ids, payloads)
+        source = source_of(ids, _SHIFT)
+        if source is not None:
+            self._deliver(source, ids, payloads)
             return
-        for lane in {number >> _SHIFT for number in ids}:
-            mine = [number >> _SHIFT == lane for number in ids]
-            self._deliver(lane, array('Q', compress(ids, mine)), list(compress(payloads, mine)))
+        for source in {number >> _SHIFT for number in ids}:
+            mine = [number >> _SHIFT == source for number in ids]
+            self._deliver(source, array('Q', compress(ids, mine)), list(compress(payloads, mine)))
 
     def returned(self, worker: Worker, ids: Sequence[int]) -> None:
         """A worker has given calls back; `deal` has to follow."""
-        worker.asked, worker.barren = 0, not ids
+        worker.asked, worker.exhausted = 0, not ids
         self._put_back([(number, payload) for number in ids if (payload := worker.calls.pop(number, None))])
 
     def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
@@ -196,7 +196,7 @@ class Exchange:
     @property
     def waiting(self) -> int:
         """How many calls no worker has yet."""
-        return sum(len(lane.queue) for lane in self._turns) + sum(map(len, self._wide.values()))
+        return sum(len(source.queue) for source in self._turns) + sum(map(len, self._wide.values()))
 
     @property
     def capacity(self) -> int:
@@ -205,15 +205,15 @@ class Exchange:
 
     def deal(self) -> None:
         """Give waiting calls to workers that have asked for some."""
-        hungry = [worker for worker in self.workers.values() if worker.free > 0]
-        if not hungry:
+        ready = [worker for worker in self.workers.values() if worker.free > 0]
+        if not ready:
             return
         if self._wide:
-            self._deal_wide(hungry)
-        waiting = sum(len(lane.queue) for lane in self._turns)
-        while waiting and (hungry := [worker for worker in hungry if worker.free > 0]):
-            hungry.sort(key=load)
-            for left, worker in zip(range(len(hungry), 0, -1), hungry, strict=True):
+            self._deal_wide(ready)
+        waiting = sum(len(source.queue) for source in self._turns)
+        while waiting and (ready := [worker for worker in ready if worker.free > 0]):
+            ready.sort(key=load)
+            for left, worker in zip(range(len(ready), 0, -1), ready, strict=True):
                 share = min(worker.free, -(-waiting // left))
                 self._give(worker, share)
                 waiting -= share
@@ -222,12 +222,12 @@ class Exchange:
 
     def check(self, now: float) -> None:
         """Fail the calls that nobody can run any more; to be called every few seconds."""
-        narrow = sum(len(lane.queue) for lane in self._turns)
+        narrow = sum(len(source.queue) for source in self._turns)
         wanted = {ranks for ranks, calls in self._wide.items() if calls} | ({1} if narrow else set())
         lacking = {ranks for ranks in wanted if self._lacks(ranks)}
         self._lacking = {ranks: self._lacking.get(ranks, now) for ranks in lacking}
         for ranks, since in self._lacking.items():
-            if now - since >= PATIENCE:
+            if now - since >= WORKER_TIMEOUT:
                 self._fail_waiting(ranks)
 
     def fail_all(self, reason: str) -> None:
@@ -237,7 +237,7 @@ class Exchange:
             worker.calls.clear()
         ids += [number for calls in self._wide.values() for number, _ in calls]
         self._wide.clear()
-        ids += self._clear_lanes()
+        ids += self._clear_sources()
         self._conclude(ids, encode_error(CallLost(reason)))
 
     def _lacks(self, ranks: int) -> bool:
@@ -257,42 +257,42 @@ class Exchange:
             reason = f'no worker is left: {self._failure}'
         ids = [number for number, _ in self._wide.pop(ranks, ())]
         if ranks == 1:
-            ids += self._clear_lanes()
+            ids += self._clear_sources()
         self._conclude(ids, encode_error(CallLost(reason)))
 
-    def _clear_lanes(self) -> list[int]:
-        ids = [number for lane in self._turns for number in lane.queue.clear()]
+    def _clear_sources(self) -> list[int]:
+        ids = [number for source in self._turns for number in source.queue.clear()]
         self._turns.clear()
         return ids
 
     def _give(self, worker: Worker, count: int) -> None:
         """Send a worker so many of the calls that wait."""
         while count:
-            lane = self._turns[0]
-            ids, payloads = lane.queue.take(min(count, BULK), LARGE)
-            self._hand_over(worker, lane, ids, payloads)
+            source = self._turns[0]
+            ids, payloads = source.queue.take(min(count, BULK), LARGE)
+            self._hand_over(worker, source, ids, payloads)
             count -= len(ids)
-            if lane.queue:
+            if source.queue:
                 self._turns.rotate(-1)
             else:
                 self._turns.popleft()
 
-    def _hand_over(self, worker: Worker, lane: Lane, ids: array[int], payloads: list[bytes]) -> None:
+    def _hand_over(self, worker: Worker, source: CallSource, ids: array[int], payloads: list[bytes]) -> None:
         hold(worker.calls, ids, payloads)
         worker.free -= len(ids)
-        worker.barren = False
+        worker.exhausted = False
         attributes = None
-        if lane.attributes:
-            attributes = {number: each for number in ids if (each := lane.attributes.get(number))}
+        if source.attributes:
+            attributes = {number: each for number in ids if (each := source.attributes.get(number))}
         self._send(worker.address, ['calls', ids.tobytes(), payloads, attributes or None])
-        lane.source.started(without_lane(ids, _SHIFT))
+        source.owner.started(without_source(ids, _SHIFT))
 
-    def _deal_wide(self, hungry: Iterable[Worker]) -> None:
+    def _deal_wide(self, ready: Iterable[Worker]) -> None:
         for ranks, calls in self._wide.items():
-            for worker in hungry:
+            for worker in ready:
                 while calls and worker.free > 0 and worker.fits(ranks):
                     number, payload = calls.popleft()
-                    self._hand_over(worker, self._lanes[number >> _SHIFT], array('Q', [number]), [payload])
+                    self._hand_over(worker, self._sources[number >> _SHIFT], array('Q', [number]), [payload])
 
     def _even_out(self) -> None:
         """Have a worker give calls back when others have idle ranks and nothing else to do."""
@@ -311,12 +311,13 @@ class Exchange:
 
     # what becomes of calls
 
-    def _sort_out_wide(self, lane: Lane, ids: array[int], payloads: list[bytes]) -> tuple[array[int], list[bytes]]:
+    def _sort_out_wide(self, source: CallSource, ids: array[int],
+                       payloads: list[bytes]) -> tuple[array[int], list[bytes]]:
         """Put the calls that need several ranks aside; gives the others."""
-        narrow = [_ranks(lane, number) == 1 for number in ids]
+        narrow = [_ranks(source, number) == 1 for number in ids]
         if not all(narrow):
             for number, payload in compress(zip(ids, payloads, strict=True), map(not_, narrow)):
-                self._wide.setdefault(_ranks(lane, number), deque()).append((number, payload))
+                self._wide.setdefault(_ranks(source, number), deque()).append((number, payload))
             ids, payloads = array('Q', compress(ids, narrow)), list(compress(payloads, narrow))
         return ids, payloads
 
@@ -324,50 +325,50 @@ class Exchange:
         """Let calls wait again, before all others of their source; those of a source that is gone are dropped."""
         narrow: dict[int, list[Call]] = {}
         for number, payload in reversed(calls):
-            lane = self._lanes.get(number >> _SHIFT)
-            if lane is None:
+            source = self._sources.get(number >> _SHIFT)
+            if source is None:
                 self._deaths.pop(number, None)
-            elif (ranks := _ranks(lane, number)) > 1:
+            elif (ranks := _ranks(source, number)) > 1:
                 self._wide.setdefault(ranks, deque()).appendleft((number, payload))
             else:
-                narrow.setdefault(lane.number, []).append((number, payload))
+                narrow.setdefault(source.number, []).append((number, payload))
         for each, found in narrow.items():
-            queue = self._lanes[each].queue
+            queue = self._sources[each].queue
             if not queue:
-                self._turns.appendleft(self._lanes[each])
+                self._turns.appendleft(self._sources[each])
             found.reverse()
             queue.prepend(array('Q', [number for number, _ in found]), [payload for _, payload in found])
 
     def _conclude(self, ids: Collection[int], payload: bytes) -> None:
         """The same result for calls that are in no place any more."""
-        for lane in {number >> _SHIFT for number in ids}:
-            mine = array('Q', [number for number in ids if number >> _SHIFT == lane])
-            self._deliver(lane, mine, [payload] * len(mine))
+        for source in {number >> _SHIFT for number in ids}:
+            mine = array('Q', [number for number in ids if number >> _SHIFT == source])
+            self._deliver(source, mine, [payload] * len(mine))
 
     def _deliver(self, number: int, ids: array[int], payloads: list[bytes]) -> None:
         """Give results to the source that they are all for."""
         if self._deaths:
             for each in ids:
                 self._deaths.pop(each, None)
-        lane = self._lanes.get(number)
-        if lane is None:
+        source = self._sources.get(number)
+        if source is None:
             for payload in payloads:
                 discard(payload)
             return
-        if lane.attributes:
+        if source.attributes:
             for each in ids:
-                lane.attributes.pop(each, None)
-        lane.open -= len(ids)
-        lane.source.results(without_lane(ids, _SHIFT), payloads)
+                source.attributes.pop(each, None)
+        source.open -= len(ids)
+        source.owner.results(without_source(ids, _SHIFT), payloads)
 
     def _tell_cancel(self, worker: Worker, ids: list[int]) -> None:
         if ids:
             self._send(worker.address, ['cancel', array('Q', ids).tobytes()])
 
 
-def _ranks(lane: Lane, number: int) -> int:
+def _ranks(source: CallSource, number: int) -> int:
     """How many ranks a call needs."""
-    attributes = lane.attributes.get(number)
+    attributes = source.attributes.get(number)
     return max(1, int(attributes.get('ranks', 1))) if attributes else 1
 
 

@@ -15,7 +15,7 @@ LARGE = 64 << 10
 """Bytes from which on a part does not stay: to send it again with a thousand tasks costs little."""
 
 
-class Part:
+class SharedDescription:
     """What tasks have in common, packed; `calls` counts those that have no result yet."""
 
     __slots__ = ('calls', 'fid', 'size')
@@ -26,27 +26,27 @@ class Part:
         self.calls = 0
 
 
-class Parts:
+class SharedDescriptions:
     """The parts that workers know; `define(fid, data)` and `forget(fid)` tell them."""
 
     def __init__(self, define: Callable[[bytes, bytes], object], forget: Callable[[bytes], object]) -> None:
         self._define = define
         self._forget = forget
-        self._parts: dict[bytes, Part] = {}
-        self._idle: OrderedDict[bytes, Part] = OrderedDict()
+        self._parts: dict[bytes, SharedDescription] = {}
+        self._idle: OrderedDict[bytes, SharedDescription] = OrderedDict()
 
-    def hold(self, data: bytes, calls: int) -> Part:
+    def hold(self, data: bytes, calls: int) -> SharedDescription:
         """The part for so many calls, which workers know from now on."""
         fid = blake2b(data, digest_size=FID_BYTES).digest()
         part = self._parts.get(fid)
         if part is None:
-            part = self._parts[fid] = Part(fid, len(data))
+            part = self._parts[fid] = SharedDescription(fid, len(data))
             self._define(fid, data)
         self._idle.pop(fid, None)
         part.calls += calls
         return part
 
-    def rest(self, part: Part) -> None:
+    def rest(self, part: SharedDescription) -> None:
         """No call needs the part any more, for now."""
         if part.size < LARGE:
             self._idle[part.fid] = part

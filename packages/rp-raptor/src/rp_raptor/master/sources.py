@@ -1,18 +1,18 @@
-"""Where calls are before they have a result: they wait in the lane of their source, or a worker has them."""
+"""Where calls are before they have a result: they wait in the queue of their source, or a worker has them."""
 
 from __future__ import annotations
 
 from array import array
 from typing import Any, Protocol
 
-from rp_raptor.wire.call_buffer import Line
+from rp_raptor.wire.call_buffer import CallBuffer
 
 Attributes = dict[int, dict[str, Any]]
 Call = tuple[int, bytes]
-"""The exchange's number of a call, and its payload."""
+"""The router's number of a call, and its payload."""
 
 
-class Source(Protocol):
+class CallOwner(Protocol):
     """Who has calls made; both methods get the source's own numbers."""
 
     def started(self, ids: array[int]) -> None:
@@ -22,16 +22,16 @@ class Source(Protocol):
         """The results of these calls; there is one for each."""
 
 
-class Lane:
+class CallSource:
     """The calls of one source that no worker has yet; `open` counts all calls without a result."""
 
-    __slots__ = ('attributes', 'functions', 'number', 'open', 'queue', 'source')
+    __slots__ = ('attributes', 'functions', 'number', 'open', 'owner', 'queue')
 
-    def __init__(self, number: int, source: Source) -> None:
+    def __init__(self, number: int, owner: CallOwner) -> None:
         self.number = number
-        self.source = source
-        self.queue = Line()
-        self.attributes: Attributes = {}   # of calls without a result, by the exchange's number
+        self.owner = owner
+        self.queue = CallBuffer()
+        self.attributes: Attributes = {}   # of calls without a result, by the router's number
         self.functions: set[bytes] = set()
         self.open = 0
 
@@ -39,7 +39,7 @@ class Lane:
 class Worker:
     """A worker, the calls that it has, and how many more it takes (`free`)."""
 
-    __slots__ = ('address', 'asked', 'barren', 'calls', 'free', 'mpi', 'ranks', 'uid')
+    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'ranks', 'uid')
 
     def __init__(self, address: bytes, uid: str, ranks: int, mpi: bool) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class Worker:
         self.free = 0
         self.calls: dict[int, bytes] = {}
         self.asked = 0        # for so many calls back
-        self.barren = False   # it had none to give back, and has got none since
+        self.exhausted = False   # it had none to give back, and has got none since
 
     def fits(self, ranks: int) -> bool:
         """Whether it can run a call over so many ranks."""
@@ -63,4 +63,4 @@ def load(worker: Worker) -> float:
 
 def surplus_of(worker: Worker) -> int:
     """Calls that a worker might give back."""
-    return 0 if worker.barren or worker.asked else len(worker.calls) - worker.ranks
+    return 0 if worker.exhausted or worker.asked else len(worker.calls) - worker.ranks

@@ -19,9 +19,9 @@ from rp_api.description.task import TaskDescription
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost
-from rp_raptor.master.passthrough import Agent, Unopened, failure, result_of
+from rp_raptor.master.passthrough import Agent, Passthrough, failure, result_of
 from rp_raptor.master.restored import restored
-from rp_raptor.master.router import Exchange
+from rp_raptor.master.router import CallRouter
 from rp_raptor.wire.payload import encode_described, encode_error, encode_result
 from rp_raptor.wire.requirements import is_for_agent, needs_of
 
@@ -45,20 +45,20 @@ class Tasks:
     thread for hooks, `soon(function, *args)` in the loop.
     """
 
-    def __init__(self, exchange: Exchange, agent: Agent, request_cb: Filter | None, result_cb: Filter | None,
+    def __init__(self, router: CallRouter, agent: Agent, request_cb: Filter | None, result_cb: Filter | None,
                  hook: Later, soon: Later, changed: Callable[[], object]) -> None:
-        self._exchange = exchange
-        self._lane = exchange.open(self)
+        self._router = router
+        self._source = router.open(self)
         self._agent = agent
         self._request_cb = request_cb
         self._result_cb = result_cb
         self._hook = hook
         self._soon = soon
         self._changed = changed
-        self._unopened = Unopened(exchange, agent, changed)   # those of the agent, if there are no hooks
+        self._passthrough = Passthrough(router, agent, changed)   # those of the agent, if there are no hooks
         self._numbers = count()
         self._tasks: dict[str, Task] = {}     # all in hand
-        self._places: dict[str, int] = {}     # the numbers of those that the exchange has
+        self._places: dict[str, int] = {}     # the numbers of those that the router has
         self._uids: dict[int, str] = {}       # and the other way round
         self._with_agent: set[str] = set()
         self._filtered: set[str] = set()      # those that request_cb has now
@@ -69,13 +69,13 @@ class Tasks:
     @property
     def in_hand(self) -> int:
         """How many tasks wait for workers, or are with them."""
-        return len(self._places) + len(self._filtered) + len(self._unopened)
+        return len(self._places) + len(self._filtered) + len(self._passthrough)
 
     def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> None:
         """Take tasks of the agent; see `rp_api.raptor_link`."""
         opened: Iterable[int] = range(len(uids))
         if self._request_cb is None and self._result_cb is None:
-            opened = self._unopened.take(common, uids, sandboxes, rests)
+            opened = self._passthrough.take(common, uids, sandboxes, rests)
         descriptions = codec.unpack_bulk(common, [rests[each] for each in opened])
         tasks: list[Task] = [
             {'uid': uids[each], 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
@@ -98,7 +98,7 @@ class Tasks:
         fresh = []
         for task in tasks:
             uid = task['uid']
-            if uid in self._places or uid in self._with_agent or uid in self._unopened:
+            if uid in self._places or uid in self._with_agent or uid in self._passthrough:
                 _log.error('%s has been submitted already', uid)
                 if answer is not None:
                     answer(encode_error(ValueError(f'{uid} has been submitted already')))
@@ -117,7 +117,7 @@ class Tasks:
     def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
         """Take a task that the rank which wants it has run itself; `answer` takes its result."""
         uid = task['uid']
-        if uid in self._tasks or uid in self._unopened:
+        if uid in self._tasks or uid in self._passthrough:
             answer(payload)
             return
         self._tasks[uid] = task
@@ -135,7 +135,7 @@ class Tasks:
                 self._finish([self._with_result(uid, {'target_state': states.CANCELED})])
                 continue
             try:
-                program, payload, needs = _prepared(uid, description, task.get('sandbox', ''))
+                program, payload, requirements = _prepared(uid, description, task.get('sandbox', ''))
             except Exception as error:   # a hook may have made anything of a task
                 odd.append(self._with_result(uid, failure(error)))
                 continue
@@ -145,15 +145,15 @@ class Tasks:
                 self._uids[number] = uid
                 ids.append(number)
                 payloads.append(payload)
-                if needs:
-                    attributes[number] = needs
+                if requirements:
+                    attributes[number] = requirements
             else:
                 self._with_agent.add(uid)
                 programs.append(program)
         if odd:
             self._finish(odd)
         if ids:
-            self._exchange.calls(self._lane, ids, payloads, attributes or None)
+            self._router.calls(self._source, ids, payloads, attributes or None)
         for first in range(0, len(programs), BULK):
             self._agent.send('submit', programs[first:first + BULK])
         self._changed()
@@ -165,9 +165,9 @@ class Tasks:
         self._canceled.update(uid for uid in uids if uid in self._filtered)
         kept = [uid for uid in uids if uid in self._tasks and uid not in self._places
                 and uid not in self._with_agent and uid not in self._filtered]
-        self._unopened.cancel(uids)
+        self._passthrough.cancel(uids)
         if found:
-            self._exchange.cancel(self._lane, found)
+            self._router.cancel(self._source, found)
         if programs:
             self._agent.send('cancel', programs)
         if kept:
@@ -181,14 +181,14 @@ class Tasks:
 
     def close(self, reason: str) -> None:
         """Nothing will come from the agent any more: whoever waits for a task there learns that it failed."""
-        self._exchange.close(self._lane)   # the agent knows best what to do with those that it has given
-        self._unopened.close()
+        self._router.close(self._source)   # the agent knows best what to do with those that it has given
+        self._passthrough.close()
         payload = encode_error(CallLost(reason))
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer(payload)
 
-    # what the exchange tells
+    # what the router tells
 
     def started(self, ids: Sequence[int]) -> None:
         """Workers have these tasks now."""

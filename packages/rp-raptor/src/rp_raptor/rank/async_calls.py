@@ -16,7 +16,7 @@ from rp_raptor.wire.rank_protocol import TIMEOUT
 _READABLE = int(zmq.POLLIN)   # a plain number is much faster
 
 
-class Parking:
+class AsyncCalls:
     """Calls under way, by their ids. `finished(id, payload)` is called for each that is done."""
 
     def __init__(self, socket: zmq.Socket[bytes], finished: Callable[[int, bytes], object]) -> None:

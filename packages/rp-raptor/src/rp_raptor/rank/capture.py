@@ -127,7 +127,7 @@ def tail(text: str) -> str:
 
 
 @contextmanager
-def surroundings(variables: Mapping[str, str], directory: str) -> Generator[None, None, None]:
+def task_environment(variables: Mapping[str, str], directory: str) -> Generator[None, None, None]:
     """Environment variables and, if there is one, the working directory for a call; as before afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     place = os.getcwd() if directory else ''

@@ -19,7 +19,7 @@ from rp_api.functions import deserialize_obj
 from rp_api.states import DONE, FAILED
 from rp_api.values import to_plain
 from rp_raptor.errors import CallCanceled, CallTimeout
-from rp_raptor.rank.capture import failure, surroundings, tail
+from rp_raptor.rank.capture import failure, tail, task_environment
 from rp_raptor.rank.prepared import Prepared
 from rp_raptor.rank.variable import Variable
 from rp_raptor.wire.payload import encode_result, encode_success
@@ -59,7 +59,7 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
     try:
         dispatcher = worker.get_dispatcher(prepared.mode)
         if around or directory:
-            with surroundings(around, directory):
+            with task_environment(around, directory):
                 outcome = dispatcher(task)
         else:
             outcome = dispatcher(task)
@@ -79,7 +79,7 @@ async def _later(prepared: Prepared, task: Task, call: Awaitable[Any], around: M
     try:
         if around or directory:
             async with _turns():
-                with surroundings(around, directory):
+                with task_environment(around, directory):
                     outcome = await call
         else:
             outcome = await call

@@ -33,7 +33,7 @@ from rp_raptor import communicators
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.loading import load_class
 from rp_raptor.rank.calls import Calls, Later
-from rp_raptor.rank.capture import replace_streams, surroundings, traceback_of
+from rp_raptor.rank.capture import replace_streams, task_environment, traceback_of
 from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
 from rp_raptor.rank.priority import give_way, threads
@@ -56,7 +56,7 @@ from rp_raptor.wire.requirements import is_for_agent, needs_of
 from rp_raptor.worker.estimate import span
 
 if TYPE_CHECKING:
-    from rp_raptor.rank.async_calls import Parking
+    from rp_raptor.rank.async_calls import AsyncCalls
     from rp_raptor.rank.worker import Worker
 
 _AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
@@ -71,7 +71,7 @@ class Rank:
         self._cursors = Cursors(run.cursors)
         self._calls: Calls | None = None
         self._runner: Runner | None = None
-        self._parking: Parking | None = None
+        self._async_calls: AsyncCalls | None = None
         self._unannounced: list[int] = []
         self._kept: deque[list[Any]] = deque()
         self._asked = 0
@@ -118,8 +118,8 @@ class Rank:
     def close(self) -> None:
         """Close the connection, after what was sent has left."""
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        if self._parking is not None:
-            self._parking.close()
+        if self._async_calls is not None:
+            self._async_calls.close()
         self._watch.close()
         self._socket.close(linger=_LINGER)
         self._context.term()
@@ -169,7 +169,7 @@ class Rank:
         task = {'uid': uid, 'description': plain, 'sandbox': sandbox}
         calls = self._calls
         assert calls is not None
-        with surroundings({name: os.environ.get(name, '') for name in OF_TASK}, ''), calls.without_communicator():
+        with task_environment({name: os.environ.get(name, '') for name in OF_TASK}, ''), calls.without_communicator():
             return self._completed(calls.run_described(task, {}))
 
     # messages
@@ -182,8 +182,8 @@ class Rank:
                 return parse(self._socket.recv(_AT_ONCE), TO_RANK)
             except zmq.Again:
                 self._flush()
-            if self._parking:
-                self._parking.wait()
+            if self._async_calls:
+                self._async_calls.wait()
                 self._working.resume()
             else:
                 message = parse(self._socket.recv(), TO_RANK)
@@ -219,7 +219,7 @@ class Rank:
         visible = {name: ','.join(devices)} if name else {}
 
         def run(call: bytes) -> bytes:
-            with surroundings(visible, ''):
+            with task_environment(visible, ''):
                 return self._completed(self._calls.run(call))  # type: ignore[union-attr]
         result = self._working.run(position, run, call)
         if isinstance(result, bytes):
@@ -247,13 +247,13 @@ class Rank:
         self._unannounced.append(id)
         self._parked().start(id, call)
 
-    def _parked(self) -> Parking:
-        if self._parking is None:
-            from rp_raptor.rank.async_calls import Parking
+    def _parked(self) -> AsyncCalls:
+        if self._async_calls is None:
+            from rp_raptor.rank.async_calls import AsyncCalls
 
-            self._parking = Parking(self._socket, self._finished)
-            self._working.between = self._parking.step
-        return self._parking
+            self._async_calls = AsyncCalls(self._socket, self._finished)
+            self._working.between = self._async_calls.step
+        return self._async_calls
 
     def _finished(self, id: int, result: bytes) -> None:
         if id in self._unannounced:
@@ -262,8 +262,8 @@ class Rank:
 
     def _cancel(self, ids: bytes, reason: int) -> None:
         for id in unpack_ids(ids):
-            if self._parking:
-                self._parking.cancel(id, reason)
+            if self._async_calls:
+                self._async_calls.cancel(id, reason)
 
     # interruptions
 

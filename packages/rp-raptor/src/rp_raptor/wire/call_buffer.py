@@ -10,7 +10,7 @@ _TIDY = 4096
 """Calls that were taken from the front whose room is freed together."""
 
 
-class Line:
+class CallBuffer:
     """Calls in order. They come at the end or, if they have waited before, at the front."""
 
     __slots__ = ('_first', '_ids', '_payloads')

@@ -43,16 +43,16 @@ def release(dict table not None, const uint64_t[::1] ids):
     return found if missing else None
 
 
-def with_lane(const uint64_t[::1] ids, uint64_t lane, int shift):
-    """The ids with the number of their lane in front, above the lowest `shift` bits."""
+def with_source(const uint64_t[::1] ids, uint64_t source, int shift):
+    """The ids with the number of their source in front, above the lowest `shift` bits."""
     cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
     cdef Py_ssize_t index
     for index in range(ids.shape[0]):
-        result.data.as_ulonglongs[index] = ids[index] | lane << shift
+        result.data.as_ulonglongs[index] = ids[index] | source << shift
     return result
 
 
-def without_lane(const uint64_t[::1] ids, int shift):
+def without_source(const uint64_t[::1] ids, int shift):
     """The ids without what is in front of the lowest `shift` bits."""
     cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
     cdef Py_ssize_t index
@@ -62,8 +62,8 @@ def without_lane(const uint64_t[::1] ids, int shift):
     return result
 
 
-def lane_of(const uint64_t[::1] ids, int shift):
-    """The lane that all of the ids are of; None if they are of several, or none at all."""
+def source_of(const uint64_t[::1] ids, int shift):
+    """The source that all of the ids are of; None if they are of several, or none at all."""
     cdef Py_ssize_t index
     for index in range(1, ids.shape[0]):
         if ids[index] >> shift != ids[0] >> shift:

@@ -9,7 +9,7 @@ from itertools import compress
 from operator import not_
 from typing import Any
 
-from rp_raptor.wire.call_buffer import Line
+from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.worker.rank_queue import Call
 
 _BYTES = 1 << 20
@@ -26,7 +26,7 @@ class CallQueue:
 
     def __init__(self, width: Callable[[dict[str, Any]], int]) -> None:
         self.wide: deque[Call] = deque()
-        self._calls = Line()
+        self._calls = CallBuffer()
         self._width = width
         self._attributes: Attributes = {}
 

@@ -21,9 +21,9 @@ from rp_raptor.worker.estimate import Estimate
 from rp_raptor.worker.groups import Group, Groups, has_failed
 from rp_raptor.worker.interrupts import Interrupts, error
 from rp_raptor.worker.port import Port
-from rp_raptor.worker.rank_queue import Desk
+from rp_raptor.worker.rank_queue import RankQueue
 
-PATIENCE = 0.01
+TAKE_BACK_DELAY = 0.01
 """Seconds that a rank may be in a call before the calls that it has not started may be taken back."""
 
 SLEEP = 1.0
@@ -44,7 +44,7 @@ class Dispatcher:
 
     def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], mpi: bool, cursors: Cursors,
                  port: Port) -> None:
-        self.desks = [Desk(rank, cursors) for rank in range(ranks)]
+        self.queues = [RankQueue(rank, cursors) for rank in range(ranks)]
         self._cores = cores_per_rank
         self._gpus = max(1, len(devices[0]) if devices else 0)
         self._devices = devices
@@ -70,9 +70,9 @@ class Dispatcher:
     def cancel(self, ids: array[int]) -> None:
         """Calls are not wanted any more; those that have ended meanwhile are not here."""
         wanted = set(ids)
-        for desk in self.desks:
-            if not wanted.isdisjoint(desk.calls):
-                self._take_back(desk)
+        for queue in self.queues:
+            if not wanted.isdisjoint(queue.calls):
+                self._take_back(queue)
         removed = self._queue.remove(wanted)
         for id in wanted.difference(removed):
             if self._who_has(id):
@@ -84,17 +84,17 @@ class Dispatcher:
     def give_back(self, count: int) -> None:
         """The master wants calls for others; it always gets an answer."""
         back = self._queue.pop_last(count)
-        for desk in self.desks:
-            if len(back) < count and len(desk.calls) > 1:
-                self._take_back(desk)
+        for queue in self.queues:
+            if len(back) < count and len(queue.calls) > 1:
+                self._take_back(queue)
                 back += self._queue.pop_last(count - len(back))
         self._port.to_master(['returned', pack_ids(back)])
         self._deal_out()
 
     def drop(self) -> None:
         """Forget what is not started, and what was asked for: the connection is a new one."""
-        for desk in self.desks:
-            self._take_back(desk)
+        for queue in self.queues:
+            self._take_back(queue)
         self._queue.clear()
         self._asked = 0
         self.deal()
@@ -103,14 +103,14 @@ class Dispatcher:
 
     def ready(self, rank: int) -> None:
         """A rank is there, and has nothing yet."""
-        self.desks[rank].ready = True
-        self.desks[rank].progress = self._port.now()
+        self.queues[rank].ready = True
+        self.queues[rank].progress = self._port.now()
         self.deal()
 
     def results(self, rank: int, ids: array[int], payloads: list[bytes], seconds: float) -> None:
         """A rank has finished calls."""
-        desk = self._heard(rank)
-        known = desk.settle(ids)
+        queue = self._heard(rank)
+        known = queue.settle(ids)
         if len(known) != len(ids):   # some were given up meanwhile
             wanted = set(known)
             payloads = [payload for id, payload in zip(ids, payloads, strict=True) if id in wanted]
@@ -119,18 +119,18 @@ class Dispatcher:
             for id in self._groups.running.keys() & known if self._groups.running else ():
                 self._groups.end(id)
             self._answer(known, payloads)
-        self._limit(desk)
+        self._limit(queue)
         self.deal()
 
     def part(self, rank: int, id: int, payload: bytes) -> None:
         """A rank has finished its part of an MPI call."""
-        desk = self._heard(rank)
+        queue = self._heard(rank)
         group = self._groups.running.get(id)
-        if group is None or id not in desk.calls:
+        if group is None or id not in queue.calls:
             return
-        desk.settle(array('Q', [id]))
+        queue.settle(array('Q', [id]))
         group.parts[rank] = payload
-        self._groups.release([desk])
+        self._groups.release([queue])
         if not group.missing:
             self._finish(group)
         elif has_failed(payload):   # the others may wait for this rank, for ever
@@ -139,34 +139,34 @@ class Dispatcher:
 
     def parked(self, rank: int, ids: array[int]) -> None:
         """A rank can take more calls, while these go on."""
-        desk = self._heard(rank)
-        desk.park(ids)
+        queue = self._heard(rank)
+        queue.park(ids)
         self._interrupts.parked(rank, ids)
-        self._limit(desk)
+        self._limit(queue)
         self.deal()
 
-    def wait(self, rank: int, needs: dict[str, Any]) -> str:
+    def wait(self, rank: int, requirements: dict[str, Any]) -> str:
         """Note that the call of a rank waits for a task that others run; or say why not, as all might wait for ever.
 
         So many ranks go on at any moment that each task which is waited for can be run.
         """
-        awaited = [desk.awaits for desk in self.desks if desk.awaits]
-        width = self._width(needs)
+        awaited = [queue.awaits for queue in self.queues if queue.awaits]
+        width = self._width(requirements)
         waiting, widest = len(awaited) + 1, max(width, *awaited, 1)
-        if len(self.desks) - waiting < widest:
-            return (f'run_task() might wait for ever: with this call, {waiting} of the {len(self.desks)} ranks of the '
+        if len(self.queues) - waiting < widest:
+            return (f'run_task() might wait for ever: with this call, {waiting} of the {len(self.queues)} ranks of the '
                     f'worker wait for tasks, of which one needs {widest} ranks')
-        self.desks[rank].awaits = width
+        self.queues[rank].awaits = width
         self.deal()
         return ''
 
-    def runs_alone(self, needs: dict[str, Any]) -> bool:
+    def runs_alone(self, requirements: dict[str, Any]) -> bool:
         """Whether a rank can run a task with these needs by itself, in the middle of a call."""
-        return self._width(needs) == 1 and not needs.get('timeout')
+        return self._width(requirements) == 1 and not requirements.get('timeout')
 
     def go_on(self, rank: int) -> None:
         """The call of a rank does not wait any more."""
-        self.desks[rank].awaits = 0
+        self.queues[rank].awaits = 0
         self.deal()
 
     def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
@@ -174,11 +174,11 @@ class Dispatcher:
         died: dict[int, bytes] = {}
         again: dict[int, bytes] = {}
         for rank in (*guilty, *others):
-            ran, rest = self.desks[rank].clear()
+            ran, rest = self.queues[rank].clear()
             (died if rank in guilty else again).update(ran)
             again.update(rest)
-        self._bury(died, reason)
-        calls = [(id, payload) for id, payload in again.items() if id not in died and not self._end_doomed(id)]
+        self._report_dead(died, reason)
+        calls = [(id, payload) for id, payload in again.items() if id not in died and not self._end_expired(id)]
         for id, _ in calls:
             self._groups.end(id)
         self._interrupts.settle(id for id, _ in calls)
@@ -196,71 +196,71 @@ class Dispatcher:
         if self._queue.wide or self._groups.running:
             self._deal_wide()
         if self._queue.narrow:
-            desks = [desk for desk in self.desks
-                     if desk.ready and not desk.reserved and len(desk.parked) < PARKED]
+            queues = [queue for queue in self.queues
+                      if queue.ready and not queue.reserved and len(queue.parked) < PARKED]
             for bulks in range(BULKS):
-                hungry = [desk for desk in desks if desk.bulks <= bulks and not (bulks and desk.slow)]
-                for left, desk in zip(range(len(hungry), 0, -1), hungry, strict=True):
+                takers = [queue for queue in queues if queue.bulks <= bulks and not (bulks and queue.slow)]
+                for left, queue in zip(range(len(takers), 0, -1), takers, strict=True):
                     if self._queue.narrow:
-                        self._give(desk, -(-self._queue.narrow // left))
-        if self._check is None and any(len(desk.calls) > 1 for desk in self.desks):
-            self._check = self._port.later(PATIENCE, self._look)
+                        self._give(queue, -(-self._queue.narrow // left))
+        if self._check is None and any(len(queue.calls) > 1 for queue in self.queues):
+            self._check = self._port.later(TAKE_BACK_DELAY, self._look)
 
-    def _give(self, desk: Desk, share: int) -> None:
+    def _give(self, queue: RankQueue, share: int) -> None:
         """Send the rank a bulk, but no more than its share of what is there."""
         ids, payloads = self._queue.bulk(min(self._estimate.bulk, share))
-        if desk.idle:
-            desk.progress = self._port.now()
-        first = desk.give(ids, payloads)
-        self._port.to_rank(desk.rank, ['calls', first, pack_ids(ids), payloads])
-        self._limit(desk)
+        if queue.idle:
+            queue.progress = self._port.now()
+        first = queue.give(ids, payloads)
+        self._port.to_rank(queue.rank, ['calls', first, pack_ids(ids), payloads])
+        self._limit(queue)
 
     def _deal_wide(self) -> None:
         """Start calls of several ranks whose ranks are free; those that need ones which wait for others come later."""
-        queue, groups = self._queue, self._groups
-        left = sum(not desk.awaits for desk in self.desks)
-        while call := next((call for call in queue.wide if self._width(queue.attributes(call[0])) <= left), None):
-            attributes = queue.attributes(call[0])
+        pending, groups = self._queue, self._groups
+        left = sum(not queue.awaits for queue in self.queues)
+        while call := next((call for call in pending.wide if self._width(pending.attributes(call[0])) <= left), None):
+            attributes = pending.attributes(call[0])
             width, spread = self._width(attributes), _ranks(attributes) > 1
-            for desk in groups.choose(self.desks, width):
-                self._take_back(desk)
+            for queue in groups.choose(self.queues, width):
+                self._take_back(queue)
             group = groups.form(call, width, spread)
             if group is None:
                 return
-            queue.wide.remove(call)
+            pending.wide.remove(call)
             self._start(group)
         groups.choose_none()
 
     def _start(self, group: Group) -> None:
         devices = self._devices_of(group.ranks)
-        for desk in group.members:
-            position = desk.give(array('Q', [group.id]), [group.payload])
-            desk.progress = self._port.now()
+        for queue in group.members:
+            position = queue.give(array('Q', [group.id]), [group.payload])
+            queue.progress = self._port.now()
             call = [position, group.id, group.payload]
-            self._port.to_rank(desk.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
+            self._port.to_rank(queue.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
                                else ['alone', *call, devices])
-        self._limit(group.desks[0])
+        self._limit(group.queues[0])
 
-    def _limit(self, desk: Desk) -> None:
+    def _limit(self, queue: RankQueue) -> None:
         """Start the time of the call that the rank begins with now, if it is limited."""
-        id = desk.next_call()
+        id = queue.next_call()
         seconds = self._queue.timeout(id) if id is not None else 0
         if id is not None and seconds:
             self._interrupts.limit(id, seconds)
 
-    def _take_back(self, desk: Desk) -> None:
+    def _take_back(self, queue: RankQueue) -> None:
         """Put what a rank has not started back into the queue; a call of several ranks stays, as others may run it."""
-        if self._groups.running.keys() & desk.calls:
+        if self._groups.running.keys() & queue.calls:
             return
-        calls = desk.take_back()
+        calls = queue.take_back()
         self._interrupts.settle(id for id, _ in calls)
         self._queue.put_back(calls)
 
-    def _heard(self, rank: int) -> Desk:
-        desk = self.desks[rank]
-        desk.progress = self._port.now()
-        desk.slow = False
-        return desk
+    def _heard(self, rank: int) -> RankQueue:
+        queue = self.queues[rank]
+        queue.progress = self._port.now()
+        queue.slow = False
+        return queue
 
     def _answer(self, ids: Sequence[int], payloads: list[bytes]) -> None:
         self._port.to_master(['results', pack_ids(ids), payloads])
@@ -269,15 +269,15 @@ class Dispatcher:
 
     def _finish(self, group: Group) -> None:
         self._groups.end(group.id)
-        self._answer([group.id], [join_parts([group.parts[desk.rank] for desk in group.members])])
+        self._answer([group.id], [join_parts([group.parts[queue.rank] for queue in group.members])])
 
     def _give_up(self, group: Group) -> None:
         """End the ranks that are still busy with a call that has failed."""
         if self._groups.running.get(group.id) is group:
-            for desk in group.missing:
-                self._port.kill(desk.rank, 'another rank of the call has failed')
+            for queue in group.missing:
+                self._port.kill(queue.rank, 'another rank of the call has failed')
 
-    def _bury(self, died: Iterable[int], reason: str) -> None:
+    def _report_dead(self, died: Iterable[int], reason: str) -> None:
         """Tell the master about calls whose rank has died, or their results, where it had to die for them."""
         lost = []
         for id in died:
@@ -294,7 +294,7 @@ class Dispatcher:
             self._queue.forget(lost)
             self._interrupts.settle(lost)
 
-    def _end_doomed(self, id: int) -> bool:
+    def _end_expired(self, id: int) -> bool:
         """Whether the call was to be ended anyway, and has its result now."""
         result = self._interrupts.result(id)
         if result:
@@ -304,9 +304,9 @@ class Dispatcher:
 
     def _ask(self) -> None:
         """Ask the master for as many calls as are missing, unless it is too few to be worth it."""
-        ready = sum(desk.ready for desk in self.desks)
+        ready = sum(queue.ready for queue in self.queues)
         wanted = ready * self._estimate.stock
-        missing = wanted - len(self._queue) - sum(len(desk.calls) for desk in self.desks) - self._asked
+        missing = wanted - len(self._queue) - sum(len(queue.calls) for queue in self.queues) - self._asked
         if missing > 0 and missing >= wanted // 4:
             self._asked += missing
             self._port.to_master(['credit', missing])
@@ -315,19 +315,20 @@ class Dispatcher:
         """Take back calls that wait for one that takes long."""
         self._check = None
         now = self._port.now()
-        starving = not self._queue.narrow and any(desk.ready and desk.idle and not desk.reserved for desk in self.desks)
-        patience = PATIENCE if starving else max(PATIENCE, 4 * self._estimate.seconds)
-        for desk in self.desks:
-            desk.watch(now)
-            if (len(desk.calls) > 1 and now - desk.progress >= (patience if desk.running() else SLEEP) and desk.ready):
-                self._take_back(desk)
-                if len(desk.calls) > 1 and not desk.slow:   # it has results, and would send them after this call
-                    self._port.signal(desk.rank)
-                desk.slow = True
+        starving = not self._queue.narrow and any(
+            queue.ready and queue.idle and not queue.reserved for queue in self.queues)
+        delay = TAKE_BACK_DELAY if starving else max(TAKE_BACK_DELAY, 4 * self._estimate.seconds)
+        for queue in self.queues:
+            queue.watch(now)
+            if (len(queue.calls) > 1 and now - queue.progress >= (delay if queue.running() else SLEEP) and queue.ready):
+                self._take_back(queue)
+                if len(queue.calls) > 1 and not queue.slow:   # it has results, and would send them after this call
+                    self._port.signal(queue.rank)
+                queue.slow = True
         self.deal()
 
-    def _who_has(self, id: int) -> list[Desk]:
-        return [desk for desk in self.desks if id in desk.calls or id in desk.parked]
+    def _who_has(self, id: int) -> list[RankQueue]:
+        return [queue for queue in self.queues if id in queue.calls or id in queue.parked]
 
     def _devices_of(self, ranks: Iterable[int]) -> list[str]:
         """The GPUs of these ranks, each once: ranks can share one."""
@@ -357,12 +358,12 @@ class Dispatcher:
         if _ranks(attributes) > 1 and not self._mpi:
             return f'the call needs {_ranks(attributes)} ranks, and this worker has no MPI'
         gpus = int(attributes.get('gpus') or 0)
-        has = len(self._devices_of(range(len(self.desks))))
+        has = len(self._devices_of(range(len(self.queues))))
         if gpus > has:
             return f'the call needs {gpus} GPUs, and this worker has {has}'
         width = self._width(attributes)
-        if width > len(self.desks):
-            return f'the call needs {width} ranks with {self._cores} cores each, and this worker has {len(self.desks)}'
+        if width > len(self.queues):
+            return f'the call needs {width} ranks with {self._cores} cores each, and this worker has {len(self.queues)}'
         return ''
 
 

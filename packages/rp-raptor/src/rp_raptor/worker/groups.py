@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rp_raptor.wire.payload import as_result, is_error, kind_of
-from rp_raptor.worker.rank_queue import Call, Desk
+from rp_raptor.worker.rank_queue import Call, RankQueue
 
 _TAGS = 1 << 14   # MPI guarantees tags up to 32767
 
@@ -17,9 +17,9 @@ _TAGS = 1 << 14   # MPI guarantees tags up to 32767
 class Group:
     """A call and the ranks that have it, in ascending order; `parts` are the results of those that are done."""
 
-    def __init__(self, call: Call, desks: Sequence[Desk], spread: bool, tag: int) -> None:
+    def __init__(self, call: Call, queues: Sequence[RankQueue], spread: bool, tag: int) -> None:
         self.id, self.payload = call
-        self.desks = sorted(desks, key=lambda desk: desk.rank)
+        self.queues = sorted(queues, key=lambda queue: queue.rank)
         self.spread = spread   # over all ranks; else the first one runs it, and the others lend it their share
         self.tag = tag
         self.parts: dict[int, bytes] = {}
@@ -27,17 +27,17 @@ class Group:
     @property
     def ranks(self) -> list[int]:
         """The numbers of the ranks."""
-        return [desk.rank for desk in self.desks]
+        return [queue.rank for queue in self.queues]
 
     @property
-    def members(self) -> list[Desk]:
-        """The desks of the ranks that run it."""
-        return self.desks if self.spread else self.desks[:1]
+    def members(self) -> list[RankQueue]:
+        """The queues of the ranks that run it."""
+        return self.queues if self.spread else self.queues[:1]
 
     @property
-    def missing(self) -> list[Desk]:
-        """The desks of the ranks whose part is not there yet."""
-        return [desk for desk in self.members if desk.rank not in self.parts]
+    def missing(self) -> list[RankQueue]:
+        """The queues of the ranks whose part is not there yet."""
+        return [queue for queue in self.members if queue.rank not in self.parts]
 
 
 class Groups:
@@ -45,25 +45,25 @@ class Groups:
 
     def __init__(self) -> None:
         self.running: dict[int, Group] = {}
-        self._chosen: list[Desk] = []
+        self._chosen: list[RankQueue] = []
         self._made = 0
 
-    def choose(self, desks: Sequence[Desk], width: int) -> list[Desk]:
+    def choose(self, queues: Sequence[RankQueue], width: int) -> list[RankQueue]:
         """Reserve ranks for the next call; gives those that are new: what they have not started is to be taken back."""
-        self._chosen = [desk for desk in self._chosen if desk.ready and desk.reserved and not desk.awaits]
+        self._chosen = [queue for queue in self._chosen if queue.ready and queue.reserved and not queue.awaits]
         self.release(self._chosen[width:])
         del self._chosen[width:]
-        free = [desk for desk in desks if desk.ready and not desk.reserved and not desk.awaits]
-        free.sort(key=lambda desk: len(desk.calls) + len(desk.parked))
+        free = [queue for queue in queues if queue.ready and not queue.reserved and not queue.awaits]
+        free.sort(key=lambda queue: len(queue.calls) + len(queue.parked))
         new = free[:width - len(self._chosen)]
-        for desk in new:
-            desk.reserved = True
+        for queue in new:
+            queue.reserved = True
         self._chosen += new
         return new
 
     def form(self, call: Call, width: int, spread: bool) -> Group | None:
         """The group for a call; None as long as its ranks have other calls."""
-        if len(self._chosen) < width or not all(desk.empty for desk in self._chosen):
+        if len(self._chosen) < width or not all(queue.empty for queue in self._chosen):
             return None
         self._made += 1
         group = self.running[call[0]] = Group(call, self._chosen, spread, self._made % _TAGS)
@@ -79,13 +79,13 @@ class Groups:
         """The call is done, or will be done again: its ranks are free."""
         group = self.running.pop(id, None)
         if group:
-            self.release([desk for desk in group.desks if desk.rank not in group.parts])
+            self.release([queue for queue in group.queues if queue.rank not in group.parts])
 
     @staticmethod
-    def release(desks: Sequence[Desk]) -> None:
+    def release(queues: Sequence[RankQueue]) -> None:
         """Let these ranks have other calls."""
-        for desk in desks:
-            desk.reserved = False
+        for queue in queues:
+            queue.reserved = False
 
 
 def has_failed(part: bytes) -> bool:

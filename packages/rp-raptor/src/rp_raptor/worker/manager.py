@@ -26,7 +26,7 @@ from rp_raptor.worker.master_connection import MasterConnection
 from rp_raptor.worker.mpi_launch import find_launcher
 from rp_raptor.worker.rank_processes import Direct, Job, RankProcesses
 from rp_raptor.worker.rank_server import RankServer
-from rp_raptor.worker.wiring import Surroundings
+from rp_raptor.worker.worker_environment import WorkerEnvironment
 from rp_raptor.worker.worker_kind import needs_mpi
 
 _STOP = 2.0   # seconds for idle ranks to end
@@ -39,7 +39,7 @@ class Manager:
     the ranks.
     """
 
-    def __init__(self, worker: Surroundings, command: list[str], mpi: bool, file: str, class_name: str) -> None:
+    def __init__(self, worker: WorkerEnvironment, command: list[str], mpi: bool, file: str, class_name: str) -> None:
         self._worker = worker
         self._loop = Loop()
         self._functions: dict[bytes, bytes] = {}
@@ -116,7 +116,7 @@ class Manager:
         info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
                 'started': start_time(os.getpid())}
         self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
-        ready = {desk.rank: 'ACTIVE' for desk in self._dispatcher.desks if desk.ready}
+        ready = {queue.rank: 'ACTIVE' for queue in self._dispatcher.queues if queue.ready}
         if ready:
             self._master.send(['rank_states', ready])
         self._dispatcher.drop()
@@ -168,12 +168,12 @@ class Manager:
         elif kind == 'failed':
             self._end(f'its ranks cannot work: {message[1]}')
 
-    def _run_somewhere(self, rank: int, asked: int, description: bytes, needs: dict[str, Any]) -> None:
+    def _run_somewhere(self, rank: int, asked: int, description: bytes, requirements: dict[str, Any]) -> None:
         """Have another rank run a task, or the one that wants it, if all might wait otherwise."""
-        why_not = self._dispatcher.wait(rank, needs)
+        why_not = self._dispatcher.wait(rank, requirements)
         if not why_not:
             self._ask(rank, asked, description, b'')
-        elif self._dispatcher.runs_alone(needs):
+        elif self._dispatcher.runs_alone(requirements):
             self._server.send(rank, ['run_here', asked])
         else:
             self._server.send(rank, ['ran', asked, error(RuntimeError(why_not))])
@@ -201,7 +201,7 @@ class Manager:
         self._asking = {number: asker for number, asker in self._asking.items() if asker[0] not in ranks}
         self._master.send(['rank_states', dict.fromkeys(ranks, 'DEAD')])
         print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
-        worked = any(self._dispatcher.desks[rank].has_worked for rank in guilty)
+        worked = any(self._dispatcher.queues[rank].has_worked for rank in guilty)
         self._dispatcher.gone(guilty, others, reason)
         return worked
 
@@ -240,7 +240,7 @@ def run_script(master: str, mpi: bool) -> int:
 
 def _run(master: str, command: list[str], mpi: Callable[[], bool], file: str = '', class_name: str = '') -> int:
     try:
-        return Manager(Surroundings.of(master, os.environ), command, mpi(), file, class_name).run()
+        return Manager(WorkerEnvironment.of(master, os.environ), command, mpi(), file, class_name).run()
     except CoordinationError as error:
         print(f'the worker cannot start: {error}', file=sys.stderr, flush=True)
         return 1

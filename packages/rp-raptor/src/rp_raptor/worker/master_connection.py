@@ -18,7 +18,7 @@ from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire.codec import pack
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 
-_PATIENCE = 60.0   # seconds for the master's file to be there, and for its welcome
+_WELCOME_TIMEOUT = 60.0   # seconds for the master's file to be there, and for its welcome
 _LOOK = 0.2        # seconds until it is looked for again
 
 
@@ -38,7 +38,7 @@ class MasterConnection:
         self._lost = lost
         self._connection: Connection | None = None
         self._greeted = False
-        self._deadline = time.monotonic() + _PATIENCE
+        self._deadline = time.monotonic() + _WELCOME_TIMEOUT
         self._answered = False
         self._master = PeerWatch()
         loop.call_soon(self._open)
@@ -98,7 +98,7 @@ class MasterConnection:
     def _watch(self) -> None:
         """Send a sign of life, and look for the master's; one on this node lives as long as its process."""
         if not self._answered and time.monotonic() > self._deadline:
-            self._lost(f'no master has answered within {_PATIENCE:g} s')
+            self._lost(f'no master has answered within {_WELCOME_TIMEOUT:g} s')
         elif self._answered and self._master.silent(SILENCE):
             self._lost(f'nothing was heard of the master for {SILENCE:g} s')
         self.send(['ping'])

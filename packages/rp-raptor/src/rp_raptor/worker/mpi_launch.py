@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _PROGRAMS = ('mpiexec', 'mpirun', 'mpiexec.hydra', 'mpiexec.mpich', 'mpirun.openmpi')
-_PATIENCE = 30.0   # seconds for a program to tell its version
+_VERSION_TIMEOUT = 30.0   # seconds for a program to tell its version
 
 # of another MPI that this process may have been started with; they would make the ranks believe that they are its ranks
 _FOREIGN = ('PMI_', 'PMIX_', 'OMPI_COMM_', 'OMPI_MCA_', 'OMPI_UNIVERSE', 'PRTE_', 'MPI_LOCAL', 'HYDI_', 'HYDRA_')
@@ -112,7 +112,8 @@ def flavour_of(version: str) -> Flavour | None:
 
 def _version(program: str) -> str:
     try:
-        told = subprocess.run([program, '--version'], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
+        told = subprocess.run([program, '--version'], stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=_VERSION_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return told.stdout.decode(errors='replace')

@@ -23,7 +23,7 @@ STARTS = 3
 """Times that a rank is started in vain, one after the other, before the worker is given up: it ends without having
 taken a call."""
 
-START_PATIENCE = 300.0
+START_TIMEOUT = 300.0
 """Seconds that a rank has to say hello: it may have much to load."""
 
 _LAST_WORDS = 0.02   # seconds for what a rank has sent before its death to arrive
@@ -122,7 +122,7 @@ class Direct:
         self._processes[rank] = process
         self._handles[rank] = ProcessHandle.of_child(process.pid)
         self._handles[rank].watch(self._loop, lambda: self._ended(rank))
-        self._timers[rank] = self._loop.call_later(START_PATIENCE, self.kill, rank, 'it did not say hello')
+        self._timers[rank] = self._loop.call_later(START_TIMEOUT, self.kill, rank, 'it did not say hello')
 
     def _ended(self, rank: int) -> None:
         # what it has left behind in its session, as long as the number is its own
@@ -193,7 +193,7 @@ class Job:
             return
         self._handle = ProcessHandle.of_child(self._process.pid)
         self._handle.watch(self._loop, self._launcher_ended)
-        self._timers = [self._loop.call_later(START_PATIENCE, self._break, 'its ranks did not say hello'),
+        self._timers = [self._loop.call_later(START_TIMEOUT, self._break, 'its ranks did not say hello'),
                         self._loop.call_later(_LOOK, self._look)]
 
     def arrived(self, rank: int, pid: int, started: int) -> None:

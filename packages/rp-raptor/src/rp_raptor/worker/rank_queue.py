@@ -18,7 +18,7 @@ Call = tuple[int, bytes]
 _EPOCH = 32   # bits of a position below the epoch
 
 
-class Desk:
+class RankQueue:
     """The calls of one rank; `calls` are those without a result that keep it busy, `parked` those that do not."""
 
     def __init__(self, rank: int, cursors: Cursors) -> None:

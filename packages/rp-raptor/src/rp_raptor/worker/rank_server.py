@@ -17,7 +17,7 @@ from rp_api.transport.keys import Gate, Tally, generate
 from rp_api.wire.codec import pack
 from rp_raptor.wire import cursor
 from rp_raptor.wire.rank_protocol import FROM_RANK, Run, parse
-from rp_raptor.worker.wiring import Surroundings
+from rp_raptor.worker.worker_environment import WorkerEnvironment
 
 _DOMAIN = 'rank'
 _WAITING = 1 << 16   # messages to a rank that does not read
@@ -41,7 +41,7 @@ class RankServer:
         self.end_file = os.path.join(self.directory, 'ends')
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
-    def open(self, worker: Surroundings, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
+    def open(self, worker: WorkerEnvironment, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
         """Write what ranks need to know; gives the words that are shared with them.
 
         `rank_variable` is empty for ranks that are not in an MPI job.

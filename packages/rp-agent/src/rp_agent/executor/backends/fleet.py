@@ -14,7 +14,7 @@ Rules of this file:
   started again when those that it has are done.
 - A task whose launch has failed, or whose instance is gone, is launched again, `RETRIES` times: it may be the reason.
   What is left of the old launch has to end before that.
-- No clocks, no processes: the keeper tells what happens, and does what it is told.
+- No clocks, no processes: the supervisor tells what happens, and does what it is told.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Fleet:
         """Whether no instance has a process, nor will have one."""
         return all(instance.state in (State.NEW, State.STOPPED, State.LOST) for instance in self.instances)
 
-    # what the keeper tells
+    # what the supervisor tells
 
     def start(self) -> list[Command]:
         """Instances are needed from now on."""

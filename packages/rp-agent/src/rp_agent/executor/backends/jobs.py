@@ -2,12 +2,12 @@
 
 Rules of this file:
 
-- `keeper` says which instance a task goes to; a runner for each instance takes the tasks there and tells what becomes
-  of them. What is particular to Flux or Dragon is a `Kind`.
+- `supervisor` says which instance a task goes to; a runner for each instance takes the tasks there and tells what
+  becomes of them. What is particular to Flux or Dragon is a `Kind`.
 - Each rank runs the exec script of the task by `rp-rank`, as with launchers that start ranks (`rank_script`).
 - A task is given up only when its runner has told its end, or when runner and instance are gone.
 - What an instance does not start within `startup_timeout`, or end within `timeout`, is cancelled there. If nothing is
-  heard of a cancelled task for `PATIENCE` seconds, it leaves all the same.
+  heard of a cancelled task for `CANCEL_TIMEOUT` seconds, it leaves all the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 from rp_agent.executor.backends.fleet import Demand
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
-from rp_agent.executor.backends.supervisor import InstanceKeeper
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
@@ -36,7 +36,7 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
 
-PATIENCE = 30.0
+CANCEL_TIMEOUT = 30.0
 """Seconds after which a cancelled task leaves of which nothing is heard."""
 
 _MB = 2**20
@@ -111,10 +111,10 @@ class JobExecutor(BaseExecutor):
         self._addresses: dict[int, str] = {}
         variables = {**context.base_env, **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
-        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
-                                     context.own_sandbox, variables, self)
+        self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
+                                             context.own_sandbox, variables, self)
         self._place_again = context.ports.place_again or self._cannot_place_again
-        kind.begin(self.keeper.hear)
+        kind.begin(self.supervisor.hear)
 
     @cached_property
     def _rank_program(self) -> str:
@@ -129,7 +129,7 @@ class JobExecutor(BaseExecutor):
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
-        self.keeper.close()
+        self.supervisor.close()
         self._processes.close()
         self._kind.close()
         super().close()
@@ -137,10 +137,10 @@ class JobExecutor(BaseExecutor):
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
         super().check()
-        self.keeper.check()
+        self.supervisor.check()
         for uid, run in self._runs.items():
             assert run.task.uid == uid, f'{run.task.uid} runs as {uid}'
-            assert uid in self.keeper, f'{uid} is not known to the keeper'
+            assert uid in self.supervisor, f'{uid} is not known to the supervisor'
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._runs
@@ -164,7 +164,7 @@ class JobExecutor(BaseExecutor):
             if seconds > 0:
                 reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
                 run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-            self.keeper.admit(demand)
+            self.supervisor.admit(demand)
 
     def _demand(self, task: AgentTask) -> Demand:
         description = task.description
@@ -175,7 +175,7 @@ class JobExecutor(BaseExecutor):
                                 f'{self._kind.NAME}, numbered from 0')
         slots = task.slots
         if slots:
-            found = {self.keeper.index_of(slot['node_index']) for slot in slots}
+            found = {self.supervisor.index_of(slot['node_index']) for slot in slots}
             if len(found) == 1:
                 return Demand(task.uid, self._cores(task), found.pop(), placed=True)
             raise LaunchRefused(f'the nodes of the task belong to {len(found)} instances of {self._kind.NAME}')
@@ -203,11 +203,11 @@ class JobExecutor(BaseExecutor):
         shares = [RankShare()] * ranks
         if task.slots and not self._kind.BINDS:
             shares = [share_of(place, description['gpu_type'], self._environment) for place in places(task)]
-        surroundings = rank_script.started_by_launcher(
+        context = rank_script.started_by_launcher(
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
             memory=description['mem_per_rank'] * _MB, sync=bool(description['pre_exec_sync']) and ranks > 1)
         told = {**self._context.variables(), **{name: value for name, value in own.items() if name != 'PWD'}}
-        text = script.exec_script(task, told, surroundings, detail=self._context.in_scripts)
+        text = script.exec_script(task, told, context, detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
         try:
             with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
@@ -219,7 +219,7 @@ class JobExecutor(BaseExecutor):
         job = Job(task, argv, {**self._environment.base, **own}, _output(task))
         return {'run': uid, **self._kind.request(job)}
 
-    # what the keeper decides
+    # what the supervisor decides
 
     def launch(self, uid: str, index: int, address: str) -> None:
         """Hand a task to the runner of an instance."""
@@ -304,7 +304,7 @@ class JobExecutor(BaseExecutor):
     def _decline(self, run: _Run, reason: str) -> None:
         """The task cannot be run, and that is its own fault."""
         if self._runs.get(run.task.uid) is run:
-            self.keeper.done(run.task.uid)
+            self.supervisor.done(run.task.uid)
             self.refuse(run.task.uid, reason)
 
     def _started(self, run: _Run) -> None:
@@ -323,7 +323,7 @@ class JobExecutor(BaseExecutor):
         if why and not started:
             self._launch_failed(run, why)
             return
-        self.keeper.done(uid)
+        self.supervisor.done(uid)
         self._let_go(run, self._codes(run, code, codes))
 
     @staticmethod
@@ -344,10 +344,10 @@ class JobExecutor(BaseExecutor):
         uid = run.task.uid
         run.index, run.lost = -1, ''
         if run.ending is not None:
-            self.keeper.forget(uid)
+            self.supervisor.forget(uid)
             self._let_go(run, {})
         else:
-            self.keeper.failed(uid, reason, blame=blame)
+            self.supervisor.failed(uid, reason, blame=blame)
 
     def _runner_broken(self, index: int, how: str) -> None:
         """A runner is gone, and with it the word on its tasks."""
@@ -379,15 +379,15 @@ class JobExecutor(BaseExecutor):
             self._record(uid, 'task_run_cancel_start')
             runner = self._runners.get(run.index)
             if runner is None:
-                self.keeper.forget(uid)
+                self.supervisor.forget(uid)
                 self._let_go(run, {})
             else:
                 runner.send({'cancel': uid})
-                run.timer = self._loop.call_later(PATIENCE, self._give_up, run)
+                run.timer = self._loop.call_later(CANCEL_TIMEOUT, self._give_up, run)
 
     def _give_up(self, run: _Run) -> None:
         """Nothing was heard of a cancelled task."""
-        self.keeper.forget(run.task.uid)
+        self.supervisor.forget(run.task.uid)
         self._let_go(run, {})
 
     def _timed_out(self, run: _Run, reason: str) -> None:
@@ -411,7 +411,7 @@ class JobExecutor(BaseExecutor):
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
-        self.keeper.stop(on_empty)
+        self.supervisor.stop(on_empty)
 
     @staticmethod
     def _stop_timer(run: _Run) -> None:

@@ -1,4 +1,4 @@
-"""What the keeper has to know about a launcher that stays: how an instance is started, and what its output means."""
+"""What the supervisor knows of a launcher that stays: how an instance is started, and what its output means."""
 
 from __future__ import annotations
 

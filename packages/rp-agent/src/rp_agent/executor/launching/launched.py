@@ -103,11 +103,11 @@ class _Ranks:
     def script(self) -> str:
         """The script for the shell."""
         task = self._task
-        surroundings = rank_script.started_by_launcher(
+        context = rank_script.started_by_launcher(
             task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
             base=self._base.script if self._base else '', memory=self._memory,
             sync=bool(task.description['pre_exec_sync']) and len(self._shares) > 1, ends=DVM in task.extra)
-        return script.exec_script(task, self._told, surroundings, detail=self._detail)
+        return script.exec_script(task, self._told, context, detail=self._detail)
 
 
 def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:

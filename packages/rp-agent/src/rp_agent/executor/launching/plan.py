@@ -187,8 +187,8 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     starts = task.description['startup_timeout'] > 0
     told = _told(environment, own)
     detail = environment.context.in_scripts
-    surroundings = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
-    texts = {execute: script.exec_script(task, told, surroundings, detail=detail),
+    context = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
+    texts = {execute: script.exec_script(task, told, context, detail=detail),
              launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task), sync=sync),
                                           detail=detail)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}

@@ -40,7 +40,7 @@ FORM = f'{NAME} 2'
 
 _BUILT = Path(__file__).with_name('rank')
 _USAGE = 2
-_PATIENCE = 10.0
+_TRIAL_TIMEOUT = 10.0   # seconds for the copy of the program, and for its trial run
 
 
 def installed(sandbox: str) -> str:
@@ -49,9 +49,9 @@ def installed(sandbox: str) -> str:
     own = f'{path}.{os.getpid()}'   # another agent of the pilot may be at it, too
     try:
         # a program that this process had open for writing could not be executed while some child of it has not started
-        subprocess.run(['cp', _BUILT, own], capture_output=True, check=True, timeout=_PATIENCE)
+        subprocess.run(['cp', _BUILT, own], capture_output=True, check=True, timeout=_TRIAL_TIMEOUT)
         os.replace(own, path)
-        done = subprocess.run([path], capture_output=True, timeout=_PATIENCE)
+        done = subprocess.run([path], capture_output=True, timeout=_TRIAL_TIMEOUT)
     except (OSError, subprocess.SubprocessError):
         with suppress(OSError):
             os.unlink(own)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from rp_agent.executor.launching.expand import literal
-from rp_agent.executor.launching.script import Surroundings, exports
+from rp_agent.executor.launching.script import RankContext, exports
 from rp_api.system.readable import open_regular
 
 NOTES, SYNC = '.ranks', '.sync'
@@ -80,8 +80,8 @@ class RankShare(NamedTuple):
 
 def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], rank_variables: Sequence[str], *,
                         launcher: str, base: str = '', memory: int = 0, sync: bool = False,
-                        ends: bool = False) -> Surroundings:
-    """Surroundings of ranks that find their number in the first of `rank_variables` that is set.
+                        ends: bool = False) -> RankContext:
+    """Context of ranks that find their number in the first of `rank_variables` that is set.
 
     `launcher` is what to call the launcher in messages. `base` is a script that sets the user's environment, where the
     launcher does not hand that on; `memory` are the bytes that each process may use for data, 0 for no limit. With
@@ -94,7 +94,7 @@ def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], ran
                *(_guard(barrier) if sync else []), *_table(shares)]
     if memory:
         begins.append(f'ulimit -d {max(1, memory // 1024)}')
-    return Surroundings(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], heeds=[_HEEDS], runs=[_RUNS])
+    return RankContext(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], heeds=[_HEEDS], runs=[_RUNS])
 
 
 def prepare(sandbox: str, uid: str, sync: bool) -> None:

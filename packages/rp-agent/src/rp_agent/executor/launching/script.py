@@ -2,7 +2,7 @@
 
 `<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. The order of their steps and events is the one of the
 RADICAL-Pilot event model. How a rank learns its number, and how it meets the others, depends on who starts it: the
-agent (`Surroundings` as `started_by_agent` makes them) or a launcher (`rank_script`).
+agent (`RankContext` as `started_by_agent` makes them) or a launcher (`rank_script`).
 
 Descriptors that a script may be given by the agent: START tells that the task runs, by a byte that is written to it.
 SYNC is the write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends,
@@ -62,7 +62,7 @@ rp_event() {
 } 2> /dev/null'''
 
 
-class Surroundings(NamedTuple):
+class RankContext(NamedTuple):
     """How the script of a rank gets on with whoever started it, as lines of shell code.
 
     `begins` finds out the rank's number and what is its own, `starts` tells that the rank runs, `waits` returns when
@@ -78,27 +78,27 @@ class Surroundings(NamedTuple):
     hidden: str = ''
 
 
-def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> Surroundings:
-    """Surroundings of ranks that are told their number by RP_RANK; `launched` are those that a launch script starts."""
+def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> RankContext:
+    """Context of ranks that are told their number by RP_RANK; `launched` are those that a launch script starts."""
     ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
-    return Surroundings(
+    return RankContext(
         begins=['export RP_RANK="${RP_RANK:-0}"'],
         starts=[f'echo 1 >&{START}', f'exec {START}>&-'] if signals_start else [],
         waits=[ready, f'read -r rp_all <&{ALL_READY}', f'exec {ALL_READY}<&-'] if sync else [],
         hidden=f'{_HIDDEN} {ALL_READY}<&-' if sync and launched else _HIDDEN)
 
 
-def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surroundings, *, detail: Detail) -> str:
+def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, *, detail: Detail) -> str:
     """The script of one rank; `told` are variables that it sets.
 
     Its exit code is the one of the executable, or 1 if a command before or after it fails. It records the events that
     `detail` has.
     """
     description = task.description
-    hidden = surroundings.hidden
+    hidden = context.hidden
     record = _Record(task.uid, detail)
-    lines = [*_head(told), *surroundings.begins, 'export RP_EXEC_PID=$$', *record.functions,
-             'cd "$RP_TASK_SANDBOX" || exit 1', *surroundings.starts]
+    lines = [*_head(told), *context.begins, 'export RP_EXEC_PID=$$', *record.functions,
+             'cd "$RP_TASK_SANDBOX" || exit 1', *context.starts]
     record.note('exec_start')
     if description['named_env']:
         lines += record.lines()
@@ -106,12 +106,12 @@ def exec_script(task: AgentTask, told: Mapping[str, str], surroundings: Surround
     if description['environment']:
         lines += [*record.lines(), *_assignments(description['environment'])]
     record.note('exec_pre')
-    if description['pre_exec'] or surroundings.waits:
-        lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *surroundings.waits]
+    if description['pre_exec'] or context.waits:
+        lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *context.waits]
     record.note('rank_start')
     program = ' '.join(shell_quote(text) for text in (description['executable'], *description['arguments']))
-    lines += [*record.lines(), *surroundings.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
-              *surroundings.runs]
+    lines += [*record.lines(), *context.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
+              *context.runs]
     record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')
     record.note('exec_post')
     if description['post_exec']:

@@ -12,7 +12,7 @@ from typing import Generic
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
-from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.reaper import AnyRun, Reaper
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
@@ -31,7 +31,7 @@ RETRY_AFTER = 1.0
 class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
     """Ends tasks wherever they are."""
 
-    _aside: Aside
+    _deferred: Deferred
     _reaper: Reaper[AnyRun]
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> None:
@@ -50,18 +50,18 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
         self._reaper.check()
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._aside or uid in self._queued or uid in self._reaper.running
+        return uid in self._deferred or uid in self._queued or uid in self._reaper.running
 
     def _uids(self) -> list[str]:
-        return [*(task.uid for task in self._aside.tasks), *self._queued, *self._reaper.running]
+        return [*(task.uid for task in self._deferred.tasks), *self._queued, *self._reaper.running]
 
     def _end(self, uids: list[str], ending: Ending) -> None:
         running = self._reaper.running
         for uid in uids:
             if uid in self._queued:
                 self._end_unstarted(self._queued.pop(uid))
-            elif uid in self._aside:
-                self._end_unstarted(self._aside.pop(uid))
+            elif uid in self._deferred:
+                self._end_unstarted(self._deferred.pop(uid))
         self._reaper.end([running[uid] for uid in uids if uid in running], ending)
 
     def _end_run(self, run: AnyRun, ending: Ending) -> None:

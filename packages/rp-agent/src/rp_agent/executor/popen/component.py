@@ -6,7 +6,7 @@ Rules of this file:
   kills the tasks that it started when it ends.
 - Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
 - Plain tasks (see `plain`) are started by compiled code, and those that are expected next have been created before
-  (see `ahead`). Their events are recorded when they are started, so as those of all others.
+  (see `prelaunch`). Their events are recorded when they are started, so as those of all others.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, last_words
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
-from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.popen.plain import PlainTasks
-from rp_agent.executor.popen.prelaunch import Ahead
+from rp_agent.executor.popen.prelaunch import Prelaunch
 from rp_agent.executor.popen.reaper import ChildReaper
 from rp_agent.executor.run import Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
@@ -54,11 +54,11 @@ class Executor(ProcessExecutor[Run]):
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
         super().__init__(uid, tracer, loop, context)
         self._reaper: ChildReaper = ChildReaper(loop, tracer, context.belongs, grace, self._finished)
-        self._aside = Aside(loop, context.launchers, self._begin, self._launch, self._make_dvms)
+        self._deferred = Deferred(loop, context.launchers, self._begin, self._launch, self._make_dvms)
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.detail.on, self._starter.null)
-        self._ahead = Ahead(loop, self._plain)
+        self._prelaunch = Prelaunch(loop, self._plain)
         self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
         self._retry: Timer | None = None
 
@@ -67,24 +67,24 @@ class Executor(ProcessExecutor[Run]):
 
         Those that are not put any more have to be cancelled.
         """
-        self._ahead.expected = expected
+        self._prelaunch.expected = expected
 
     def cancel(self, uids: Iterable[str]) -> None:
         uids = list(uids)
         for uid in uids:
-            self._ahead.discard(uid)
+            self._prelaunch.discard(uid)
         super().cancel(uids)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
         """As of all executors; virtual machines are ended before `on_empty` is called."""
         self._short_since.clear()
-        self._ahead.close()
-        super().stop(partial(self._aside.stop, on_empty), reason)
+        self._prelaunch.close()
+        super().stop(partial(self._deferred.stop, on_empty), reason)
 
     def close(self) -> None:
         """Free what the component holds; to be called when no task is left."""
-        self._ahead.close()
-        self._aside.close()
+        self._prelaunch.close()
+        self._deferred.close()
         self._starter.close()
         self._reaper.close()
         super().close()
@@ -92,10 +92,10 @@ class Executor(ProcessExecutor[Run]):
     def check(self) -> None:
         """Verify all invariants; raises AssertionError."""
         super().check()
-        self._aside.check(self._queued)
+        self._deferred.check(self._queued)
         places = {*self._uids(), *(task.uid for task in self._done)}
         assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
-        assert self._ahead.held.isdisjoint(places), f'started, and held: {self._ahead.held & places}'
+        assert self._prelaunch.held.isdisjoint(places), f'started, and held: {self._prelaunch.held & places}'
 
     def _begin(self, tasks: Iterable[AgentTask]) -> None:
         idle = not self._queued
@@ -115,7 +115,7 @@ class Executor(ProcessExecutor[Run]):
         if self._queued:
             self._loop.call_soon(self._start_some)
         else:
-            self._ahead.refill()
+            self._prelaunch.refill()
 
     def _start(self, task: AgentTask) -> bool:
         """Start a task, or set it aside; False if that has to wait because something is short."""
@@ -128,7 +128,7 @@ class Executor(ProcessExecutor[Run]):
     def _start_or_wait(self, task: AgentTask) -> bool:
         uid = task.uid
         again = bool(self._short_since) and uid in self._short_since
-        if not again and (self._start_plain(task) or self._aside.take(task)):
+        if not again and (self._start_plain(task) or self._deferred.take(task)):
             return True
         try:
             self._prepare(task, again)
@@ -143,7 +143,7 @@ class Executor(ProcessExecutor[Run]):
     def _start_plain(self, task: AgentTask) -> bool:
         """Start a plain task; False for others, and where something is in the way."""
         cpus = self._environment.binding(task.cores(0))
-        run = self._ahead.start(task, cpus) or self._plain.start(task, cpus)
+        run = self._prelaunch.start(task, cpus) or self._plain.start(task, cpus)
         if run is None:
             return False
         self._reaper.watch(run)
@@ -170,7 +170,7 @@ class Executor(ProcessExecutor[Run]):
 
     def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
         """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
-        self._ahead.clear()   # which may be what is missing
+        self._prelaunch.clear()   # which may be what is missing
         now = time.monotonic()
         since = self._short_since.setdefault(task.uid, now)
         if not self._reaper.running and now - since >= SHORTAGE_LIMIT:
@@ -207,7 +207,7 @@ class Executor(ProcessExecutor[Run]):
             for _ in run.pids:
                 self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
         self._deadlines.begin(run)
-        self._aside.started(run)
+        self._deferred.started(run)
 
     def _says_it_runs(self, run: Run) -> None:
         """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
@@ -228,8 +228,8 @@ class Executor(ProcessExecutor[Run]):
             return
         self._short_since.pop(task.uid, None)
         self._queued.pop(task.uid, None)
-        if task.uid in self._aside:
-            self._aside.pop(task.uid)
+        if task.uid in self._deferred:
+            self._deferred.pop(task.uid)
         self._hand_on(task)
 
     def _finished(self, run: Run) -> None:
@@ -244,9 +244,9 @@ class Executor(ProcessExecutor[Run]):
         uid = task.uid
         run.stop_timer()
         self._forget_start(run)
-        if self._aside.takes_back(run):
-            if self._stopping is not None and uid in self._aside:
-                self._end_unstarted(self._aside.pop(uid))
+        if self._deferred.takes_back(run):
+            if self._stopping is not None and uid in self._deferred:
+                self._end_unstarted(self._deferred.pop(uid))
             return
         if run.failure is not None and run.ending is None:
             if run.plan.kind != LAUNCH:
@@ -293,7 +293,7 @@ class Executor(ProcessExecutor[Run]):
         super()._end_unstarted(task)
 
     def _hand_on(self, task: AgentTask) -> None:
-        self._aside.drop(task.uid)
+        self._deferred.drop(task.uid)
         self._done.append(task)
         self._flush_soon()
 

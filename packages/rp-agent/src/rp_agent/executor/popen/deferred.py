@@ -30,7 +30,7 @@ _RELAUNCH_AFTER = 0.25   # times the number of the attempts
 MakeDvms = Callable[['LaunchMethod'], 'Dvms']
 
 
-class Aside:
+class Deferred:
     """Keeps tasks back that need a launch method until `go_on(tasks)` can start them, or `again(task)` start one again.
 
     `make_dvms(method)` starts the virtual machines of a platform that launches with them; without it, none are used.

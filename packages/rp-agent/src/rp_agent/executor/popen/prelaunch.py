@@ -23,7 +23,7 @@ LOOK = 4 * MOST
 """Tasks that are asked for at a time."""
 
 
-class Ahead:
+class Prelaunch:
     """Holds the processes of tasks that are expected; `expected(count)` tells them, at most so many."""
 
     def __init__(self, loop: Loop, plain: PlainTasks) -> None:

@@ -27,7 +27,7 @@ from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, LaunchPlan, plan
 from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
-from rp_agent.executor.popen.deferred import Aside
+from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.processes.launchloop import SPARE
 from rp_agent.executor.shell import program
 from rp_agent.executor.shell.process import ShellProcess, find_tools
@@ -46,7 +46,7 @@ _AHEAD = 64
 # descriptors that the start of a task, or of the shell, needs for a moment, and those that are not for tasks
 _ON_THE_WAY = 10 + SPARE
 
-_PATIENCE = 10.0
+_SHELL_TIMEOUT = 10.0
 """Seconds after which a shell is killed that owes an answer and says nothing."""
 
 
@@ -65,7 +65,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         self._belongs = context.belongs
         self._reaper: ShellReaper = ShellReaper(loop, tracer, self._belongs, grace, self._finished, self._ask_code,
                                                 self._abandon)
-        self._aside = Aside(loop, context.launchers, self._queue)
+        self._deferred = Deferred(loop, context.launchers, self._queue)
         self._shell: ShellProcess | None = None
         self._shells = 0
         self._ranks: dict[int, tuple[ShellRun, int]] = {}
@@ -97,7 +97,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
     # starting
 
     def _begin(self, tasks: list[AgentTask]) -> None:
-        self._queue([task for task in tasks if not self._aside.take(task)])
+        self._queue([task for task in tasks if not self._deferred.take(task)])
 
     def _queue(self, tasks: Iterable[AgentTask]) -> None:
         self._queued.update((task.uid, task) for task in tasks)
@@ -220,7 +220,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         if self._shell is not None:
             self._shell.send(commands)
         if self._watchdog is None:
-            self._watchdog = self._loop.call_later(_PATIENCE, self._look, self._answers)
+            self._watchdog = self._loop.call_later(_SHELL_TIMEOUT, self._look, self._answers)
 
     def _look(self, answers: int) -> None:
         """Kill the shell if it has said nothing for long, although it should."""
@@ -228,7 +228,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         if self._owed():
             if self._answers == answers and self._shell is not None:
                 self._shell.kill()
-            self._watchdog = self._loop.call_later(_PATIENCE, self._look, self._answers)
+            self._watchdog = self._loop.call_later(_SHELL_TIMEOUT, self._look, self._answers)
 
     def _owed(self) -> bool:
         """Whether the shell owes an answer."""

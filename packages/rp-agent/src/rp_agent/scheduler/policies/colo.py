@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from rp_agent.scheduler.policies.continuous import Continuous
-from rp_agent.scheduler.same_node import place_all, place_together, together
+from rp_agent.scheduler.same_node import on_same_node, place_all, place_on_same_node
 from rp_agent.scheduler.shapes import shape_of
 from rp_agent.scheduler.slotmap import Placement
 from rp_agent.task import AgentTask
@@ -72,7 +72,7 @@ class Colo(Continuous):
         if not isinstance(item, Bag):
             return super().request(item)
         try:
-            request = together([shape_of(task.description) for task in item.members.values()], self._node)
+            request = on_same_node([shape_of(task.description) for task in item.members.values()], self._node)
             if not self.slots.most(request.shape):
                 raise ResourceError('no node that could hold the bag is left')
         except ResourceError:
@@ -89,7 +89,7 @@ class Colo(Continuous):
         """Place all tasks of a bag, or none."""
         if not isinstance(item, Bag):
             return super().place(item)
-        return self._placed(item, place_together(self.slots, item.request)) is not None
+        return self._placed(item, place_on_same_node(self.slots, item.request)) is not None
 
     def tasks(self, items: list[Any]) -> list[AgentTask]:
         """The tasks, one by one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.policy import Policy
-from rp_agent.scheduler.same_node import Together, place_together, together
+from rp_agent.scheduler.same_node import SameNode, on_same_node, place_on_same_node
 from rp_agent.scheduler.shapes import text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.scheduler.tagged import NAMES, TaggedRequest, Tags
@@ -46,14 +46,14 @@ class Continuous(Policy):
         request = item.request
         if isinstance(request, Shape):
             return self.slots.candidates(request) if self._scattered else self._neighbours(request)
-        if isinstance(request, Together):
+        if isinstance(request, SameNode):
             return self.slots.candidates(request.shape)
         return self._tags.candidates(request)
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
         """Place a task on these nodes."""
         request = item.request
-        shape = request.parts[0] if isinstance(request, Together) else getattr(request, 'shape', request)
+        shape = request.parts[0] if isinstance(request, SameNode) else getattr(request, 'shape', request)
         item.placement = placement = self.slots.place_on(shape, positions)
         if placement is not None and isinstance(request, TaggedRequest):
             self._tags.placed(request, placement)
@@ -70,15 +70,15 @@ class Continuous(Policy):
         if tags and not NAMES.isdisjoint(tags):
             return self._tags.request(shape, tags)
         if shape.ranks > 1 and description['use_mpi'] is False:
-            return together([shape], self._node)
+            return on_same_node([shape], self._node)
         if not self._scattered and not self._neighbours(shape):
             raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are asked for, and no neighbouring nodes are '
                                 'left that could hold them')
         return shape
 
     def _place(self, request: Any) -> Placement | None:
-        if isinstance(request, Together):
-            placements = place_together(self.slots, request)
+        if isinstance(request, SameNode):
+            placements = place_on_same_node(self.slots, request)
             return placements[0] if placements else None
         if not isinstance(request, Shape):
             return self._tags.place(request, self.set_aside)

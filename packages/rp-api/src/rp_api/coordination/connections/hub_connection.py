@@ -135,7 +135,7 @@ class HubConnection(Connection):
     def close(self) -> None:
         self._leave('bye')
 
-    def _leave(self, farewell: str) -> None:
+    def _leave(self, last_message: str) -> None:
         if self._closed:
             return
         self._closed = True
@@ -143,7 +143,7 @@ class HubConnection(Connection):
         if not self._finished:
             if not self._welcome:   # the hub listens only to whom it knows
                 self._say_hello()
-            self._post([0, farewell])
+            self._post([0, last_message])
         self._hub.stop()
         self._link.close(0 if self._lost or self._finished else 0.5)
         self._context.term()

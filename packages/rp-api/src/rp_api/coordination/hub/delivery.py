@@ -13,21 +13,21 @@ from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
 
 WINDOW = 8
-"""Feeds that may be on their way to one peer."""
+"""Deliveries that may be on their way to one peer."""
 
 MOST_BYTES = 2 * MANY_BYTES
 """Bytes of news that wait for a client in memory, roughly."""
 
 _ROW = 256   # bytes of one without info
 
-Feed = tuple[list[Any], list[Any]]
+Delivery = tuple[list[Any], list[Any]]
 
 
 class News:
     """What agents have reported, for a client that has everything else already, or is about to get it from here.
 
     It is passed on as it came, and waits here while too much is on its way. A client that is further behind is told
-    from the file, when it is its turn (`next_feed`).
+    from the file, when it is its turn (`next_delivery`).
     """
 
     def __init__(self, rev: int) -> None:
@@ -78,7 +78,7 @@ class News:
     def _forget(self) -> None:
         """Have what waits read from the file."""
         if self._client is not None:
-            self._client.hungry = True
+            self._client.has_pending = True
         self._client = None
         self._waiting.clear()
         self._size = 0
@@ -105,7 +105,7 @@ class _Bulk:
         self.rev = rev
 
 
-def next_feed(store: Store, peer: Peer, share: int) -> Feed | None:
+def next_delivery(store: Store, peer: Peer, share: int) -> Delivery | None:
     """What is new for a peer, if there is something; its cursors have moved then, and its claims are written.
 
     An agent is one of `share` (those that want tasks) among which the tasks of the pilot are divided.
@@ -121,7 +121,7 @@ def page(store: Store, after: int) -> list[Any]:
     return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks]
 
 
-def _for_client(store: Store, peer: Peer) -> Feed | None:
+def _for_client(store: Store, peer: Peer) -> Delivery | None:
     """New states of tasks and of pilots."""
     since, _ = peer.cursors
     tasks = store.tasks.since(since, BULK)
@@ -133,7 +133,7 @@ def _for_client(store: Store, peer: Peer) -> Feed | None:
     return [row[1:] for row in tasks.rows if row[0] <= upto], [row[1:] for row in pilots.rows if row[0] <= upto]
 
 
-def _for_agent(store: Store, peer: Peer, limit: int) -> Feed | None:
+def _for_agent(store: Store, peer: Peer, limit: int) -> Delivery | None:
     """New tasks by the bulk (shared part, [uid, rest]), and the commands that came after them."""
     since, others = peer.cursors
     commands = store.new_commands(peer.uid, others, BULK)

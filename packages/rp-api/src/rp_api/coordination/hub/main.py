@@ -1,9 +1,9 @@
 """The process of the hub, through which a client and its agents reach each other.
 
 It reads its configuration (JSON, with its keys) from standard input, answers one line on standard output when it serves
-(or says there why it cannot), and ends when its client says goodbye, or by the rule of `orphan.py`; at once if the
-application that has started it dies before the session can be attached. What it does with the messages of its peers is
-in `exchange.py`.
+(or says there why it cannot), and ends when its client says goodbye, or by the rule of `shutdown_rule.py`; at once if
+the application that has started it dies before the session can be attached. What it does with the messages of its peers
+is in `server.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rp_api.coordination import presence
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub.database import is_passing
-from rp_api.coordination.hub.server import Exchange
+from rp_api.coordination.hub.server import HubServer
 from rp_api.coordination.hub.store import Store, claim, release, set_aside
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.loop.event_loop import Loop
@@ -96,16 +96,16 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
                 endpoints.append(_bound(socket, address))
             return endpoints
 
-        exchange = Exchange(loop, socket, store, {public: role for role, public in config['peers'].items()},
-                            lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer,
-                            listen=listen, attachable=lambda: hub_file.exists(Path(directory)))
+        server = HubServer(loop, socket, store, {public: role for role, public in config['peers'].items()},
+                           lease=config['lease'], orphan_timeout=config['orphan_timeout'], tracer=tracer,
+                           listen=listen, attachable=lambda: hub_file.exists(Path(directory)))
         starter = config.get('starter')
         if starter is not None:
-            starter.watch(loop, exchange.starter_died)
+            starter.watch(loop, server.starter_died)
         if not config.get('patient'):
             ready(endpoints)
         loop.run()
-        exchange.close()
+        server.close()
         store.set_meta([(presence.HUB, '')])   # it ends in order
     finally:
         if strangers is not None:

@@ -18,12 +18,12 @@ class Peer:
     `cursors` are the revisions up to which it was sent tasks (a client: all changes) and commands, `sent` those
     that the last feed has told it. `number` is that of the last message that was taken in, `kept` of the last one whose
     effects are durable. `got` is the last command that it has confirmed, `ordered` the last one that it was sent;
-    `asked` is the page that it has asked for. `hungry` tells that there may be something to feed it, `caught_up` that
+    `asked` is the page that it has asked for. `has_pending` tells that something may be to be sent, `caught_up` that
     it has got all tasks that it had claimed before it connected. One that is `stale` has to say hello again before it
     is dealt with.
     """
 
-    __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'hold', 'host', 'host_name', 'hungry',
+    __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'has_pending', 'hold', 'host', 'host_name',
                  'in_flight', 'instance', 'kept', 'number', 'ordered', 'pid', 'recovering', 'role', 'sent', 'stale',
                  'started', 'uid', 'watch')
 
@@ -45,7 +45,7 @@ class Peer:
         self.recovering: bool = hello['recover']
         self.asked: int | None = None
         self.in_flight = 0
-        self.hungry = True
+        self.has_pending = True
         self.caught_up = False
         self.stale = False
         self.watch = PeerWatch()

@@ -28,7 +28,7 @@ class _Tail:
         self.size = 0
 
 
-class Fresh:
+class RecentTasks:
     """The tasks of all pilots that are in memory."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; th
 from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A peer says
 `hello` on each new connection, and is told to (`['who']`) when the hub does not know it, or finds that a number is
 missing; it then sends again what was not acknowledged. So a new hub or a broken connection loses nothing.
-The hub sends what is new for a peer as `['feed', since, upto, ...]` (two revisions each), at most `feeds.WINDOW`
+The hub sends what is new for a peer as `['feed', since, upto, ...]` (two revisions each), at most `delivery.WINDOW`
 of them before the peer confirms (`seen`); what a slow peer has not taken yet waits in the file, not in memory.
 Peers on other hosts ask for the time here (`clock`), and tell of a moment on both clocks, for the traces (`moment`).
 
@@ -57,7 +57,7 @@ RETRY = 1.0
 _log = logging.getLogger('radical.pilot.hub')
 
 
-class Exchange:
+class HubServer:
     """Serves the peers of one session on a ROUTER socket; `roles` tells who comes with which public key."""
 
     def __init__(self, loop: Loop, socket: zmq.Socket[bytes], store: Store, roles: Mapping[str, str], *,
@@ -180,7 +180,7 @@ class Exchange:
             written = list(self._notes)
             for note in written:
                 self._notes[note]()
-            messages = self._feeds()
+            messages = self._deliveries()
             self._store.commit()
         except sqlite3.Error as error:
             self._get_stuck(error)
@@ -199,7 +199,7 @@ class Exchange:
         if self._leaving:
             self._loop.stop()
 
-    def _feeds(self) -> list[tuple[bytes, list[Any]]]:
+    def _deliveries(self) -> list[tuple[bytes, list[Any]]]:
         """All messages with something new; agents of one pilot take turns."""
         messages = self._news.messages()
         for peer in self._peers:
@@ -209,17 +209,17 @@ class Exchange:
                 if not page[0]:   # what changes from now on is fed afterwards
                     peer.sent = peer.cursors = page[2], page[2]
                 peer.asked, peer.recovering = None, bool(page[1])
-        hungry = [peer for peer in self._peers if peer.hungry]
-        while hungry:
-            hungry = [peer for peer in hungry if peer.in_flight < delivery.WINDOW and peer.listens]
-            for peer in list(hungry):
-                feed = delivery.next_feed(self._store, peer, self._peers.takers(peer.uid))
-                if feed is None:
-                    peer.hungry = False
-                    hungry.remove(peer)
+        waiting = [peer for peer in self._peers if peer.has_pending]
+        while waiting:
+            waiting = [peer for peer in waiting if peer.in_flight < delivery.WINDOW and peer.listens]
+            for peer in list(waiting):
+                batch = delivery.next_delivery(self._store, peer, self._peers.takers(peer.uid))
+                if batch is None:
+                    peer.has_pending = False
+                    waiting.remove(peer)
                 else:
                     peer.in_flight += 1
-                    messages.append((peer.address, ['feed', *peer.sent, *peer.cursors, *feed]))
+                    messages.append((peer.address, ['feed', *peer.sent, *peer.cursors, *batch]))
                     peer.sent = peer.cursors
         return messages
 
@@ -347,7 +347,7 @@ class Exchange:
 
     def _on_seen(self, peer: Peer, tasks: int, others: int) -> None:
         peer.in_flight = max(0, peer.in_flight - 1)
-        peer.hungry = True
+        peer.has_pending = True
         if peer.role == 'agent' and others >= peer.ordered > peer.got:
             peer.got = peer.ordered
             self._moved.add(peer)
@@ -355,7 +355,7 @@ class Exchange:
 
     def _on_hold(self, peer: Peer, on: bool) -> None:
         peer.hold = on
-        peer.hungry = True
+        peer.has_pending = True
 
     def _on_bye(self, peer: Peer) -> None:
         waits = peer in self._acks
@@ -441,12 +441,12 @@ class Exchange:
 
     def _news_for(self, pilot: str) -> None:
         for agent in self._peers.agents(pilot):
-            agent.hungry = True
+            agent.has_pending = True
 
     def _news_for_client(self) -> None:
         self._news.announced(self._store.rev)
         if self._peers.client is not None:
-            self._peers.client.hungry = True
+            self._peers.client.has_pending = True
 
     # peers that are gone, and what follows
 

@@ -48,17 +48,17 @@ WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NU
 """
 
 
-def claim(directory: str, patience: float = 0.0) -> int:
+def claim(directory: str, timeout: float = 0.0) -> int:
     """Make sure that no other hub uses the directory of a session; the claim holds until it is released.
 
     The directory has to be this user's own, or `OwnershipError` is raised. The kernel releases the claim of a process
-    which ends. Raises `CoordinationError` if another one has the directory for longer than `patience` seconds: the
+    which ends. Raises `CoordinationError` if another one has the directory for longer than `timeout` seconds: the
     session is still open, or its application died and its pilots work on. A process that has waited in vain must end
     then.
     """
     descriptor = private.open_directory(directory)
     try:
-        _lock(descriptor, patience)
+        _lock(descriptor, timeout)
     except BlockingIOError:
         os.close(descriptor)
         raise CoordinationError(f'another session is at work in {directory}: give this one another uid, or wait for '
@@ -72,15 +72,15 @@ def release(claimed: int) -> None:
     os.close(claimed)
 
 
-def _lock(descriptor: int, patience: float) -> None:
+def _lock(descriptor: int, timeout: float) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        if not patience:
+        if not timeout:
             raise
         waiter = threading.Thread(target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True)
         waiter.start()
-        waiter.join(patience)
+        waiter.join(timeout)
         if waiter.is_alive():
             raise
 
@@ -105,7 +105,7 @@ class Store(Database):
 
     def rollback(self) -> None:
         super().rollback()
-        self.tasks.forget_fresh()
+        self.tasks.forget_recent()
 
     # pilots
 

@@ -17,8 +17,8 @@ from rp_api import states
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
-from rp_api.coordination.hub.recent_tasks import Fresh
-from rp_api.standing import STANDING
+from rp_api.coordination.hub.recent_tasks import RecentTasks
+from rp_api.service_modes import SERVICE_MODES
 from rp_api.wire import codec
 
 SCHEMA = """
@@ -80,7 +80,7 @@ class TaskTable:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._fresh = Fresh()
+        self._recent = RecentTasks()
 
     def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
         """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
@@ -95,14 +95,14 @@ class TaskTable:
         elif pilot != UNBOUND:
             self._add_binding(pilot, revisions, revisions[0])
         if inserted < len(tasks):
-            self._fresh.clear()
+            self._recent.clear()
         elif inserted and pilot != UNBOUND:
-            self._fresh.add(pilot, [(rev, uid, shared_id, description)
-                                    for rev, (uid, description) in zip(revisions, tasks, strict=True)])
+            self._recent.add(pilot, [(rev, uid, shared_id, description)
+                                     for rev, (uid, description) in zip(revisions, tasks, strict=True)])
 
     def bind(self, pilot: str, uids: Iterable[str]) -> None:
         """Hand tasks to this pilot; those that it has already, and those that have left their agent, stay."""
-        self._fresh.clear()
+        self._recent.clear()
         ids = [row[0] for uid in uids for row in self._db.query(
             f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
         revisions = self._db.take(len(ids))
@@ -119,7 +119,7 @@ class TaskTable:
 
     def update(self, updates: Sequence[Update]) -> None:
         """Move tasks forward, as their client says: it need not be told."""
-        self._fresh.clear()
+        self._recent.clear()
         for state, run in _runs(updates):
             self._db.write_many(_UPDATE[state], [
                 (info, uid, rev) for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
@@ -133,7 +133,7 @@ class TaskTable:
 
         Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
         """
-        self._fresh.changed(pilot, updates)
+        self._recent.changed(pilot, updates)
         changed = sum([
             self._db.write_many(UPDATE_BY_AGENT[state], [
                 (info and bytearray(info), uid, pilot, rev)
@@ -154,11 +154,11 @@ class TaskTable:
 
     def unclaimed(self, pilot: str, since: int, limit: int) -> Batch:
         """The same for tasks of which none has been given to an agent."""
-        return self._fresh.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
+        return self._recent.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
 
-    def forget_fresh(self) -> None:
+    def forget_recent(self) -> None:
         """What was written last has been undone."""
-        self._fresh.clear()
+        self._recent.clear()
 
     def _bound(self, pilot: str, since: int, end: int) -> Iterator[Row]:
         for first, last, task in self._db.query(
@@ -202,7 +202,7 @@ class TaskTable:
             'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
             f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
             (states.PILOT.value(states.DONE),))
-        return any(_mode(shared, own) not in STANDING for shared, own in found)
+        return any(_mode(shared, own) not in SERVICE_MODES for shared, own in found)
 
 
 def _mode(shared: bytes, own: bytes) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rp_api import states
 from rp_api.coordination.hub.peers import Peer, Peers
 from rp_api.coordination.hub.store import Store
-from rp_api.coordination.shutdown_rule import Orphanage
+from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop, Timer
 
 ARRIVAL = 60.0
@@ -43,7 +43,7 @@ class Watch:
         self._store = store
         self._peers = peers
         self._lease = lease
-        self._orphanage = Orphanage(orphan_timeout)
+        self._shutdown_rule = ShutdownRule(orphan_timeout)
         self._attachable = attachable
         self._orphan_timer: Timer | None = None
         self._missing: dict[tuple[str, str], tuple[float, str]] = {}
@@ -66,14 +66,14 @@ class Watch:
     def client_attached(self) -> None:
         """A client is there."""
         self._client_came = True
-        self._orphanage.client_attached()
+        self._shutdown_rule.client_attached()
 
     def client_gone(self, *, detached: bool = False) -> None:
         """The client is there no more, and has not closed the session."""
         if not self._attachable():   # it died while it opened the session, of which nobody else knows
             self._end()
             return
-        self._orphanage.client_lost(detached=detached)
+        self._shutdown_rule.client_lost(detached=detached)
         self._loop.call_later(ARRIVAL, self._fail_absent, detached)
         self._orphan_check_at(time.monotonic())
 
@@ -88,7 +88,7 @@ class Watch:
 
     def turn(self) -> None:
         """Something has changed."""
-        if self._orphanage.orphaned:
+        if self._shutdown_rule.orphaned:
             self._orphan_check_at(time.monotonic() + _SOON)
 
     # agents
@@ -96,9 +96,9 @@ class Watch:
     def _silence(self, pilot: str) -> str:
         return f'the agent of {pilot} was silent for longer than its lease of {self._lease:g} s'
 
-    def _miss(self, pilot: str, agent: str, patience: float, reason: str) -> None:
-        self._missing[pilot, agent] = time.monotonic() + patience, reason
-        self._loop.call_later(patience, self._give_up, time.monotonic() + patience)
+    def _miss(self, pilot: str, agent: str, delay: float, reason: str) -> None:
+        self._missing[pilot, agent] = time.monotonic() + delay, reason
+        self._loop.call_later(delay, self._give_up, time.monotonic() + delay)
 
     def _give_up(self, due: float) -> None:
         """Declare pilots lost whose agents did not come back in time."""
@@ -129,7 +129,7 @@ class Watch:
 
     def _fail_absent(self, detached: bool) -> None:
         """Declare pilots lost whose agents never came: the application may have gone before it had started them."""
-        if not self._orphanage.orphaned:
+        if not self._shutdown_rule.orphaned:
             return
         there = {agent.uid for agent in self._peers.agents()} | {pilot for pilot, _ in self._missing}
         for pilot, state in self._store.live_pilots().items():
@@ -147,7 +147,7 @@ class Watch:
     def _orphan_check(self) -> None:
         self._orphan_timer = None
         pilots = list(self._store.live_pilots())
-        action, again = self._orphanage.next(time.monotonic(), self._store.tasks.unfinished(), len(pilots))
+        action, again = self._shutdown_rule.next(time.monotonic(), self._store.tasks.unfinished(), len(pilots))
         if action == 'cancel':
             self._cancel(pilots)
         elif action == 'end':

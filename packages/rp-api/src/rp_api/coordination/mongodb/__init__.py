@@ -3,7 +3,7 @@
 - `server`: from a URL to a database, with errors that say what is wrong and never show a password
 - `documents`: what is stored; `names`: in which collections; `news`, `fold`: how what agents report is applied;
   `acknowledged`: what applications were told of that
-- `worker`: the threads in which pymongo, which blocks, is used; `bell`: how they learn that there is something new
+- `worker`: the threads in which pymongo, which blocks, is used; `stream`: how they learn that there is something new
 - `client`, `agent`, `connection`: the two connections of the contract, and what they share; `recovery`: what a client
   that takes over gets; `presence`, `silence`: who is there, and who has not been heard of for too long
 - `coordinator`: what a client needs before and after that; `admin`: what can be done with the sessions of a database

@@ -14,9 +14,9 @@ from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
 from rp_api.coordination.mongodb.server import Document
 from rp_api.coordination.mongodb.silence import Silence
-from rp_api.coordination.shutdown_rule import Orphanage
+from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop
-from rp_api.standing import STANDING
+from rp_api.service_modes import SERVICE_MODES
 
 PARCELS = 4
 """Parcels that are looked at in one go."""
@@ -44,7 +44,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
                               'agent': agent, 'instance': self._instance, 'protocol': PROTOCOL, 'left': '', 'beat': 0,
                               **presence.here()}
         self._silence = Silence(self._interval)
-        self._orphanage = Orphanage(access['orphan_timeout'])
+        self._shutdown_rule = ShutdownRule(access['orphan_timeout'])
         self._greeted = False
         self._dismissed = False
         self._ended = False
@@ -152,7 +152,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
     def _on_parcel(self, tasks: list[Document]) -> None:
         self._on_way -= 1
         descriptions = [documents.description_of(task) for task in tasks]
-        self._mine.update(description['uid'] for description in descriptions if description.get('mode') not in STANDING)
+        self._mine.update(each['uid'] for each in descriptions if each.get('mode') not in SERVICE_MODES)
         if descriptions and not self._closed:
             self.on_tasks(descriptions)
         self._watcher.call()
@@ -195,13 +195,13 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         client = session['client']
         silent = self._silence.observe('client', (client['instance'], client['beat']), now)
         gone = not session['detached'] and (presence.has_died(client) or silent > self._lease)
-        if gone and not self._orphanage.orphaned:
-            self._orphanage.client_lost()
-        elif self._orphanage.orphaned and not gone:
-            self._orphanage.client_attached()
-        if self._orphanage.orphaned:
+        if gone and not self._shutdown_rule.orphaned:
+            self._shutdown_rule.client_lost()
+        elif self._shutdown_rule.orphaned and not gone:
+            self._shutdown_rule.client_attached()
+        if self._shutdown_rule.orphaned:
             unfinished = len(self._mine) + len(self._parcels())
-            if self._orphanage.next(now, unfinished, 1)[0] == 'cancel':
+            if self._shutdown_rule.next(now, unfinished, 1)[0] == 'cancel':
                 self._dismiss('the application is gone')
 
     def _dismiss(self, reason: str, **more: str) -> None:

@@ -29,7 +29,7 @@ SLOW = 5.0
 _log = logging.getLogger('radical.pilot.coordination')
 
 
-class Bell:
+class ChangeStream:
     """Calls a watcher when a document of one of these types is added (of that pilot, if one is given).
 
     `intervals`: seconds between the watcher's looks without a stream, and with one.
@@ -51,10 +51,10 @@ class Bell:
         """Begin to listen, if the server can be listened to."""
         self._thread.start()
 
-    def join(self, patience: float) -> bool:
+    def join(self, timeout: float) -> bool:
         """Wait for the end, which comes when the link is closing; False if it did not come."""
         if self._thread.ident is not None:
-            self._thread.join(patience)
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -14,7 +14,7 @@ from pymongo.errors import BulkWriteError
 from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
-from rp_api.coordination.mongodb.change_stream import SLOW, Bell
+from rp_api.coordination.mongodb.change_stream import SLOW, ChangeStream
 from rp_api.coordination.mongodb.clock import read_clock
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.worker import Link, Watcher, Writer, remaining
@@ -33,7 +33,7 @@ BEATS = 6
 LONGEST_BEAT = 10.0
 """Most seconds between two signs of life."""
 
-PATIENCE = 2.0
+CLOSE_TIMEOUT = 2.0
 """Seconds that the database has at the end to take what is left, and again for what has begun to end."""
 
 DUPLICATE = 11000
@@ -55,7 +55,7 @@ class MongoConnection(Connection):
         self._link = Link(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
         self._writer = Writer(self._link, 'mongodb_writer', client.close)
         self._watcher = Watcher(self._link, self._look, (POLL[0], min(POLL[1], self._interval)), 'mongodb_watcher')
-        self._bell: Bell | None = None
+        self._change_stream: ChangeStream | None = None
         self._pulsed = time.monotonic()
         self._timer = loop.call_later(self._interval, self._pulse)
 
@@ -85,15 +85,16 @@ class MongoConnection(Connection):
     def _begin(self, types: Sequence[str], pilot: str) -> None:
         """Start the threads, as soon as the loop runs: whoever made this connection has something to say first."""
         usual, slow = (min(seconds, self._interval) for seconds in (POLL[1], SLOW))
-        bell = self._bell = Bell(self._link, self._collection, types, pilot, self._watcher, (usual, slow))
-        for thread in (self._writer, self._watcher, bell):
+        stream = self._change_stream = ChangeStream(self._link, self._collection, types, pilot, self._watcher,
+                                                         (usual, slow))
+        for thread in (self._writer, self._watcher, stream):
             self._loop.call_soon(self._start, thread)
         self._writer.ask(lambda: read_clock(self._client), lambda reading: self.on_clock(reading))
 
     def tell_moment(self, moment: Moment) -> None:
         """A database keeps no profile."""
 
-    def _start(self, thread: Writer | Watcher | Bell) -> None:
+    def _start(self, thread: Writer | Watcher | ChangeStream) -> None:
         if not self._closed:
             thread.start()
 
@@ -112,23 +113,23 @@ class MongoConnection(Connection):
         if full or not self._unsettled:
             self.on_room()
 
-    def _leave(self, farewell: Callable[[], Any]) -> None:
+    def _leave(self, last_write: Callable[[], Any]) -> None:
         """End the threads, with a last job if the database is there."""
         if self._closed:
             return
         self._closed = True
         self._timer.cancel()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + CLOSE_TIMEOUT
         if self._link.lost:
             self._link.closing.set()
         else:
-            self._writer.ask(farewell, _nothing)
+            self._writer.ask(last_write, _nothing)
         self._writer.finish()
         self._writer.join(remaining(deadline))
         self._link.closing.set()
-        for thread in (self._writer, self._watcher, self._bell):
+        for thread in (self._writer, self._watcher, self._change_stream):
             if thread is not None:
-                thread.join(remaining(deadline + PATIENCE))
+                thread.join(remaining(deadline + CLOSE_TIMEOUT))
 
 
 def _no_work() -> None:

@@ -112,10 +112,10 @@ class Writer:
             self._ending = True
             self._changed.notify()
 
-    def join(self, patience: float) -> bool:
+    def join(self, timeout: float) -> bool:
         """Wait for the end; False if it did not come."""
         if self._thread.ident is not None:
-            self._thread.join(patience)
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -165,11 +165,11 @@ class Watcher:
         if self._pause > QUICK:
             self.call()
 
-    def join(self, patience: float) -> bool:
+    def join(self, timeout: float) -> bool:
         """Wait for the end, which comes when the link is closing; False if it did not come."""
         self._called.set()
         if self._thread.ident is not None:
-            self._thread.join(patience)
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def slow_down(self, longest: float) -> None:

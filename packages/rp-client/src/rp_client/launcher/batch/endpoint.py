@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.batch.remains import copy_there, last_lines, place
+from rp_client.launcher.batch.leftovers import copy_there, last_lines, place
 from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
 from rp_client.launcher.batch.saga.service import SagaService, load_saga
 from rp_client.launcher.batch.shell import Result, Shell, ShellTimeoutError

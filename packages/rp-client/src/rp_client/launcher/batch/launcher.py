@@ -25,7 +25,7 @@ from rp_client.launcher.batch.shell import is_remote
 from rp_client.launcher.batch.systems.base import Adapted
 from rp_client.launcher.batch.systems.registry import batch_system, is_known
 
-BURIAL = 2.0
+REAP_TIMEOUT = 2.0
 """Seconds that the process may take to end."""
 
 LOG = 'batch.log'
@@ -130,7 +130,7 @@ class BatchLauncher(Launcher):
     def leave(self) -> None:
         self._pilots.clear()
         self._process.let_go()
-        self._process.bury(BURIAL)
+        self._process.reap(REAP_TIMEOUT)
 
     def close(self, patience: float) -> None:
         with self._over:
@@ -139,9 +139,9 @@ class BatchLauncher(Launcher):
                 self._over.wait_for(lambda: not self._pilots, 2 * patience)
         let_go = threading.Event()
         self.context.loop.call_soon(self._let_go, let_go)
-        if not let_go.wait(BURIAL):   # the loop has ended
+        if not let_go.wait(REAP_TIMEOUT):   # the loop has ended
             self._let_go(let_go)
-        self._process.bury(BURIAL)
+        self._process.reap(REAP_TIMEOUT)
 
     def _let_go(self, done: threading.Event) -> None:
         self._process.let_go()

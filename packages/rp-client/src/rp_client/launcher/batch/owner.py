@@ -1,7 +1,7 @@
 """The launcher's hold on its process: started when it is needed, asked, watched, started again.
 
 What a new process has to know about the jobs of the former one is up to the caller (`on_restart`). All methods but
-`bury` are called in the thread of the event loop, and the callbacks come there.
+`reap` are called in the thread of the event loop, and the callbacks come there.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class BatchProcess:
         """Have the process end; what it was asked for and has not done may not be done."""
         self._ending = self._forget() or self._ending
 
-    def bury(self, patience: float) -> None:
+    def reap(self, timeout: float) -> None:
         """Wait at most that many seconds for the end of a process that was let go, and kill it then; in any thread."""
         process, self._ending = self._ending, None
         if process is not None:
             try:
-                process.wait(patience)
+                process.wait(timeout)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

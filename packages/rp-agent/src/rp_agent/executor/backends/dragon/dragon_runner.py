@@ -23,7 +23,7 @@ import zmq
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
-PATIENCE = 60.0
+ANSWER_TIMEOUT = 60.0
 """Seconds that the agent has to answer."""
 
 _WITH_OUTPUT = 'out=$1 err=$2; shift 2; exec "$@" </dev/null >>"$out" 2>>"$err"'
@@ -58,8 +58,8 @@ class Runner:
     def connect(self) -> None:
         """Wait until the agent is there; what it sends before would be lost."""
         self._tell(hello=True)
-        if not self._socket.poll(int(PATIENCE * 1000)):
-            sys.exit(f'the agent does not answer within {PATIENCE:g} s')
+        if not self._socket.poll(int(ANSWER_TIMEOUT * 1000)):
+            sys.exit(f'the agent does not answer within {ANSWER_TIMEOUT:g} s')
         self._socket.recv()
 
     def run(self) -> None:

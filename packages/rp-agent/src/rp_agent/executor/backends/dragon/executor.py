@@ -48,7 +48,7 @@ class DragonKind:
         return LinkRunner(self._link, int(address), news)
 
     def begin(self, heard: Callable[[int, str], object]) -> None:
-        """Tell what runners say to the keeper."""
+        """Tell what runners say to the supervisor."""
         self._link.heard = heard
 
     def close(self) -> None:

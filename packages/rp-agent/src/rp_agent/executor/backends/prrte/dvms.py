@@ -1,4 +1,4 @@
-"""Tasks that are launched into distributed virtual machines (DVMs), between executor and keeper.
+"""Tasks that are launched into distributed virtual machines (DVMs), between executor and supervisor.
 
 Rules of this file:
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.backends.fleet import Demand
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import nodes_of
 from rp_agent.executor.backends.prrte.instance import OrteDvm, Prrte
-from rp_agent.executor.backends.supervisor import InstanceKeeper
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching import rank_script
 from rp_agent.executor.launching.environment import PilotContext
@@ -90,8 +90,8 @@ class Dvms:
         self._limit = float(options.get('launch_timeout', START_LIMIT))
         launcher = _MAKERS[method.NAME](environment.get('UMS_OMPIX_PRRTE_DIR', ''))
         variables = {**environment, **context.belongs}
-        self.keeper = InstanceKeeper(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
-                                     context.own_sandbox, variables, self)
+        self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
+                                             context.own_sandbox, variables, self)
         self.tasks: dict[str, AgentTask] = {}
         """Those that wait here, by their uid."""
         self._launched: dict[str, AgentTask] = {}
@@ -102,20 +102,20 @@ class Dvms:
         """Keep a task until its DVM can launch it; False if it can be started now, or not by a DVM at all."""
         if task.uid in self._launched:
             return False
-        indices = {self.keeper.index_of(slot['node_index']) for slot in task.slots or ()}
+        indices = {self.supervisor.index_of(slot['node_index']) for slot in task.slots or ()}
         if len(indices) != 1:
             return False   # other methods may do, and if not, the reason is told
         description = task.description
         self.tasks[task.uid] = task
         cores = description['ranks'] * description['cores_per_rank']
-        self.keeper.admit(Demand(task.uid, cores, indices.pop(), placed=not description['slots']))
+        self.supervisor.admit(Demand(task.uid, cores, indices.pop(), placed=not description['slots']))
         return True
 
     def drop(self, uid: str) -> None:
         """A task was ended before it ran, or while it waited."""
         self.tasks.pop(uid, None)
         self._launched.pop(uid, None)
-        self.keeper.forget(uid)
+        self.supervisor.forget(uid)
 
     def started(self, run: Run) -> None:
         """The launcher of a task runs."""
@@ -141,34 +141,34 @@ class Dvms:
             self._failed(run, ending.reason)
             return True
         elif ending is not None:
-            self.keeper.forget(uid)
+            self.supervisor.forget(uid)
             return False
         elif not self._was_launch(run):
             self._failed(run, _why(run))
             return True
-        self.keeper.done(uid)
+        self.supervisor.done(uid)
         return False
 
     def stop(self, stopped: Callable[[], object]) -> None:
         """End all DVMs."""
-        self.keeper.stop(stopped)
+        self.supervisor.stop(stopped)
 
     def close(self) -> None:
         """Leave no process behind."""
         for timer in self._timers.values():
             timer.cancel()
-        self.keeper.close()
+        self.supervisor.close()
 
     def check(self, queued: Iterable[str]) -> None:
         """Verify all invariants; raises AssertionError. `queued` are the tasks that the executor is about to start."""
-        self.keeper.check()
+        self.supervisor.check()
         assert self._runs.keys() <= self._launched.keys(), 'launchers run that nobody has launched'
         for uid in (*self.tasks, *self._launched):
-            assert uid in self.keeper, f'{uid} is not known to the keeper'
+            assert uid in self.supervisor, f'{uid} is not known to the supervisor'
         unstarted = self._launched.keys() - self._runs.keys()
         assert unstarted <= set(queued), f'nobody will start {unstarted - set(queued)}'
 
-    # what the keeper decides
+    # what the supervisor decides
 
     def launch(self, uid: str, index: int, address: str) -> None:
         """The task can be launched."""
@@ -205,7 +205,7 @@ class Dvms:
         if failed:
             return True
         if any(run.codes.values()):
-            return started and self.keeper.lives(task.uid)
+            return started and self.supervisor.lives(task.uid)
         return started
 
     def _failed(self, run: Run, reason: str) -> None:
@@ -213,7 +213,7 @@ class Dvms:
         task.extra.pop(DVM, None)
         self._hooks.sweep(task.uid)   # ranks outlive a DVM that was killed on their host
         self.tasks[task.uid] = task
-        self.keeper.failed(task.uid, reason)
+        self.supervisor.failed(task.uid, reason)
 
     def _look_later(self, run: Run, looks: int, since: float, *, ended: bool = False) -> None:
         delay = _LOOKS[looks] if looks < len(_LOOKS) else _LATER

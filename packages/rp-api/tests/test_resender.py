@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.errors import CoordinationError
-from rp_api.transport.resend import OFTEN, Lasting
+from rp_api.transport.resend import OFTEN, Resender
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
 def test_each_message_comes_once_and_in_order(rounds: list[tuple[int, int]]) -> None:
     """In each round some are said, of which the last ones are lost with the connection."""
-    here, there = Lasting(), Lasting()
+    here, there = Resender(), Resender()
     said, heard = 0, []
     for count, lost in [*rounds, (1, 0)]:
         on_way = here.again(there.heard)
@@ -31,7 +31,7 @@ def test_each_message_comes_once_and_in_order(rounds: list[tuple[int, int]]) -> 
 
 
 def test_what_came_before_or_follows_on_a_gap_does_not_count() -> None:
-    here, there = Lasting(), Lasting()
+    here, there = Resender(), Resender()
     one, two, three = (here.say(data) for data in (b'one', b'two', b'three'))
     assert there.hear(one) == b'one'
     assert there.hear(one) is None

@@ -12,7 +12,7 @@ from pipeline_support import Agent
 
 from rp_agent.components import layout
 from rp_agent.pipeline import task_copies as clones
-from rp_agent.pipeline.task_copies import STAGES, Clone
+from rp_agent.pipeline.task_copies import STAGES, TaskCopy
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import DescriptionError
@@ -36,12 +36,12 @@ def agent(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 
 def run(made: Agent, *tasks: AgentTask, clones: int) -> list[AgentTask]:
     """The tasks, when they are out and so many clones were dropped."""
-    inside = made.pipeline._clones
+    inside = made.pipeline._task_copies
     drop = inside.drop
 
     def dropping(entering: list[AgentTask]) -> list[AgentTask]:
         left = drop(entering)
-        made._left([task for task in entering if isinstance(task, Clone)])
+        made._left([task for task in entering if isinstance(task, TaskCopy)])
         return left
 
     inside.drop = dropping   # type: ignore[method-assign]
@@ -49,7 +49,7 @@ def run(made: Agent, *tasks: AgentTask, clones: int) -> list[AgentTask]:
     made.pipeline.put(list(tasks))
     made.wait()
     assert len(made.out) == made.wanted
-    return [task for task in made.out if not isinstance(task, Clone)]
+    return [task for task in made.out if not isinstance(task, TaskCopy)]
 
 
 def rows_of(base: Path, component: str) -> list[Row]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_api.coordination.contract import BULK
 from rp_api.coordination.hub import delivery
-from rp_api.coordination.hub.delivery import News, next_feed
+from rp_api.coordination.hub.delivery import News, next_delivery
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
@@ -59,7 +59,7 @@ def test_reports_of_one_turn_go_together_and_are_not_read_again(store: Store) ->
     assert report(store, news, client, ('t2', RUNS, None))
     assert passed(news) == [[('t0', RUNS, None), ('t1', LEFT, b'1'), ('t2', RUNS, None)]]
     assert client.in_flight == 1
-    assert next_feed(store, client, 1) is None
+    assert next_delivery(store, client, 1) is None
     assert passed(news) == []
 
 
@@ -67,7 +67,7 @@ def test_a_client_that_is_behind_is_told_from_the_file(store: Store) -> None:
     news, client = News(store.rev), a_client()
     news.announced(store.rev)
     assert not report(store, news, client, ('t0', RUNS, None))
-    assert next_feed(store, client, 1) == ([('t0', RUNS, None)], [])
+    assert next_delivery(store, client, 1) == ([('t0', RUNS, None)], [])
     assert report(store, news, client, ('t0', LEFT, None))
 
 
@@ -78,7 +78,7 @@ def test_a_client_that_cannot_be_told_now_is_told_later(store: Store, flaw: str)
         setattr(client, flaw, True)
     assert not report(store, news, None if flaw == 'nobody' else client, ('t0', RUNS, None))
     assert passed(news) == []
-    assert next_feed(store, client, 1) == ([('t0', RUNS, None)], [])
+    assert next_delivery(store, client, 1) == ([('t0', RUNS, None)], [])
 
 
 def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> No
     client.in_flight -= 1
     assert passed(news) == [[('t0', RUNS, None), ('t1', RUNS, None)]]
     assert client.in_flight == delivery.WINDOW
-    assert next_feed(store, client, 1) is None
+    assert next_delivery(store, client, 1) is None
 
 
 @pytest.mark.parametrize('flaw', ['stale', 'recovering', 'elsewhere', 'another'])
@@ -99,7 +99,7 @@ def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) 
     since = client.cursors
     client.in_flight = delivery.WINDOW
     assert report(store, news, client, ('t0', RUNS, None))
-    client.in_flight, client.hungry = 0, False
+    client.in_flight, client.has_pending = 0, False
     if flaw == 'elsewhere':
         client.cursors = 0, 0
     elif flaw == 'another':
@@ -107,11 +107,11 @@ def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) 
     else:
         setattr(client, flaw, True)
     assert passed(news) == []
-    assert client.hungry
+    assert client.has_pending
     client.cursors = since
-    feed = next_feed(store, client, 1)
-    assert feed is not None
-    assert feed[0][0] == ('t0', RUNS, None)
+    batch = next_delivery(store, client, 1)
+    assert batch is not None
+    assert batch[0][0] == ('t0', RUNS, None)
 
 
 def test_more_news_than_are_to_wait_are_read_from_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_more_news_than_are_to_wait_are_read_from_the_file(store: Store, monkeyp
     assert not report(store, news, client, ('t1', RUNS, None))
     assert not report(store, news, client, ('t2', RUNS, None))   # which follows something that is not here
     assert passed(news) == [[('t0', RUNS, None)]]
-    assert next_feed(store, client, 1) == ([('t1', RUNS, None), ('t2', RUNS, None)], [])
+    assert next_delivery(store, client, 1) == ([('t1', RUNS, None), ('t2', RUNS, None)], [])
 
 
 def test_old_news_are_not_passed_on(store: Store) -> None:
@@ -129,7 +129,7 @@ def test_old_news_are_not_passed_on(store: Store) -> None:
     assert report(store, news, client, ('t0', LEFT, None))
     assert not report(store, news, client, ('t0', RUNS, None), ('t1', RUNS, None))
     assert passed(news) == [[('t0', LEFT, None)]]
-    assert next_feed(store, client, 1) == ([('t1', RUNS, None)], [])
+    assert next_delivery(store, client, 1) == ([('t1', RUNS, None)], [])
 
 
 def test_messages_stay_of_a_decent_size(store: Store) -> None:
@@ -189,8 +189,8 @@ def test_a_client_knows_what_the_file_says_and_only_the_pilot_of_a_task_is_heard
 def take(store: Store, news: News, client: Peer) -> dict[str, str]:
     """The states that the client is told now."""
     rows = [row for bulk in passed(news) for row in bulk]
-    while feed := next_feed(store, client, 1):
-        rows += feed[0]
+    while batch := next_delivery(store, client, 1):
+        rows += batch[0]
     client.in_flight = 0
     return {uid: state for uid, state, _ in rows}
 

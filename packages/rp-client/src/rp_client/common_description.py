@@ -19,7 +19,7 @@ LOOKED_AT = frozenset({
 """The attributes in which tasks that have something in common never differ."""
 
 
-class Common:
+class CommonDescription:
     """A description as plain data, of which each task may replace some attributes, but for `LOOKED_AT`.
 
     `packed` is the description; `stages_input` and `stages_output` tell whether files are to be moved by the client.

@@ -10,7 +10,7 @@ from rp_agent import network, sandbox
 from rp_agent.bootstrap.environment import additions
 from rp_agent.components.build import make_tracer
 from rp_agent.nodes.child import address_beside
-from rp_agent.raptor import remains
+from rp_agent.raptor import leftovers
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
 from rp_agent.resource_manager.base import Allocation
@@ -21,8 +21,8 @@ from rp_api.raptor_link import link_file
 UID = 'agent_raptor.0000'
 
 
-class Pipes(NamedTuple):
-    """Where tasks go, and who knows them; see `component.Outside`."""
+class PipelinePorts(NamedTuple):
+    """Where tasks go, and who knows them; see `ports.RaptorPorts`."""
 
     enter: Callable[[list[AgentTask]], None]
     stage_output: Callable[[list[AgentTask]], None]
@@ -34,23 +34,23 @@ class Pipes(NamedTuple):
     master_is_up: Callable[[AgentTask, dict[str, str]], None]
 
 
-class Surroundings:
-    """What the component asks of its surroundings."""
+class Wiring:
+    """What the component needs from the pipeline and from the link to masters."""
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, pipes: Pipes) -> None:
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, ports: PipelinePorts) -> None:
         self._config = config
-        self._knows = pipes.knows
+        self._knows = ports.knows
         self.environment: Mapping[str, str] = additions(config.get('environment'), os.environ)
         self.call_later = loop.call_later
-        self.enter = pipes.enter
-        self.stage_output = pipes.stage_output
-        self.leave = pipes.leave
-        self.cancel = pipes.cancel
-        self.master_is_up = pipes.master_is_up
+        self.enter = ports.enter
+        self.stage_output = ports.stage_output
+        self.leave = ports.leave
+        self.cancel = ports.cancel
+        self.master_is_up = ports.master_is_up
         self.raptor = Raptor(UID, make_tracer(config, UID), self, {
             'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
-        self.raptor.output = pipes.schedule
-        self.raptor.advanced = pipes.advanced
+        self.raptor.output = ports.schedule
+        self.raptor.advanced = ports.advanced
         others = allocation.elsewhere
         address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
                    address_beside(config['registry_address']))
@@ -66,9 +66,9 @@ class Surroundings:
             return None
         return AgentTask(uid, description, self._config['pilot'], sandbox.of_task(self._config, uid, description))
 
-    def remove_remains(self, master: str, address: str) -> None:
+    def remove_leftovers(self, master: str, address: str) -> None:
         """Remove what a master may have left behind that has listened at that address."""
-        remains.remove(sandbox.of_pilot(self._config), master, address)
+        leftovers.remove(sandbox.of_pilot(self._config), master, address)
 
     def disconnect(self) -> None:
         """Have nothing more to do with masters, once there is none; harmless when that was done before."""

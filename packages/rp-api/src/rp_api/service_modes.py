@@ -2,5 +2,5 @@
 
 from rp_api import constants as c
 
-STANDING = frozenset({c.TASK_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.AGENT_SERVICE})
+SERVICE_MODES = frozenset({c.TASK_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.AGENT_SERVICE})
 """The modes of these tasks."""

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.coordination import spill
+from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
-from rp_api.coordination.spill import MAGIC, SpillFile
+from rp_api.coordination.spool_file import MAGIC, SpoolFile
 from rp_api.errors import CoordinationError, OwnershipError
 
 
@@ -31,8 +31,8 @@ def updates(first: int, count: int) -> list[Update]:
 END = Update('pilot.0000', states.DONE, {'reason': 'over'})
 
 
-def written(path: Path, *bulks: list[Update]) -> SpillFile:
-    file = SpillFile(path)
+def written(path: Path, *bulks: list[Update]) -> SpoolFile:
+    file = SpoolFile(path)
     for bulk in bulks:
         file.append(bulk)
     return file
@@ -45,13 +45,13 @@ def test_everything_is_read_in_order(path: Path) -> None:
     file.sync()
     file.close()
     for _ in range(2):   # it stays as it is
-        assert spill.read(path) == ([*updates(0, 5), Update('plain', states.AGENT_EXECUTING)], [END], 0)
+        assert spool_file.read(path) == ([*updates(0, 5), Update('plain', states.AGENT_EXECUTING)], [END], 0)
 
 
 def test_text_from_the_file_system_survives(path: Path) -> None:
     odd = [Update('t', states.FAILED, {'output_files': [os.fsdecode(b'\xff\xfe')]})]
     written(path, odd).close()
-    assert spill.read(path).tasks == odd
+    assert spool_file.read(path).tasks == odd
 
 
 def test_nobody_else_can_read_it(path: Path) -> None:
@@ -61,21 +61,21 @@ def test_nobody_else_can_read_it(path: Path) -> None:
 
 
 def test_no_file_without_updates(path: Path) -> None:
-    file = SpillFile(path)
+    file = SpoolFile(path)
     assert not file.waiting
     file.sync()
     file.remove()
     file.close()
     assert not path.exists()
     with pytest.raises(FileNotFoundError):
-        spill.read(path)
+        spool_file.read(path)
 
 
 def test_directory_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / 'gone' / 'updates'
     written(path, updates(0, 1)).close()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert spill.read(path).tasks == updates(0, 1)
+    assert spool_file.read(path).tasks == updates(0, 1)
 
 
 def test_what_was_written_is_taken_bit_by_bit(path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_was_written_is_taken_bit_by_bit(path: Path) -> None:
     assert file.take(10) == []
     file.append(updates(6, 1))
     assert file.take(10) == updates(6, 1)
-    assert spill.read(path).tasks == updates(0, 7)   # it is all there until it is removed
+    assert spool_file.read(path).tasks == updates(0, 7)   # it is all there until it is removed
     file.remove()
     assert not path.exists()
     assert not file.waiting
@@ -100,7 +100,7 @@ def test_file_is_made_anew_after_it_was_removed(path: Path) -> None:
     file = written(path, updates(0, 2))
     file.remove()
     file.append(updates(2, 1))
-    assert file.take(9) == spill.read(path).tasks == updates(2, 1)
+    assert file.take(9) == spool_file.read(path).tasks == updates(2, 1)
     path.unlink()
     file.remove()   # somebody else was faster
 
@@ -108,7 +108,7 @@ def test_file_is_made_anew_after_it_was_removed(path: Path) -> None:
 def test_writer_goes_on_after_what_is_there(path: Path) -> None:
     written(path, updates(0, 2)).close()
     written(path, updates(2, 2)).close()
-    assert spill.read(path).tasks == updates(0, 4)
+    assert spool_file.read(path).tasks == updates(0, 4)
 
 
 def test_record_that_is_not_whole_is_ignored(path: Path) -> None:
@@ -119,9 +119,9 @@ def test_record_that_is_not_whole_is_ignored(path: Path) -> None:
     longer = path.read_bytes()
     for size in range(len(whole), len(longer)):
         path.write_bytes(longer[:size])
-        assert spill.read(path) == (updates(0, 3), [], size - len(whole))
+        assert spool_file.read(path) == (updates(0, 3), [], size - len(whole))
         written(path, updates(7, 1)).close()
-        assert spill.read(path) == (updates(0, 3) + updates(7, 1), [], 0)
+        assert spool_file.read(path) == (updates(0, 3) + updates(7, 1), [], 0)
 
 
 @pytest.mark.parametrize('end', [b'\0' * 5000, b'\xff' * 40, b'\x07\x91\xe3\x02\xff\x80\x11', b'\0\0\0\4abcdefgh'])
@@ -129,27 +129,27 @@ def test_end_that_makes_no_sense_is_ignored(path: Path, end: bytes) -> None:
     written(path, updates(0, 3)).close()
     with path.open('ab') as file:
         file.write(end)
-    assert spill.read(path) == (updates(0, 3), [], len(end))
+    assert spool_file.read(path) == (updates(0, 3), [], len(end))
     written(path, updates(3, 1)).close()
-    assert spill.read(path).tasks == updates(0, 4)
+    assert spool_file.read(path).tasks == updates(0, 4)
 
 
 @pytest.mark.parametrize('size', range(len(MAGIC)))
 def test_file_that_has_just_been_begun(path: Path, size: int) -> None:
     path.write_bytes(MAGIC[:size])
-    assert spill.read(path) == ([], [], 0)
+    assert spool_file.read(path) == ([], [], 0)
     written(path, updates(0, 1)).close()
-    assert spill.read(path).tasks == updates(0, 1)
+    assert spool_file.read(path).tasks == updates(0, 1)
 
 
 @pytest.mark.parametrize('content', [b'x', b'PK\3\4' * 100, MAGIC.replace(b'1', b'2')])
 def test_other_file_is_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(CoordinationError, match=f'{path} is not a file of updates'):
-        spill.read(path)
+        spool_file.read(path)
     if len(content) >= len(MAGIC):
         with pytest.raises(CoordinationError, match='is not a file of updates'):
-            SpillFile(path).append(updates(0, 1))
+            SpoolFile(path).append(updates(0, 1))
         assert path.read_bytes() == content
 
 
@@ -157,12 +157,12 @@ def test_other_file_is_left_alone(path: Path, content: bytes) -> None:
     7, [], ['task', 'uid', 'DONE'], ['other', 'uid', 'DONE', None], ['task', 7, 'DONE', None],
     ['task', 'uid', None, None], ['task', 'uid', 'DONE', 'text']])
 def test_record_of_something_else(path: Path, content: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = spill.codec.pack(content)
+    packed = spool_file.codec.pack(content)
     with monkeypatch.context() as patch:
-        patch.setattr(spill.codec, 'pack', lambda _: packed)
+        patch.setattr(spool_file.codec, 'pack', lambda _: packed)
         written(path, updates(0, 1)).close()
     with pytest.raises(CoordinationError, match=f'{path} holds something else than updates'):
-        spill.read(path)
+        spool_file.read(path)
 
 
 def test_link_is_not_followed(path: Path, tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_disk_that_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(os, 'pwrite', pwrite)
         with pytest.raises(OSError, match='No space left'):
             file.append(updates(2, 3))
-    assert spill.read(path) == (updates(0, 2), [], 0)
+    assert spool_file.read(path) == (updates(0, 2), [], 0)
     file.append(updates(5, 1))
-    assert spill.read(path) == (updates(0, 2) + updates(5, 1), [], 0)
+    assert spool_file.read(path) == (updates(0, 2) + updates(5, 1), [], 0)
     assert file.take(10) == updates(0, 2) + updates(5, 1)
     file.close()
 
@@ -203,11 +203,11 @@ def test_disk_that_was_full_from_the_beginning(path: Path, monkeypatch: pytest.M
     def pwrite(*_: Any) -> int:
         raise OSError(errno.ENOSPC, 'No space left on device')
 
-    file = SpillFile(path)
+    file = SpoolFile(path)
     with monkeypatch.context() as patch:
         patch.setattr(os, 'pwrite', pwrite)
         with pytest.raises(OSError, match='No space left'):
             file.append(updates(0, 1))
     file.append(updates(0, 1))
     file.close()
-    assert spill.read(path).tasks == updates(0, 1)
+    assert spool_file.read(path).tasks == updates(0, 1)

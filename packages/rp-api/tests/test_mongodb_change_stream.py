@@ -1,4 +1,4 @@
-"""When the bell of the MongoDB backend listens, and when it leaves the watcher to look by itself."""
+"""When the change stream of the MongoDB backend listens, and when it leaves the watcher to look by itself."""
 
 import threading
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rp_api.coordination.mongodb import change_stream
-from rp_api.coordination.mongodb.change_stream import EARLY, WAIT, Bell
+from rp_api.coordination.mongodb.change_stream import EARLY, WAIT, ChangeStream
 
 USUAL, SLOW = 0.05, 2.0
 
@@ -48,7 +48,7 @@ class Watcher:
 
 @pytest.fixture
 def ring(monkeypatch):
-    """Gives the watcher and the answers that were not asked for, after a bell has listened to a stream."""
+    """Gives the watcher and the answers that were not asked for, after a change stream has listened to a stream."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(change_stream, 'time', SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(change_stream, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
@@ -57,10 +57,10 @@ def ring(monkeypatch):
         closing = threading.Event()
         stream = Stream(answers, clock, closing)
         watcher = Watcher()
-        bell_ = Bell(SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream), ['task'], '',
-                     watcher, (USUAL, SLOW))
-        bell_.start()
-        assert bell_.join(30)
+        made = ChangeStream(SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream), ['task'],
+                            '', watcher, (USUAL, SLOW))
+        made.start()
+        assert made.join(30)
         return watcher, stream.answers
 
     return listen

@@ -13,7 +13,7 @@ _GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_D
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WorkerEnvironment:
     """The worker: its uid, its ranks, and where its master's file is. `devices` has the GPUs of each rank.
 
     `runtime` is a directory for sockets that is removed with the agent's own, whatever becomes of the worker.
@@ -29,7 +29,7 @@ class Surroundings:
     runtime: str | None = None
 
     @classmethod
-    def of(cls, master: str, environ: Mapping[str, str]) -> Surroundings:
+    def of(cls, master: str, environ: Mapping[str, str]) -> WorkerEnvironment:
         """What the environment says; CoordinationError if it is not that of a task."""
         try:
             uid, sandbox = environ['RP_TASK_ID'], environ['RP_PILOT_SANDBOX']

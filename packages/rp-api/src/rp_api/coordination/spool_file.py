@@ -32,7 +32,7 @@ class _Record(NamedTuple):
     """Where in the file the next one begins."""
 
 
-class Spilled(NamedTuple):
+class SpoolContent(NamedTuple):
     """What a file holds, each in the order in which it was written, and how many bytes at its end are no use."""
 
     tasks: list[Update]
@@ -40,14 +40,14 @@ class Spilled(NamedTuple):
     torn: int
 
 
-def read(path: str | os.PathLike[str]) -> Spilled:
+def read(path: str | os.PathLike[str]) -> SpoolContent:
     """Everything in a file; it stays as it is.
 
     `FileNotFoundError` or another `OSError` if it cannot be read, `CoordinationError` if it is not such a file.
     """
     with open(private.open_file(path, readable=True), 'rb') as file:
         _check_magic(file, path)
-        found = Spilled([], [], 0)
+        found = SpoolContent([], [], 0)
         end = file.tell()
         for record in _records(file, path):
             (found.tasks if record.kind == 'task' else found.pilots).append(record.update)
@@ -55,7 +55,7 @@ def read(path: str | os.PathLike[str]) -> Spilled:
         return found._replace(torn=file.seek(0, os.SEEK_END) - end)
 
 
-class SpillFile:
+class SpoolFile:
     """A file of updates that is written, and read from its beginning, by one process.
 
     It is made (mode 0600, and its directory, if that has gone) with the first update. What is there already is kept.

@@ -16,7 +16,7 @@ _BYTES = 4 << 20
 """Bytes of functions and code from which on a message takes no further task."""
 
 
-class Roster:
+class MasterRegistry:
     """All masters that something is known about; nothing here talks to anybody."""
 
     def __init__(self) -> None:

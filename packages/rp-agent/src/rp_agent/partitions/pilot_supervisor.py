@@ -1,14 +1,14 @@
-"""The keeper of a pilot that is divided: it has all its resources, and an agent for each partition.
+"""The supervisor of a pilot that is divided: it has all its resources, and an agent for each partition.
 
 Each partition is a pilot of its own to the coordinator, so tasks, heartbeats and states go between the coordinator and
-its agent. The keeper speaks for the pilot as a whole, and for partitions that have no agent (any more).
+its agent. The supervisor speaks for the pilot as a whole, and for partitions that have no agent (any more).
 
 Rules of this file:
 
 - What belongs to a partition is free again only when its agent and everything that it has started are gone.
 - The pilot is active when its first partitions are, and lives as long as one of them does, or until it is told to end;
   one from which all partitions were removed lives, too.
-- Whoever is told to end has `PATIENCE` seconds. No agent outlives the keeper.
+- Whoever is told to end has `KILL_GRACE` seconds. No agent outlives the supervisor.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.control_channel import Message
 from rp_agent.partitions.division import Divider, Parts, allocation_of, as_plain, is_part
 from rp_agent.partitions.partition import AGENT, Partition
-from rp_agent.partitions.proxy_reporter import Spokesmen
-from rp_agent.reporting.coordinator_loss import Alone
-from rp_agent.reporting.final_report import Farewell
+from rp_agent.partitions.proxy_reporter import ProxyReporter
+from rp_agent.reporting.coordinator_loss import CoordinatorLoss
+from rp_agent.reporting.final_report import FinalReport
 from rp_agent.reporting.reporter import Reporter
-from rp_agent.reporting.result_spool import Backlog
+from rp_agent.reporting.result_spool import ResultSpool
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.systems.find import allocate
 from rp_api import states
@@ -43,7 +43,7 @@ from rp_api.system.processes import sweep
 
 _log = logging.getLogger('radical.pilot.agent')
 
-PATIENCE = 12.0
+KILL_GRACE = 12.0
 """Seconds that an agent has to end when it is told to; its tasks have some of them."""
 
 OTHERS = 30.0
@@ -56,7 +56,7 @@ SPEAKING = 2.0
 """Seconds that the last words about partitions have to arrive."""
 
 
-class Keeper:
+class PilotSupervisor:
     """Starts the agents of a pilot's partitions, and sees to it that the pilot ends as it should."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
@@ -76,14 +76,15 @@ class Keeper:
         self._timer: Timer | None = None
         self._ending: tuple[str, str] | None = None
         self._by_signal = False
-        self._farewell: Farewell | None = None
+        self._final_report: FinalReport | None = None
         self._forsaken = False
         self._refusal = ''
-        self._alone = Alone(loop, config['orphan_timeout'], lambda: bool(self._partitions), self._give_up)
-        self._backlog = Backlog(sandbox.updates(config))
+        self._coordinator_loss = CoordinatorLoss(loop, config['orphan_timeout'], lambda: bool(self._partitions),
+                                                 self._give_up)
+        self._spool = ResultSpool(sandbox.updates(config))
         self._connection = agent_connection(loop, config['coordination'], self.pilot, config['agent_uid'])
-        self._reporter = Reporter(loop, self._connection, self._backlog)
-        self._spokesmen = Spokesmen(loop, config['coordination'], self._look_at_end)
+        self._reporter = Reporter(loop, self._connection, self._spool)
+        self._proxy_reporter = ProxyReporter(loop, config['coordination'], self._look_at_end)
         self._connect()
         for number, parts in enumerate(first):
             self._start(number, parts)
@@ -119,10 +120,10 @@ class Keeper:
         self.finish(*self._lifetime.told_to_end())
 
     def close(self) -> None:
-        """Free what the keeper holds; no agent stays."""
+        """Free what the supervisor holds; no agent stays."""
         for partition in self._partitions.values():
             partition.close()
-        self._spokesmen.close()
+        self._proxy_reporter.close()
         self._reporter.close()
         self._connection.close()
         self._tracer.close()
@@ -159,20 +160,20 @@ class Keeper:
     def _refused(self, reason: str) -> None:
         """The coordinator wants to hear no more of this pilot, which ends, and its partitions before."""
         self._refusal = reason
-        self._alone.lost = True
-        if self._farewell is not None:
-            self._farewell.lost()
+        self._coordinator_loss.lost = True
+        if self._final_report is not None:
+            self._final_report.lost()
         self.finish(states.FAILED, f'was refused: {reason}')
 
     def _coordinator_lost(self, how: str) -> None:
-        self._alone.coordinator_lost(how)
-        if self._farewell is not None:
-            self._farewell.lost()
+        self._coordinator_loss.coordinator_lost(how)
+        if self._final_report is not None:
+            self._final_report.lost()
 
     def _coordinator_found(self) -> None:
-        self._alone.coordinator_found()
-        if self._farewell is not None:
-            self._farewell.found()
+        self._coordinator_loss.coordinator_found()
+        if self._final_report is not None:
+            self._final_report.found()
 
     def _give_up(self) -> None:
         self._forsaken = True
@@ -222,7 +223,7 @@ class Keeper:
 
     def _end(self, partition: Partition, state: str, reason: str) -> None:
         partition.tell(state, reason)
-        self._loop.call_later(PATIENCE, self._kill, partition)
+        self._loop.call_later(KILL_GRACE, self._kill, partition)
 
     def _kill(self, partition: Partition) -> None:
         if partition.code is None:
@@ -253,7 +254,7 @@ class Keeper:
         sentence = f'{partition_uid(self.pilot, number)}: {reason}'
         _log.warning('%s: %s', state, sentence)
         error = {'exception': sentence, 'exception_detail': sentence} if state == states.FAILED else {}
-        self._spokesmen.say(Update(partition_uid(self.pilot, number), state, {'reason': sentence} | error | info))
+        self._proxy_reporter.say(Update(partition_uid(self.pilot, number), state, {'reason': sentence} | error | info))
 
     def _gone(self, partition: Partition) -> None:
         """Nothing of a partition is left: others can have what it had."""
@@ -264,7 +265,7 @@ class Keeper:
         assert partition.ending is not None
         self._tracer.record('partition_stop', partition.uid, msg=partition.ending[0])
         self._lost(partition.number, *partition.ending)
-        self._alone.left()
+        self._coordinator_loss.left()
         self._start_wanted()
 
     def _lost(self, number: int, state: str, reason: str) -> None:
@@ -301,15 +302,15 @@ class Keeper:
         self._tracer.flush()
 
     def _look_at_end(self) -> None:
-        if self._ending is None or self._partitions or self._farewell is not None:
+        if self._ending is None or self._partitions or self._final_report is not None:
             return
-        if self._spokesmen.speaking and not self._alone.lost:
+        if self._proxy_reporter.speaking and not self._coordinator_loss.lost:
             self._loop.call_later(SPEAKING, self._say_goodbye)
         else:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        if self._farewell is not None:
+        if self._final_report is not None:
             return
         assert self._ending is not None
         state, reason = self._ending
@@ -324,9 +325,9 @@ class Keeper:
             info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
                      'by_signal': self._by_signal}
         last = Update(self.pilot, state, info)
-        self._farewell = Farewell(self._loop, self._connection, self._reporter, last, self._over)
-        if not self._alone.lost:
-            self._farewell.found()
+        self._final_report = FinalReport(self._loop, self._connection, self._reporter, last, self._over)
+        if not self._coordinator_loss.lost:
+            self._final_report.found()
 
     def _over(self) -> None:
         sandbox.remove(self._config)

@@ -11,9 +11,9 @@ from rp_api import constants as c
 from rp_api import states
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
-from rp_raptor.master.passthrough import Unopened
-from rp_raptor.master.router import Exchange
-from rp_raptor.master.shared_descriptions import KEPT, LARGE, Parts
+from rp_raptor.master.passthrough import Passthrough
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.shared_descriptions import KEPT, LARGE, SharedDescriptions
 from rp_raptor.master.sources import Worker
 from rp_raptor.wire import payload
 
@@ -21,16 +21,16 @@ FUNCTION = {'mode': c.TASK_FUNCTION, 'function': 'f'}
 
 
 class Bench:
-    """An exchange with one worker that takes all calls, and an agent that notes what it is told."""
+    """A router with one worker that takes all calls, and an agent that notes what it is told."""
 
     def __init__(self) -> None:
         self.told: list[list[Any]] = []
         self.results_of: dict[str, Any] = {}
-        self.exchange = Exchange(lambda address, message: self.told.append(message), 1)
-        self.unopened = Unopened(self.exchange, self, lambda: None)
+        self.router = CallRouter(lambda address, message: self.told.append(message), 1)
+        self.passthrough = Passthrough(self.router, self, lambda: None)
         self.worker = Worker(b'worker', 'worker.0', 2, mpi=True)
-        self.exchange.attach(self.worker)
-        self.exchange.credit(self.worker, 10_000)
+        self.router.attach(self.worker)
+        self.router.credit(self.worker, 10_000)
         self.executing: list[str] = []
 
     def send(self, *message: Any) -> None:
@@ -45,8 +45,8 @@ class Bench:
     def take(self, **descriptions: dict[str, Any]) -> list[int]:
         """Tasks come, each with its uid as the name of the argument, and are dealt."""
         common, rests = codec.pack_bulk(list(descriptions.values()))
-        left = self.unopened.take(common, list(descriptions), [f'/pilot/{uid}' for uid in descriptions], rests)
-        self.exchange.deal()
+        left = self.passthrough.take(common, list(descriptions), [f'/pilot/{uid}' for uid in descriptions], rests)
+        self.router.deal()
         return left
 
     def calls(self) -> dict[str, tuple[int, dict[str, Any]]]:
@@ -62,7 +62,7 @@ class Bench:
 
     def done(self, uid: str, result: bytes) -> None:
         """The worker is done with a task."""
-        self.exchange.results(self.worker, array('Q', [self.calls()[uid][0]]), [result])
+        self.router.results(self.worker, array('Q', [self.calls()[uid][0]]), [result])
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_what_is_common_is_told_once(bench: Bench) -> None:
         'a': FUNCTION, 'b': FUNCTION | {'args': [1]}, 'c': FUNCTION, 'd': FUNCTION}
     assert [message[0] for message in bench.told] == ['define', 'calls', 'calls']
     assert bench.executing == ['a', 'b', 'c', 'd']
-    assert len(bench.unopened) == 4
+    assert len(bench.passthrough) == 4
 
 
 def test_results_go_back_as_they_come(bench: Bench) -> None:
@@ -89,7 +89,7 @@ def test_results_go_back_as_they_come(bench: Bench) -> None:
     assert bench.results_of.pop('b') == {'exit_code': 2, 'stdout': 'out', 'target_state': states.FAILED}
     assert bench.results_of.pop('c')['exception'] == "ValueError('no')"
     assert not bench.results_of
-    assert not len(bench.unopened)
+    assert not len(bench.passthrough)
 
 
 def test_needs_of_calls(bench: Bench) -> None:
@@ -114,28 +114,28 @@ def test_what_is_not_for_workers_is_left_to_others(bench: Bench, together: bool)
 
 def test_cancelled(bench: Bench) -> None:
     """What a worker has is cancelled there; what waits has its result at once."""
-    bench.exchange.credit(bench.worker, 1 - bench.worker.free)
+    bench.router.credit(bench.worker, 1 - bench.worker.free)
     bench.take(a=FUNCTION, b=FUNCTION)
-    bench.unopened.cancel(['a', 'b', 'elsewhere'])
+    bench.passthrough.cancel(['a', 'b', 'elsewhere'])
     assert bench.told[-1][0] == 'cancel'
     assert bench.results_of['b']['target_state'] == states.CANCELED
     bench.done('a', payload.encode_success(None))
     assert bench.results_of['a'] == codec.pack({'exit_code': 0})
-    bench.unopened.cancel(['a', 'b'])
+    bench.passthrough.cancel(['a', 'b'])
 
 
 def test_malformed_tasks_change_nothing(bench: Bench) -> None:
     for common, rest in ((b'\x01', codec.NOTHING), (codec.pack(FUNCTION), b'\x01')):
         with pytest.raises(CoordinationError, match='malformed'):
-            bench.unopened.take(common, ['a'], ['/'], [rest])
-    assert not len(bench.unopened)
+            bench.passthrough.take(common, ['a'], ['/'], [rest])
+    assert not len(bench.passthrough)
     assert not bench.told
 
 
 def test_parts_stay_for_those_who_come_next() -> None:
     defined: list[bytes] = []
     forgotten: list[bytes] = []
-    parts = Parts(lambda fid, data: defined.append(data), forgotten.append)
+    parts = SharedDescriptions(lambda fid, data: defined.append(data), forgotten.append)
     held = [parts.hold(b'%d' % number, 2) for number in range(KEPT)]
     for part in held:
         parts.rest(part)

@@ -69,7 +69,7 @@ class _Live:
     overstayed: bool = False
 
 
-class InstanceKeeper:
+class InstanceSupervisor:
     """The instances of one launcher, on these parts of the pilot's nodes, for the tasks of one user of them.
 
     `directory` is the pilot sandbox, `environment` what the processes start from, `pilot` the uid to record events on.

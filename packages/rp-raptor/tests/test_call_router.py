@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.router import PATIENCE, Exchange
-from rp_raptor.master.sources import Lane, Worker
+from rp_raptor.master.router import WORKER_TIMEOUT, CallRouter
+from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire.payload import decode_result, encode_value
 from rp_raptor.wire.protocol import BULK, ids_of
 
@@ -20,11 +20,11 @@ from rp_raptor.wire.protocol import BULK, ids_of
 class Asker:
     """A source that remembers its results."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, router: CallRouter) -> None:
         self.values: dict[int, Any] = {}
         self.begun: list[int] = []
-        self.exchange = exchange
-        self.lane: Lane = exchange.open(self)
+        self.router = router
+        self.source: CallSource = router.open(self)
 
     def started(self, ids: Sequence[int]) -> None:
         self.begun += ids
@@ -39,37 +39,37 @@ class Asker:
                 self.values[number] = error
 
     def call(self, *ids: int, **attributes: Any) -> None:
-        self.exchange.calls(self.lane, array('Q', ids), [b'call %d' % number for number in ids],
-                            dict.fromkeys(ids, attributes) if attributes else None)
-        self.exchange.deal()
+        self.router.calls(self.source, array('Q', ids), [b'call %d' % number for number in ids],
+                          dict.fromkeys(ids, attributes) if attributes else None)
+        self.router.deal()
 
 
 class Site:
-    """An exchange with workers, and what it has told them."""
+    """A router with workers, and what it has told them."""
 
     def __init__(self, retries: int = 1) -> None:
-        self.exchange = Exchange(self._send, retries)
+        self.router = CallRouter(self._send, retries)
         self.said: dict[str, list[list[Any]]] = {}
-        self.asker = Asker(self.exchange)
+        self.asker = Asker(self.router)
 
     def add(self, uid: str, credit: int = 0, ranks: int = 1, mpi: bool = False) -> Worker:
         worker = Worker(uid.encode(), uid, ranks, mpi)
         self.said[uid] = []
-        self.exchange.attach(worker)
+        self.router.attach(worker)
         self.credit(worker, credit)
         return worker
 
     def credit(self, worker: Worker, count: int) -> None:
-        self.exchange.credit(worker, count)
-        self.exchange.deal()
+        self.router.credit(worker, count)
+        self.router.deal()
 
     def answer(self, worker: Worker, *ids: int) -> None:
-        self.exchange.results(worker, array('Q', ids), [encode_value(number & 0xffff) for number in ids])
-        self.exchange.deal()
+        self.router.results(worker, array('Q', ids), [encode_value(number & 0xffff) for number in ids])
+        self.router.deal()
 
     def lose(self, worker: Worker, *, died: bool = True) -> None:
-        self.exchange.detach(worker, f'{worker.uid} is lost', died=died)
-        self.exchange.deal()
+        self.router.detach(worker, f'{worker.uid} is lost', died=died)
+        self.router.deal()
 
     def told(self, uid: str, operation: str) -> list[list[Any]]:
         return [message[1:] for message in self.said[uid] if message[0] == operation]
@@ -97,11 +97,11 @@ def test_calls_wait_until_a_worker_asks_for_them(site: Site) -> None:
     assert site.asker.begun == [1, 2]
     site.answer(worker, *worker.calls)
     assert site.asker.values == {1: 1, 2: 2}
-    assert site.exchange.waiting == 1
+    assert site.router.waiting == 1
     site.credit(worker, 5)
     assert held(worker) == [3]
     assert worker.free == 4
-    assert site.exchange.capacity == 5
+    assert site.router.capacity == 5
 
 
 def test_payloads_and_attributes_travel_as_they_are(site: Site) -> None:
@@ -113,7 +113,7 @@ def test_payloads_and_attributes_travel_as_they_are(site: Site) -> None:
     assert attributes == {ids_of(ids)[0]: {'timeout': 3}}
     assert nothing is None
     site.answer(worker, *worker.calls)
-    assert not site.asker.lane.attributes
+    assert not site.asker.source.attributes
 
 
 def test_calls_are_shared_out(site: Site) -> None:
@@ -126,7 +126,7 @@ def test_calls_are_shared_out(site: Site) -> None:
 
 
 def test_sources_take_turns(site: Site) -> None:
-    other = Asker(site.exchange)
+    other = Asker(site.router)
     site.asker.call(*range(3 * BULK))
     other.call(7)
     worker = site.add('w', BULK + 1)
@@ -146,10 +146,10 @@ def test_calls_of_a_dead_worker_are_repeated_once(site: Site) -> None:
     first, second = site.add('w1', 2), site.add('w2')
     site.asker.call(1, 2)
     site.lose(first)
-    assert site.exchange.waiting == 2
+    assert site.router.waiting == 2
     site.credit(second, 1)
     assert held(second) == [1]
-    site.exchange.died(second, list(second.calls), 'rank 0 of w2 was killed by SIGSEGV')
+    site.router.died(second, list(second.calls), 'rank 0 of w2 was killed by SIGSEGV')
     assert isinstance(site.asker.values[1], CallLost)
     assert 'SIGSEGV' in str(site.asker.values[1])
     site.credit(second, 1)
@@ -172,7 +172,7 @@ def test_calls_of_a_worker_that_says_goodbye_are_not_counted(site: Site) -> None
             site.asker.call(1)
         assert held(worker) == [1]
         site.lose(worker, died=False)
-    assert site.exchange.waiting == 1
+    assert site.router.waiting == 1
 
 
 def test_late_results_are_dropped(site: Site) -> None:
@@ -189,7 +189,7 @@ def test_late_results_are_dropped(site: Site) -> None:
 
 
 def test_results_for_several_sources_in_one_message(site: Site) -> None:
-    other = Asker(site.exchange)
+    other = Asker(site.router)
     worker = site.add('w', 10)
     site.asker.call(1, 2)
     other.call(1, 3)
@@ -201,7 +201,7 @@ def test_results_for_several_sources_in_one_message(site: Site) -> None:
 def test_cancelling(site: Site) -> None:
     worker = site.add('w', 2)
     site.asker.call(1, 2, 3, 4)
-    site.exchange.cancel(site.asker.lane, [1, 3, 17])
+    site.router.cancel(site.asker.source, [1, 3, 17])
     assert list(site.asker.values) == [3]
     assert isinstance(site.asker.values[3], CancelledError)
     assert [number & 0xff for (ids,) in site.told('w', 'cancel') for number in ids_of(ids)] == [1]
@@ -212,30 +212,30 @@ def test_cancelling(site: Site) -> None:
 
 
 def test_a_source_that_closes_leaves_nothing(site: Site) -> None:
-    other = Asker(site.exchange)
-    site.exchange.define(other.lane, b'f' * 16, b'code')
+    other = Asker(site.router)
+    site.router.define(other.source, b'f' * 16, b'code')
     worker = site.add('w', 2, ranks=4, mpi=True)
     other.call(1, 2, 3, ranks=2)
     other.call(4)
     site.asker.call(9)
-    site.exchange.close(other.lane)
+    site.router.close(other.source)
     assert site.told('w', 'forget') == [[b'f' * 16]]
     assert len(site.told('w', 'cancel')) == 1
     site.credit(worker, 10)
     assert site.asker.begun == [9]
     site.lose(worker)
-    assert site.exchange.waiting == 1
+    assert site.router.waiting == 1
     assert not other.values
 
 
 def test_functions_are_told_to_all_workers_once(site: Site) -> None:
-    other = Asker(site.exchange)
+    other = Asker(site.router)
     site.add('w1')
-    for lane in (site.asker.lane, other.lane, other.lane):
-        site.exchange.define(lane, b'f' * 16, b'code')
+    for source in (site.asker.source, other.source, other.source):
+        site.router.define(source, b'f' * 16, b'code')
     site.add('w2')
     assert site.told('w1', 'define') == site.told('w2', 'define') == [[b'f' * 16, b'code']]
-    site.exchange.close(other.lane)
+    site.router.close(other.source)
     assert not site.told('w1', 'forget')
 
 
@@ -246,8 +246,8 @@ def test_idle_ranks_get_what_others_have_too_much_of(site: Site) -> None:
     ((count,),) = site.told('rich', 'give_back')
     assert count == 3   # half of what its ranks do not run
     back = list(rich.calls)[-count:]
-    site.exchange.returned(rich, back)
-    site.exchange.deal()
+    site.router.returned(rich, back)
+    site.router.deal()
     assert held(poor) == [5, 6, 7]
     assert rich.asked == 0
 
@@ -257,7 +257,7 @@ def test_who_had_nothing_to_give_back_is_left_alone(site: Site) -> None:
     site.asker.call(1, 2, 3)
     poor = site.add('poor', 1)
     assert len(site.told('rich', 'give_back')) == 1
-    site.exchange.returned(rich, [])
+    site.router.returned(rich, [])
     site.credit(poor, 1)
     assert len(site.told('rich', 'give_back')) == 1
     site.asker.call(4, 5, 6)
@@ -273,8 +273,8 @@ def test_calls_over_several_ranks_need_a_worker_with_mpi(site: Site) -> None:
     assert (held(small), held(plain)) == ([2], [])
     big = site.add('big', 9, ranks=4, mpi=True)
     assert held(big) == [1]
-    site.exchange.returned(big, list(big.calls))
-    assert site.exchange.waiting == 1
+    site.router.returned(big, list(big.calls))
+    assert site.router.waiting == 1
     site.credit(big, 1)
     assert held(big) == [1]
 
@@ -282,13 +282,13 @@ def test_calls_over_several_ranks_need_a_worker_with_mpi(site: Site) -> None:
 def test_calls_that_nobody_can_run_fail_after_a_while(site: Site) -> None:
     site.add('w', 9, ranks=2, mpi=True)
     site.asker.call(1, ranks=4)
-    site.exchange.check(100)
-    site.exchange.expect('later', 4)
-    site.exchange.check(100 + PATIENCE)
-    site.exchange.despair('later', '')
-    site.exchange.check(100 + 2 * PATIENCE)
+    site.router.check(100)
+    site.router.expect('later', 4)
+    site.router.check(100 + WORKER_TIMEOUT)
+    site.router.worker_lost('later', '')
+    site.router.check(100 + 2 * WORKER_TIMEOUT)
     assert not site.asker.values
-    site.exchange.check(100 + 3 * PATIENCE)
+    site.router.check(100 + 3 * WORKER_TIMEOUT)
     assert '4 ranks' in str(site.asker.values[1])
     assert 'has 2' in str(site.asker.values[1])
 
@@ -297,12 +297,12 @@ def test_calls_wait_for_workers_as_long_as_none_has_failed(site: Site) -> None:
     worker = site.add('w')
     site.asker.call(1)
     site.lose(worker, died=False)
-    site.exchange.check(0)
-    site.exchange.check(1000)
+    site.router.check(0)
+    site.router.check(1000)
     assert not site.asker.values
-    site.exchange.despair('w2', 'worker w2 is FAILED: no such class')
-    site.exchange.check(1000)
-    site.exchange.check(1000 + PATIENCE)
+    site.router.worker_lost('w2', 'worker w2 is FAILED: no such class')
+    site.router.check(1000)
+    site.router.check(1000 + WORKER_TIMEOUT)
     assert 'no such class' in str(site.asker.values[1])
     assert isinstance(site.asker.values[1], CallLost)
 
@@ -311,17 +311,17 @@ def test_everything_can_be_failed_at_once(site: Site) -> None:
     worker = site.add('w', 1, ranks=2, mpi=True)
     site.asker.call(1, 2)
     site.asker.call(3, ranks=3)
-    site.exchange.fail_all('the master has ended')
+    site.router.fail_all('the master has ended')
     assert sorted(site.asker.values) == [1, 2, 3]
     assert not worker.calls
-    assert site.asker.lane.open == 0
+    assert site.asker.source.open == 0
 
 
 @pytest.mark.parametrize('seed', range(20))
 def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
     site = Site()
-    askers = [site.asker, Asker(site.exchange), Asker(site.exchange)]
+    askers = [site.asker, Asker(site.router), Asker(site.router)]
     workers: list[Worker] = []
     made = [0, 0, 0]
     for step in range(400):
@@ -341,22 +341,22 @@ def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
         elif event in (3, 4) and worker:
             site.answer(worker, *mine, 12345)
         elif event == 5 and worker:
-            site.exchange.returned(worker, mine)
+            site.router.returned(worker, mine)
         elif event == 6 and worker:
-            site.exchange.died(worker, mine, 'a rank has died')
+            site.router.died(worker, mine, 'a rank has died')
         elif event == 7 and worker and chance.random() < 0.3:
             workers.remove(worker)
             site.lose(worker, died=chance.random() < 0.5)
         elif event == 8 and made[which]:
-            site.exchange.cancel(askers[which].lane, chance.choices(range(made[which]), k=5))
-        site.exchange.deal()
+            site.router.cancel(askers[which].source, chance.choices(range(made[which]), k=5))
+        site.router.deal()
         held_by_all = sum(len(worker.calls) for worker in workers)
-        assert sum(asker.lane.open for asker in askers) == site.exchange.waiting + held_by_all
+        assert sum(asker.source.open for asker in askers) == site.router.waiting + held_by_all
         assert all(worker.free >= 0 for worker in workers)
     last = site.add('last', 10**6, ranks=2, mpi=True)
     for worker in workers:
         site.lose(worker, died=False)
     site.answer(last, *last.calls)
     assert [sorted(asker.values) for asker in askers] == [list(range(number)) for number in made]
-    assert not any(asker.lane.open or asker.lane.attributes for asker in askers)
-    assert not site.exchange._deaths
+    assert not any(asker.source.open or asker.source.attributes for asker in askers)
+    assert not site.router._deaths

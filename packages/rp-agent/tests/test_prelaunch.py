@@ -13,7 +13,7 @@ from leftovers import open_descriptors
 from pipeline_support import ALL, SLEEP, Agent, nothing_left
 from plain_support import Site
 
-from rp_agent.executor.popen.prelaunch import MOST, Ahead
+from rp_agent.executor.popen.prelaunch import MOST, Prelaunch
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
@@ -46,7 +46,7 @@ class Preparing(Site):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.turns = Turns()
-        self.ahead = Ahead(cast('Loop', self.turns), self.plain)
+        self.ahead = Prelaunch(cast('Loop', self.turns), self.plain)
         self.waiting: list[AgentTask] = []
         self.ahead.expected = lambda count: self.waiting[:count]
 

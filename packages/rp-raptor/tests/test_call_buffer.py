@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
-from rp_raptor.wire.call_buffer import Line
-from rp_raptor.wire.ids import hold, lane_of, release, with_lane, without_lane
+from rp_raptor.wire.call_buffer import CallBuffer
+from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 
 
 def ids(*numbers: int) -> array[int]:
@@ -19,18 +19,18 @@ def payloads(numbers: array[int]) -> list[bytes]:
     return [b'%d' % number for number in numbers]
 
 
-def added(line: Line, *numbers: int) -> None:
+def added(line: CallBuffer, *numbers: int) -> None:
     line.append(ids(*numbers), payloads(ids(*numbers)))
 
 
 @pytest.fixture
-def line() -> Line:
-    line = Line()
+def line() -> CallBuffer:
+    line = CallBuffer()
     added(line, 1, 2, 3, 4, 5)
     return line
 
 
-def test_calls_are_taken_in_their_order(line: Line) -> None:
+def test_calls_are_taken_in_their_order(line: CallBuffer) -> None:
     assert line.first(2) == ids(1, 2)
     assert line.take(2, 100) == (ids(1, 2), [b'1', b'2'])
     assert line.first(2) == ids(3, 4)
@@ -39,26 +39,26 @@ def test_calls_are_taken_in_their_order(line: Line) -> None:
     assert line.take(1, 100) == (ids(), [])
 
 
-def test_large_payloads_are_not_taken_together(line: Line) -> None:
+def test_large_payloads_are_not_taken_together(line: CallBuffer) -> None:
     assert line.take(5, 3)[0] == ids(1, 2, 3)
     assert line.take(5, 0)[0] == ids(4)   # but one by one
 
 
-def test_what_has_waited_before_goes_first(line: Line) -> None:
+def test_what_has_waited_before_goes_first(line: CallBuffer) -> None:
     taken = line.take(2, 100)
     added(line, 6)
     line.prepend(*taken)
     assert line.take(10, 100)[0] == ids(1, 2, 3, 4, 5, 6)
 
 
-def test_the_last_calls_are_given_back(line: Line) -> None:
+def test_the_last_calls_are_given_back(line: CallBuffer) -> None:
     line.take(1, 100)
     assert line.take_last(2) == ids(4, 5)
     assert line.take_last(5) == ids(2, 3)
     assert not line
 
 
-def test_calls_can_be_removed(line: Line) -> None:
+def test_calls_can_be_removed(line: CallBuffer) -> None:
     line.take(1, 100)
     assert line.remove({1, 3, 5, 7}) == ids(3, 5)
     assert line.clear() == ids(2, 4)
@@ -67,7 +67,7 @@ def test_calls_can_be_removed(line: Line) -> None:
 
 def test_it_is_the_same_as_a_list_of_calls() -> None:
     generator = random.Random(20261)
-    line, model, made = Line(), list[int](), 0
+    line, model, made = CallBuffer(), list[int](), 0
     for _ in range(3000):
         deed, count = generator.randrange(6), generator.randrange(50)
         if deed < 2:
@@ -111,10 +111,10 @@ def test_there_is_a_payload_for_each_call() -> None:
         hold({}, ids(1, 2), [b'a'])
 
 
-def test_ids_with_the_number_of_their_lane() -> None:
-    numbers = with_lane(ids(0, 1, 255), 5, 8)
+def test_ids_with_the_number_of_their_source() -> None:
+    numbers = with_source(ids(0, 1, 255), 5, 8)
     assert numbers == ids(0x500, 0x501, 0x5ff)
-    assert without_lane(numbers, 8) == ids(0, 1, 255)
-    assert lane_of(numbers, 8) == 5
-    assert lane_of(ids(0x500, 0x601), 8) is None
-    assert lane_of(ids(), 8) is None
+    assert without_source(numbers, 8) == ids(0, 1, 255)
+    assert source_of(numbers, 8) == 5
+    assert source_of(ids(0x500, 0x601), 8) is None
+    assert source_of(ids(), 8) is None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from instance_support import KeeperHarness, ScriptLauncher
+from instance_support import ScriptLauncher, SupervisorHarness
 from leftovers import end_of, open_descriptors
 
 from rp_agent.executor.backends.fleet import RESTARTS, Demand
@@ -16,16 +16,17 @@ from rp_agent.executor.backends.launcher import Startup
 
 READY = 'echo address "here $0"; echo ready; exec sleep 1000'
 
-Make = Callable[..., KeeperHarness]
+Make = Callable[..., SupervisorHarness]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     before = open_descriptors()
-    made: list[KeeperHarness] = []
+    made: list[SupervisorHarness] = []
 
-    def make(script: str, parts: int = 1, **times: float) -> KeeperHarness:
-        made.append(KeeperHarness(tmp_path, ScriptLauncher(script, **times), [range(n, n + 1) for n in range(parts)]))
+    def make(script: str, parts: int = 1, **times: float) -> SupervisorHarness:
+        ranges = [range(n, n + 1) for n in range(parts)]
+        made.append(SupervisorHarness(tmp_path, ScriptLauncher(script, **times), ranges))
         return made[-1]
 
     yield make
@@ -36,10 +37,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 def test_a_task_starts_the_instances_and_is_launched_with_one(make: Make) -> None:
     harness = make(READY, parts=2)
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.launched and len(harness.events()) == 6)
     assert harness.launched in ([('t', 0, 'here 0')], [('t', 1, 'here 1')])
-    harness.keeper.done('t')
+    harness.supervisor.done('t')
     harness.stop()
     events = harness.events()
     for number in range(2):
@@ -49,22 +50,22 @@ def test_a_task_starts_the_instances_and_is_launched_with_one(make: Make) -> Non
 
 def test_an_instance_that_dies_is_started_again_under_another_number(make: Make) -> None:
     harness = make('echo address "$$"; echo ready; exec sleep 1000')
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.launched)
     harness.loop.call_soon(os.kill, int(harness.launched[0][2]), signal.SIGKILL)
     harness.until(lambda: harness.abandoned)
     assert harness.abandoned == [('t', 'SCRIPT: was killed by SIGKILL, its last lines:\naddress '
                                        f'{harness.launched[0][2]}\nready')]
-    harness.keeper.failed('t', 'gone')
+    harness.supervisor.failed('t', 'gone')
     harness.until(lambda: len(harness.launched) == 2)
     assert [message for event, message in harness.events() if event == 'dvm_start'] == ['dvm_id=0', 'dvm_id=1']
-    harness.keeper.done('t')
+    harness.supervisor.done('t')
     harness.stop()
 
 
 def test_one_that_does_not_start_is_tried_again_and_lost(make: Make) -> None:
     harness = make(f'test $1 = n1 || {{ echo no such fabric >&2; exit 3; }}; {READY}', parts=2)
-    harness.keeper.admit(Demand('t', 1, 0, placed=True))
+    harness.supervisor.admit(Demand('t', 1, 0, placed=True))
     harness.until(lambda: harness.again and len(harness.events()) == 3 + 2 * (1 + RESTARTS))
     reason = 'ended with exit code 3, its last lines:\nno such fabric'
     assert harness.again == [('t', f'SCRIPT: instance 0 is lost: {reason}')]
@@ -78,7 +79,7 @@ def test_one_that_does_not_start_is_tried_again_and_lost(make: Make) -> None:
 def test_the_last_one_is_lost(make: Make) -> None:
     """There is no other place for its tasks, wherever they were to run."""
     harness = make('echo no such fabric >&2; exit 3')
-    harness.keeper.admit(Demand('t', 1, 0, placed=True))
+    harness.supervisor.admit(Demand('t', 1, 0, placed=True))
     harness.until(lambda: harness.refused)
     assert harness.refused == [('t', 'SCRIPT: instance 0 is lost: ended with exit code 3, its last lines:\n'
                                      'no such fabric')]
@@ -87,7 +88,7 @@ def test_the_last_one_is_lost(make: Make) -> None:
 
 def test_one_that_is_not_ready_in_time_is_lost(make: Make) -> None:
     harness = make('echo address here; exec sleep 1000', seconds_to_start=0.05)
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.refused)
     assert harness.refused == [('t', 'SCRIPT: no instance is left, the last one is lost: was not ready within 0.05 s')]
 
@@ -95,7 +96,7 @@ def test_one_that_is_not_ready_in_time_is_lost(make: Make) -> None:
 def test_a_program_that_is_not_there(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptLauncher, 'startup', lambda *arguments: Startup(('no-such-launcher',)))
     harness = make('')
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.refused)
     assert 'cannot be started: ' in harness.refused[0][1]
     assert 'no-such-launcher' in harness.refused[0][1]
@@ -104,17 +105,17 @@ def test_a_program_that_is_not_there(make: Make, monkeypatch: pytest.MonkeyPatch
 
 def test_one_that_does_not_end_is_killed(make: Make) -> None:
     harness = make('trap "" TERM; echo address $$; echo ready; while :; do sleep 1; done', seconds_to_stop=0.05)
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.launched)
-    harness.keeper.forget('t')
+    harness.supervisor.forget('t')
     harness.stop()
     assert harness.events()[-1] == ('dvm_fail', 'dvm_id=0')
     assert end_of(int(harness.launched[0][2]))
 
 
-def test_nothing_is_left_when_a_keeper_is_closed(make: Make) -> None:
+def test_nothing_is_left_when_a_supervisor_is_closed(make: Make) -> None:
     harness = make('sleep 1000 & echo address $!; echo ready; wait')
-    harness.keeper.admit(Demand('t', 1))
+    harness.supervisor.admit(Demand('t', 1))
     harness.until(lambda: harness.launched)
     harness.close()
     assert end_of(int(harness.launched[0][2]))
@@ -122,5 +123,5 @@ def test_nothing_is_left_when_a_keeper_is_closed(make: Make) -> None:
 
 def test_which_instance_has_a_node(make: Make) -> None:
     harness = make(READY, parts=3)
-    assert [harness.keeper.index_of(position) for position in range(3)] == [0, 1, 2]
+    assert [harness.supervisor.index_of(position) for position in range(3)] == [0, 1, 2]
     harness.stop()

@@ -1,4 +1,4 @@
-"""What the component for RAPTOR asks of its surroundings."""
+"""What the component for RAPTOR needs from the pipeline and from the link to masters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from rp_agent.task import AgentTask
 
 
-class Outside(Protocol):
+class RaptorPorts(Protocol):
     """The link to masters, and the pipeline."""
 
     environment: Mapping[str, str]
@@ -44,5 +44,5 @@ class Outside(Protocol):
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         """A master has said hello."""
 
-    def remove_remains(self, master: str, address: str) -> None:
+    def remove_leftovers(self, master: str, address: str) -> None:
         """Remove what a master may have left behind that has listened at that address."""

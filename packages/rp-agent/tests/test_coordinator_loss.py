@@ -9,8 +9,8 @@ import pytest
 
 from rp_agent.reporting import coordinator_loss as module
 from rp_agent.reporting import final_report
-from rp_agent.reporting.coordinator_loss import RETURN, Alone
-from rp_agent.reporting.final_report import SETTLE, Farewell
+from rp_agent.reporting.coordinator_loss import RETURN, CoordinatorLoss
+from rp_agent.reporting.final_report import SETTLE, FinalReport
 from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.loop.event_loop import Timer
@@ -63,21 +63,21 @@ class Agent:
         loop: Any = clock
         self.tasks = 3
         self.given_up = 0
-        self.alone = Alone(loop, timeout, lambda: self.tasks > 0, self._give_up)
+        self.loss = CoordinatorLoss(loop, timeout, lambda: self.tasks > 0, self._give_up)
 
     def _give_up(self) -> None:
         self.given_up += 1
 
     def end_tasks(self) -> None:
         self.tasks = 0
-        self.alone.left()
+        self.loss.left()
 
 
 def test_an_agent_with_tasks_never_gives_up(clock: Clock) -> None:
     agent = Agent(clock)
-    assert not agent.alone.lost
-    agent.alone.coordinator_lost('it died')
-    assert agent.alone.lost
+    assert not agent.loss.lost
+    agent.loss.coordinator_lost('it died')
+    assert agent.loss.lost
     clock.pass_time(1e6)
     assert not agent.given_up
     agent.end_tasks()
@@ -91,7 +91,7 @@ def test_an_agent_without_tasks_waits_for_somebody(clock: Clock) -> None:
     agent = Agent(clock)
     agent.end_tasks()
     clock.pass_time(1000)
-    agent.alone.coordinator_lost('it died')
+    agent.loss.coordinator_lost('it died')
     clock.pass_time(RETURN + 59)
     assert not agent.given_up
     clock.pass_time(1)
@@ -102,10 +102,10 @@ def test_a_coordinator_that_comes_back_ends_the_waiting(clock: Clock) -> None:
     agent = Agent(clock)
     agent.tasks = 0
     for patience in (1, RETURN + 59):
-        agent.alone.coordinator_lost('it died')
+        agent.loss.coordinator_lost('it died')
         clock.pass_time(patience)
-        agent.alone.coordinator_found()
-        assert not agent.alone.lost
+        agent.loss.coordinator_found()
+        assert not agent.loss.lost
         clock.pass_time(1000)
         agent.end_tasks()
     assert not agent.given_up
@@ -114,7 +114,7 @@ def test_a_coordinator_that_comes_back_ends_the_waiting(clock: Clock) -> None:
 def test_an_agent_that_is_not_to_wait(clock: Clock) -> None:
     """With a timeout of 0 only the time counts that a living client takes to start a hub again."""
     agent = Agent(clock, 0)
-    agent.alone.coordinator_lost('it died')
+    agent.loss.coordinator_lost('it died')
     clock.pass_time(RETURN - 0.1)
     assert not agent.given_up
     clock.pass_time(0.1)
@@ -127,15 +127,15 @@ def test_an_agent_that_was_stopped_looks_around_first(clock: Clock, timeout: flo
     agent = Agent(clock, timeout)
     agent.tasks = 0
     for before in (1, RETURN + 30):
-        agent.alone.coordinator_lost('it died')
+        agent.loss.coordinator_lost('it died')
         clock.pass_time(before if timeout else 1)
         clock.stand_still(300)
         clock.pass_time(0.1)
         assert not agent.given_up
-        agent.alone.coordinator_found()
+        agent.loss.coordinator_found()
         clock.pass_time(1000)
     assert not agent.given_up
-    agent.alone.coordinator_lost('it died')
+    agent.loss.coordinator_lost('it died')
     clock.stand_still(300)
     clock.pass_time(RETURN + timeout)
     assert agent.given_up == 1
@@ -176,49 +176,49 @@ def ears() -> Ears:
 
 
 @pytest.fixture
-def goodbye(clock: Clock, ears: Ears) -> Farewell:
+def goodbye(clock: Clock, ears: Ears) -> FinalReport:
     everything: Any = ears
     loop: Any = clock
-    return Farewell(loop, everything, everything, LAST, ears.over)
+    return FinalReport(loop, everything, everything, LAST, ears.over)
 
 
-def test_the_last_word_comes_after_all_else(goodbye: Farewell, ears: Ears) -> None:
+def test_the_last_word_comes_after_all_else(goodbye: FinalReport, ears: Ears) -> None:
     goodbye.found()
     assert ears.done == ['flush', LAST]
     ears.arrived[0]()
     assert ears.done == ['flush', LAST, 'forget', 'over']
 
 
-def test_without_a_coordinator_everything_is_kept(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
-    clock.pass_time(final_report.PATIENCE)
+def test_without_a_coordinator_everything_is_kept(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
+    clock.pass_time(final_report.DELIVERY_TIMEOUT)
     assert ears.done == [('keep', LAST), 'over']
 
 
-def test_a_coordinator_that_comes_back_is_told_once(goodbye: Farewell, ears: Ears) -> None:
+def test_a_coordinator_that_comes_back_is_told_once(goodbye: FinalReport, ears: Ears) -> None:
     for _ in range(3):
         goodbye.found()
         goodbye.lost()
     assert ears.done == ['flush', LAST]
 
 
-def test_a_slow_coordinator_gets_more_time(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
+def test_a_slow_coordinator_gets_more_time(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     """But everything is on disk by then: whoever wants this process to end may kill it soon."""
     goodbye.found()
-    clock.pass_time(final_report.PATIENCE)
+    clock.pass_time(final_report.DELIVERY_TIMEOUT)
     assert ears.done == ['flush', LAST, ('keep', LAST)]
     clock.pass_time(SETTLE)
     assert ears.done[3:] == ['over']
 
 
-def test_what_arrives_late_is_not_kept(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
+def test_what_arrives_late_is_not_kept(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     goodbye.found()
-    clock.pass_time(final_report.PATIENCE)
+    clock.pass_time(final_report.DELIVERY_TIMEOUT)
     ears.arrived[0]()
     assert ears.done[2:] == [('keep', LAST), 'forget', 'over']
 
 
-def test_a_coordinator_that_is_lost_while_it_should_listen(goodbye: Farewell, ears: Ears, clock: Clock) -> None:
+def test_a_coordinator_that_is_lost_while_it_should_listen(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     goodbye.found()
     goodbye.lost()
-    clock.pass_time(final_report.PATIENCE)
+    clock.pass_time(final_report.DELIVERY_TIMEOUT)
     assert ears.done[2:] == [('keep', LAST), 'over']

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.components.pool import Crew, NodeCrew, all_of
+from rp_agent.components.pool import InstancePool, NodePool, all_of
 from rp_agent.task import AgentTask
 
 
@@ -27,42 +27,42 @@ def some(count: int) -> list[AgentTask]:
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 30), max_size=10))
 def test_even_shares(members: int, bulks: list[int]) -> None:
-    crew = Crew([Instance() for _ in range(members)])
+    pool = InstancePool([Instance() for _ in range(members)])
     tasks = []
     for size in bulks:
         bulk = some(size)
         tasks += bulk
-        crew.put(bulk)
-    assert Counter(map(id, tasks)) == Counter(id(task) for each in crew.members for task in each.got)
-    for each in crew.members:
+        pool.put(bulk)
+    assert Counter(map(id, tasks)) == Counter(id(task) for each in pool.members for task in each.got)
+    for each in pool.members:
         assert each.bulks <= len(bulks)
 
 
 def test_single_tasks_take_turns() -> None:
-    crew = Crew([Instance(), Instance(), Instance()])
+    pool = InstancePool([Instance(), Instance(), Instance()])
     for task in some(9):
-        crew.put([task])
-    assert [len(each.got) for each in crew.members] == [3, 3, 3]
+        pool.put([task])
+    assert [len(each.got) for each in pool.members] == [3, 3, 3]
 
 
 def test_dismissed_members_get_nothing_more() -> None:
     first, second = Instance(), Instance()
-    crew = Crew([first, second])
-    crew.dismiss(first)
-    crew.put(some(4))
+    pool = InstancePool([first, second])
+    pool.dismiss(first)
+    pool.put(some(4))
     assert (len(first.got), len(second.got)) == (0, 4)
-    assert crew.everybody() == [second, first]
-    crew.bury(first)
-    assert crew.everybody() == [second]
+    assert pool.all_members() == [second, first]
+    pool.remove(first)
+    assert pool.all_members() == [second]
 
 
 def test_what_nobody_is_left_for_is_kept() -> None:
     only = Instance()
-    crew = Crew([only])
-    crew.dismiss(only)
+    pool = InstancePool([only])
+    pool.dismiss(only)
     tasks = some(2)
-    crew.put(tasks)
-    assert (crew.stranded, only.got) == (tasks, [])
+    pool.put(tasks)
+    assert (pool.unassigned, only.got) == (tasks, [])
 
 
 def test_all_of() -> None:
@@ -92,34 +92,34 @@ def placed(*places: tuple[int, ...]) -> list[AgentTask]:
 
 def test_a_task_goes_to_the_member_of_its_node() -> None:
     home, one, two = Instance(), Instance(), Instance()
-    crew = NodeCrew([home], {1: one, 2: two})
+    pool = NodePool([home], {1: one, 2: two})
     tasks = placed((0,), (1,), (2,), (1,), (0, 1))
-    crew.put(tasks)
+    pool.put(tasks)
     assert (home.got, one.got, two.got) == ([tasks[0], tasks[4]], [tasks[1], tasks[3]], [tasks[2]])
     assert one.bulks == 1
-    assert crew.everybody() == [home, one, two]
-    assert crew.that_have([tasks[2]]) == [home, two]
-    assert crew.that_have(some(1)) == [home]
-    assert [crew.on_node(position) for position in range(3)] == [None, one, two]
-    assert Crew([home]).on_node(0) is None
+    assert pool.all_members() == [home, one, two]
+    assert pool.that_have([tasks[2]]) == [home, two]
+    assert pool.that_have(some(1)) == [home]
+    assert [pool.on_node(position) for position in range(3)] == [None, one, two]
+    assert InstancePool([home]).on_node(0) is None
 
 
 def test_tasks_over_several_nodes_are_known_while_they_run() -> None:
-    crew = NodeCrew([Instance()], {1: Instance()})
+    pool = NodePool([Instance()], {1: Instance()})
     tasks = placed((0, 1), (1,))
-    crew.put(tasks)
-    assert crew.spread == {tasks[0].uid: tasks[0]}
-    crew.left(tasks)
-    assert crew.spread == {}
+    pool.put(tasks)
+    assert pool.spread == {tasks[0].uid: tasks[0]}
+    pool.left(tasks)
+    assert pool.spread == {}
 
 
 def test_a_member_of_a_node_can_be_lost() -> None:
     home, one = Instance(), Instance()
-    crew = NodeCrew([home], {1: one})
+    pool = NodePool([home], {1: one})
     (task,) = placed((1,))
-    crew.put([task])
-    crew.dismiss(one)
-    assert crew.everybody() == [home, one]
-    assert crew.that_have([task]) == [home, one]   # what it still says is taken in
-    crew.bury(one)
-    assert crew.everybody() == [home]
+    pool.put([task])
+    pool.dismiss(one)
+    assert pool.all_members() == [home, one]
+    assert pool.that_have([task]) == [home, one]   # what it still says is taken in
+    pool.remove(one)
+    assert pool.all_members() == [home]
