@@ -16,7 +16,7 @@ from typing import Any
 
 import odd_contents
 import pytest
-from conftest import Run
+from conftest import Run, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -118,7 +118,8 @@ def test_pilot_is_cleaned_up(shared: Run) -> None:
     assert {task.state for task in tasks} == {rp.DONE}
     pilot.cancel()
     assert pilot.wait(timeout=TIMEOUT) == rp.CANCELED, pilot.exception
-    assert not os.path.lexists(pilot.pilot_sandbox)
+    # the agent keeps what says which process it is until all results are delivered
+    wait_until(lambda: not os.path.lexists(pilot.pilot_sandbox), what='the sandbox to be removed')
     other.close()
 
 

@@ -16,6 +16,7 @@ from rp_agent.launch_method.base import LaunchMethod, Program
 from rp_agent.launch_method.srun import VERBOSE
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 # what real ones print
 OPEN_MPI = 'mpirun (Open MPI) 5.0.3\n\nReport bugs to https://www.open-mpi.org/community/help/'
@@ -112,7 +113,7 @@ def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
         f'`{tmp_path}/srun --version` cannot be run: Exec format error')
 
 
-@pytest.mark.parametrize('name', sorted(set(find.NAMES) - {'FORK'}))
+@pytest.mark.parametrize('name', sorted(set(LAUNCH_METHODS) - {'FORK'}))
 def test_a_launcher_that_is_missing(name: str, tmp_path: Path) -> None:
     assert complaint(name, System({'PATH': str(tmp_path)})).endswith(f' is not there (searched PATH {tmp_path})')
 
