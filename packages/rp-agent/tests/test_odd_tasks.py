@@ -69,7 +69,7 @@ STEPS: dict[str, tuple[str, Culprit]] = {
     'plan': ('rp_agent.executor.popen.component:plan', SCRIPT),
     'scripts': ('rp_agent.executor.popen.component:write_scripts', SCRIPT),
     'start': ('rp_agent.executor.starter:Starter._start', SCRIPT),
-    'after the start': ('rp_agent.executor.popen.deferred:Aside.started', SCRIPT),
+    'after the start': ('rp_agent.executor.popen.deferred:Deferred.started', SCRIPT),
     'time limit': ('rp_agent.executor.deadlines:Deadlines._limit', SCRIPT),
     'end of a process': ('rp_agent.executor.popen.reaper:ChildReaper._note_failure', {}),
     'exit code': ('rp_agent.executor.popen.component:exit_code_of_task', FAILING),
