@@ -213,7 +213,7 @@ def test_agent_that_was_not_noted_ends(tmp_path: Path, who: str) -> None:
     """The next application would not find it, and start another one."""
     stdout, stderr = launched(tmp_path, who)
     assert stdout == ''
-    assert stderr.endswith('ends, as another one is the agent or is to be\n')
+    assert stderr.endswith('ends: another process is the agent of this pilot\n')
     assert not (tmp_path / 'agent_0.log').exists()
 
 

@@ -1,4 +1,4 @@
-"""`python -m rp_agent` is `rp-agent`."""
+"""Entry point of `python -m rp_agent`, which is the program `rp-agent`."""
 
 import sys
 

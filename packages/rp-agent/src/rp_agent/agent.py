@@ -1,4 +1,4 @@
-"""The agent: runs the tasks that are bound to one pilot on the pilot's nodes."""
+"""The agent: runs the tasks of one pilot on the pilot's nodes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from rp_profiling.write.host_clock import Reading
 _log = logging.getLogger('radical.pilot.agent')
 
 FLUSH = 1.0
-"""Seconds after which traces are written to their files, if there is anything new."""
+"""Seconds between two writes of traces to their files."""
 
 TASK_END_TIMEOUT = 8.0
-"""Seconds that tasks have to end when the pilot ends."""
+"""Seconds until tasks that are still in the agent are given up when the pilot ends."""
 
 
 class Agent:
-    """One agent: connection to its coordinator, components, and the rules by which the pilot ends."""
+    """An agent: the connection to its coordinator, its pipeline of components, and the end of its pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
         self._config = config
@@ -103,7 +103,7 @@ class Agent:
         self._loop.call_later(FLUSH, self._flush_traces)
 
     def finish(self, state: str, reason: str) -> None:
-        """End the pilot in that state: its tasks first, then the agent. Asking again changes nothing."""
+        """End the pilot in a state: first its tasks, then the agent. Only the first call counts."""
         if self._ending:
             return
         self._ending = (state, reason)
@@ -115,12 +115,12 @@ class Agent:
         self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
 
     def when_known(self, callback: Callable[[], object]) -> None:
-        """Call back when all that was told until now, such as that the pilot is active, is known to the coordinator."""
+        """Call back when the coordinator has acknowledged all updates so far, such as that the pilot is active."""
         self._connection.when_settled(callback)
 
     def told_to_end(self) -> None:
-        """End the pilot, as a signal wants it."""
-        if self._ending:   # batch systems signal all processes of a job, of which some pass it on
+        """End the pilot because of a signal."""
+        if self._ending:   # batch systems signal all processes of a job, and some of these forward the signal
             return
         state, reason = self._lifetime.told_to_end()
         self._by_signal = True
@@ -128,7 +128,7 @@ class Agent:
         self.finish(state, reason)
 
     def close(self) -> None:
-        """Free what the agent holds."""
+        """Release all resources of the agent."""
         self._helpers.close(0)
         self._reporter.close()
         self._connection.close()
@@ -140,12 +140,12 @@ class Agent:
             self._connection.remove_endpoint()
 
     def _tell_resources(self) -> None:
-        """Tell what the pilot has, with all that is noteworthy about it."""
+        """Report the pilot as active, with its resources and notices."""
         self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
             **self._resources(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
 
     def _go_on(self, runs: Runs) -> None:
-        """Say that this is not the first agent of the pilot, and deliver what that could not."""
+        """Deliver the results of an earlier run of the pilot's job."""
         _log.warning('%s', runs.told)
         self._intake.new([{'uid': uid} for uid, _, _ in runs.results])
         for first in range(0, len(runs.results), BULK):
@@ -155,7 +155,7 @@ class Agent:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices}
 
     def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
-        """Nodes cannot be used any more; the components see to their tasks."""
+        """Report lost nodes; the pipeline handles their tasks."""
         self._lost_nodes.update(positions)
         names = [self._allocation.names[position] for position in positions]
         self._notices.append(f'{self.pilot} has lost {", ".join(names)}: {reason}')
@@ -165,7 +165,7 @@ class Agent:
         if self._ending is None:
             self._tell_resources()
 
-    # what comes from the coordinator
+    # messages of the coordinator
 
     def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
         tasks = [self._task(description) for description in self._intake.new(descriptions)]
@@ -188,7 +188,7 @@ class Agent:
             self._pipeline.put(tasks)
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
-        uid = description.pop('uid')   # which is all that many tasks have of their own
+        uid = description.pop('uid')   # the rest of a description may be shared by many tasks
         try:
             task = AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
             if self._runs is not None:
@@ -200,7 +200,7 @@ class Agent:
             return task
 
     def _count(self) -> None:
-        """Tell everybody how many tasks are in hand now."""
+        """Update the number of tasks in the agent for the reporter and the intake."""
         self._reporter.tasks = tasks = len(self._tasks)
         self._intake.in_hand(tasks - self._pipeline.held_back)
 
@@ -216,7 +216,7 @@ class Agent:
             _log.error('command %r is unknown', name)
 
     def _refused(self, reason: str) -> None:
-        """The coordinator wants to hear no more of this agent: what it runs has to end, and then the agent itself."""
+        """End all tasks and the agent: the coordinator refuses it."""
         self._refusal = reason
         self._coordinator_loss.lost = True
         if self._final_report is not None:
@@ -229,27 +229,27 @@ class Agent:
             self._tracer.relate(moment.message, moment.here, self.pilot)
             self._connection.tell_moment(moment)
 
-    # what the components report
+    # events of the components
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._runs is not None and state == states.AGENT_EXECUTING_PENDING:
             self._runs.note(tasks)
         self._reporter.changed(tasks, state)
-        if self._intake.holding:   # what waits for other tasks now is no reason to have no more sent
+        if self._intake.holding:   # tasks that wait for other tasks do not count towards the limit of the intake
             self._count()
 
     def _master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access})
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
-        """Tasks have left the last component that deals with them."""
+        """Report tasks that have left the last component."""
         failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
         if self._by_signal:
             tasks = self._after_signal(tasks)
         for task in tasks:
-            if failed and task.target_state == states.CANCELED:   # nobody has asked for it
+            if failed and task.target_state == states.CANCELED:   # no user has cancelled it
                 task.target_state = states.FAILED
         self._count()
         self._reporter.finished(tasks)
@@ -258,9 +258,9 @@ class Agent:
             self._drained()
 
     def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
-        """Those of the tasks that have ended for good, of a pilot that was told to end and perhaps goes on.
+        """Return the tasks whose end is final after a signal; the others run again if the job is started again.
 
-        A batch system also signals the tasks, which may end before the agent has ended them.
+        A batch system also signals the tasks, which may end before the agent ends them.
         """
         assert self._ending is not None
         left = []
@@ -275,15 +275,15 @@ class Agent:
         return left
 
     def _unfinished(self) -> bool:
-        """Whether there are tasks that will end by themselves."""
+        """Return whether a task is left that will end by itself."""
         return any(task.description['mode'] not in SERVICE_MODES for task in self._tasks.values())
 
     def _broken(self, reason: str) -> None:
-        """A component is gone that tasks cannot do without."""
+        """End the pilot after the loss of a component that tasks need."""
         _log.error('the pilot %s', reason)
         self.finish(states.FAILED, reason)
 
-    # how it ends
+    # end of the pilot
 
     def _coordinator_lost(self, how: str) -> None:
         self._coordinator_loss.coordinator_lost(how)
@@ -300,7 +300,7 @@ class Agent:
         self.finish(states.CANCELED, 'lost its coordinator')
 
     def _drain(self, deadline: float) -> None:
-        """Nothing runs any more: wait for what is still being staged, but not for ever."""
+        """Wait until the deadline for tasks in staging; no task runs any more."""
         self._drain_timer = self._loop.call_at(deadline, self._drained)
         if not self._tasks:
             self._drained()
@@ -320,11 +320,11 @@ class Agent:
             self._loop.call_soon(self._fail)
             return
         if self._interrupted:
-            self._notices.append(f'{self.pilot} {reason}; it goes on if the batch system starts its job again')
+            self._notices.append(f'{self.pilot} {reason}; it continues if the batch system starts its job again')
             self._say_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
             return
         sandbox.wrap_up(self._config)
-        # with all that was said before: of several updates at once, the client may get only the last one
+        # with everything reported before: of several updates at once, the client may get only the last one
         sentence = f'{self.pilot} {reason}'
         info = {'reason': sentence, **self._resources()}
         if state == states.FAILED:
@@ -343,11 +343,11 @@ class Agent:
         self._loop.stop()
 
     def _fail(self) -> None:
-        """End with the reason on standard error, and keep all files: the coordinator cannot be told."""
+        """End with the reason on standard error and keep all files: the coordinator accepts no report."""
         raise CoordinationError(self._refusal)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()
         self._pipeline.flush_traces()
-        self._count()   # what tasks wait for may have become something else only because time has passed
+        self._count()   # the number of tasks that are held back can change with time alone
         self._loop.call_later(FLUSH, self._flush_traces)

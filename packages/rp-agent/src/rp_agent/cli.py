@@ -1,4 +1,4 @@
-"""The program `rp-agent CONFIG`: runs the agent of a pilot, as a launcher or a bootstrapper starts it."""
+"""The program `rp-agent CONFIG`, which launchers and bootstrappers start: runs the agent of a pilot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger('radical.pilot.agent')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an agent until its pilot ends; the exit code. Errors go to standard error, which the client shows."""
+    """Run an agent until its pilot ends and return the exit code. The client shows what is on standard error."""
     signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 1:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _read(arguments[0])
         if not _is_wanted(config):
-            print(f'rp-agent: process {os.getpid()} ends, as another one is the agent or is to be', file=sys.stderr)
+            print(f'rp-agent: process {os.getpid()} ends: another process is the agent of this pilot', file=sys.stderr)
             return 0
         sandbox.enter(config)
         logs.start(f'{config["agent_uid"]}.log')
@@ -52,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         distributions.check_upstream()
         _run(config)
     except PilotError as error:
-        _log.exception('the agent cannot go on')
+        _log.exception('the agent ends because of an error')
         print(f'rp-agent: {error}', file=sys.stderr)
         return 1
     return 0
 
 
 def _read(path: str) -> dict[str, Any]:
-    """The configuration in a file; `OSError` or `ValueError` if it cannot be read or is none."""
+    """Return the configuration in a file; raise `OSError` if it cannot be read, `ValueError` if it is not one."""
     config = json.loads(private.read_file(path).decode())
     if not isinstance(config, dict) or not isinstance(config.get('pilot_sandbox'), str):
         raise ValueError('it is not the configuration of an agent, which names a pilot_sandbox')
@@ -67,23 +67,23 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _is_wanted(config: dict[str, Any]) -> bool:
-    """Return True if this process is the one that its launcher has noted as the agent (see `agent_process`).
+    """Return whether the launcher has recorded this process as the agent (see `agent_process`).
 
-    A launcher on this host shuts our standard input down when it has noted it. Other agents have no such launcher.
+    A launcher on this host closes our standard input when it has done so. Other agents have no such launcher.
     """
     launcher = config.pop('launcher', None)
     if launcher is None:
         return True
     handle = ProcessHandle.open(launcher)
     if handle is not None:
-        if os.getppid() == launcher:   # else it has died
+        if os.getppid() == launcher:   # else the launcher has died
             select.select([sys.stdin, handle], [], [])
         handle.close()
     return noted(config['pilot_sandbox']) == AgentProcess.of(os.getpid())
 
 
 def _run(config: dict[str, Any]) -> None:
-    gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none of them is in a cycle
+    gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none is part of a reference cycle
     limits.prepare(config, 'the agent')
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
@@ -93,23 +93,23 @@ def _run(config: dict[str, Any]) -> None:
         except PilotError:
             raise
         except Exception as error:
-            # tasks are dealt with where they are, and nothing of them comes here: this is a defect in what they share
+            # components handle errors that concern one task; an error that arrives here is a defect of the agent
             _log.exception('the agent has a defect')
             in_charge.finish(states.FAILED, f'ended because of a defect of its agent: {sentence(error)}')
-            loop.run()   # until the pilot has ended, or the same happens again
+            loop.run()   # until the pilot has ended, or the error occurs again
             raise
 
 
 @contextmanager
 def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupervisor]:
-    """Who runs the pilot: an agent, which may have one of its partitions only, or the supervisor of all partitions."""
+    """Yield the agent of a pilot or of one partition, or the supervisor of a pilot with partitions."""
     if config.get('partitions'):
         from rp_agent.partitions.pilot_supervisor import PilotSupervisor
 
         with closing(PilotSupervisor(config, loop)) as supervisor:
             yield supervisor
         return
-    guard.start(belongs(config))   # before anything is loaded that it does not need
+    guard.start(belongs(config))   # first: the guard keeps the modules that are loaded when it starts
     from rp_agent.agent import Agent
 
     become_subreaper()
@@ -124,7 +124,7 @@ def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupe
 
 
 def _on_signal(loop: Loop, callback: Any) -> None:
-    """Have SIGTERM and SIGINT handled in the loop, where nothing is half done."""
+    """Call back in the event loop, between two events, when SIGTERM or SIGINT arrives."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer)
     for number in (signal.SIGTERM, signal.SIGINT):

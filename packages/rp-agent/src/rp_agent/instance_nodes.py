@@ -1,4 +1,4 @@
-"""Which nodes of the pilot each instance of a launcher gets: values in, values out."""
+"""Division of the pilot's nodes among the instances of a launcher. No I/O."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rp_api.errors import PlatformError
 from rp_api.platforms.systems import LAUNCH_METHODS
 
 MOST_NODES = 256
-"""Nodes of an instance where nothing else is said; PRRTE was seen to run well with so many."""
+"""Most nodes of an instance by default; PRRTE has been tested with as many."""
 
 DVM_METHODS = frozenset(name for name, method in LAUNCH_METHODS.items() if method.dvm)
 """Launch methods that launch into virtual machines."""
 
 
 def divide(method: str, nodes: int, options: Mapping[str, Any], partitions: int = 1) -> tuple[range, ...]:
-    """The positions of the nodes of each instance: neighbours, as evenly as possible.
+    """Return the positions of the nodes of each instance: contiguous ranges of nearly equal length.
 
     `options` are those of the launch method on the platform: a number of instances (`dvm_count` or `instance_count`),
-    or of nodes for each (`nodes_per_dvm` or `nodes_per_instance`). If it has neither, there are as many instances as
-    the platform has `partitions`, and more if these would have more than 256 nodes. PlatformError if a number makes no
-    sense, or there are too few nodes.
+    or of nodes for each (`nodes_per_dvm` or `nodes_per_instance`). Without either, there are as many instances as the
+    platform has `partitions`, and more if these would have more than 256 nodes. Raises PlatformError if a number is
+    invalid or there are too few nodes.
     """
     count = _number(method, options, 'dvm_count', 'instance_count')
     size = _number(method, options, 'nodes_per_dvm', 'nodes_per_instance')
@@ -39,14 +39,14 @@ def divide(method: str, nodes: int, options: Mapping[str, Any], partitions: int 
 
 
 def parts(platform: Mapping[str, Any], nodes: int) -> tuple[range, ...]:
-    """The nodes of each DVM, of so many nodes of a pilot; none if the platform launches nothing with DVMs."""
+    """Return the nodes of each DVM of a pilot with `nodes` nodes; empty if the platform does not use DVMs."""
     methods = platform.get('launch_methods') or {}
     name = next((name for name in methods.get('order', ()) if name in DVM_METHODS), '')
     return divide(name, nodes, methods.get(name) or {}, platform.get('n_partitions') or 1) if name else ()
 
 
 def _number(method: str, options: Mapping[str, Any], *names: str) -> int:
-    """The number that an option of one of these names has; 0 if there is none."""
+    """Return the value of the first of these options that is set; 0 if none is."""
     for name in names:
         value = options.get(name)
         if value is not None:

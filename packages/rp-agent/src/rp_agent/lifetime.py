@@ -1,4 +1,4 @@
-"""How long a pilot has: its runtime begins with its job, which is older than its agent."""
+"""The runtime of a pilot, which begins with its job, before the agent starts."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from rp_api.platforms.systems import LOCAL_MANAGERS
 from rp_api.system.processes import read_process
 
 MARGIN = 60.0
-"""Seconds before the end of a runtime in which a batch system that ends the job does so because its time is over."""
-
+"""Seconds before the end of the runtime in which a signal of the batch system means that the time is over."""
 
 RESERVE = 15.0
-"""Seconds that an agent in a job keeps for ending its tasks and saying so, or a tenth of the runtime if that is less.
+"""Seconds that an agent in a job reserves for ending and reporting its tasks, at most a tenth of the runtime.
 
-The batch system is asked for the runtime and no more, which has to fit the limits of its queues.
+The batch job requests exactly the runtime, which has to fit the limits of the queue.
 """
 
 
 def in_batch(platform: Mapping[str, Any]) -> bool:
-    """Whether pilots of a platform are jobs that a batch system ends when their time is over."""
+    """Return whether pilots of a platform are batch jobs, which the batch system ends when their time is over."""
     return platform.get('resource_manager', FORK) not in LOCAL_MANAGERS
 
 
 def limit(minutes: int, platform: Mapping[str, Any]) -> float:
-    """Seconds from the start of a pilot until it ends its tasks, by its runtime."""
+    """Return the seconds from the start of a pilot until it ends its tasks, for a runtime in minutes."""
     seconds = 60.0 * minutes
     return seconds - min(RESERVE, 0.1 * seconds) if in_batch(platform) else seconds
 
 
 class Lifetime:
-    """The runtime of a pilot, in seconds since its job began.
+    """The runtime of a pilot, counted from the start of its job.
 
-    Its first process leads the process group. The session may be older: that of a job of Flux is its broker's.
+    The leader of the process group is the first process of the job. The session may be older: with Flux, it belongs to
+    the broker.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -50,16 +50,16 @@ class Lifetime:
 
     @property
     def left(self) -> float:
-        """Seconds until the pilot has to end; never less than one."""
+        """Seconds until the pilot has to end, at least 1."""
         return max(1.0, self._end - time.monotonic())
 
     @property
     def over(self) -> str:
-        """How a pilot ends whose time is over."""
+        """The reason that a pilot reports when its time is over."""
         return f'reached its runtime of {self._minutes} minutes'
 
     def told_to_end(self) -> tuple[str, str]:
-        """The state of a pilot whose agent was told to end by a signal, and the reason."""
+        """Return the final state of a pilot whose agent receives a signal to end, and the reason."""
         if not self._batch:
             return states.CANCELED, 'was told to end by a signal'
         if self.left <= MARGIN:
@@ -68,7 +68,7 @@ class Lifetime:
 
 
 def _age(pid: int) -> float:
-    """Seconds since a process was started; 0 if it has ended."""
+    """Return the seconds since a process was started; 0 if it has ended."""
     process = read_process(pid)
     if process is None:
         return 0.0

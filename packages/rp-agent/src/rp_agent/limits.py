@@ -1,4 +1,4 @@
-"""What an agent, or a sub-agent, needs of the operating system, and what its tasks get of it."""
+"""Limits of the operating system: checks those of an agent or sub-agent, and sets those of its tasks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from rp_agent.executor.processes.launchloop import OWN, SPARE
 from rp_api.system import limits
 
 DESCRIPTORS = OWN + SPARE
-"""Files that an agent needs to open besides those that it starts with, which leaves a few for tasks: one for each of
-their processes."""
+"""File descriptors that an agent needs in addition to those that it starts with: its own, and a few for the processes
+of tasks, which need one each."""
 
 THREADS = 3
-"""Two of ZeroMQ, and one that stages."""
+"""Threads that an agent needs: two of ZeroMQ and one for staging."""
 
 
 def prepare(config: dict[str, Any], who: str) -> None:
-    """Let this process open as many files as it may, but the programs that it starts as many as the user has allowed.
+    """Raise this process' limit of open files to the hard limit; programs that it starts keep the user's limit.
 
-    What that was is kept in the configuration, for those that are started by this process. Raises LimitError if there
-    is too little of something.
+    The user's limit is stored in the configuration, for sub-agents. Raises LimitError if a limit is too low.
     """
     files = limits.raise_descriptors(config.get('descriptors', ()))
     limits.require_descriptors(who, DESCRIPTORS)

@@ -1,6 +1,6 @@
-"""What this process is to its parent, and to the orphans among its descendants.
+"""Process control by `prctl`: adopts orphaned descendants, and ties the life of a process to its parent.
 
-The kernel is asked from C: `ctypes` would take more of the start of a sub-agent than anything else that is not needed.
+It is in C because loading `ctypes` would take a large part of the start of a sub-agent.
 """
 
 import os
@@ -17,13 +17,13 @@ cdef extern from "<sys/prctl.h>" nogil:
 
 
 def become_subreaper():
-    """Make this process the parent of all orphans among its descendants; it then has to reap them."""
+    """Make this process the parent of all orphans among its descendants, which it then has to reap."""
     _set(PR_SET_CHILD_SUBREAPER, 1, 'become the reaper of orphaned processes')
 
 
 def die_with_parent(int parent):
-    """Have the kernel kill this process when the thread that started it ends; at once if `parent` is gone already."""
-    _set(PR_SET_PDEATHSIG, signal.SIGKILL, 'be told of the end of the parent process')
+    """Have the kernel kill this process when the thread that started it ends; at once if `parent` has ended already."""
+    _set(PR_SET_PDEATHSIG, signal.SIGKILL, 'get a signal when the parent process ends')
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 

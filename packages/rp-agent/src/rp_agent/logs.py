@@ -1,4 +1,4 @@
-"""The log files of the agent's processes."""
+"""Log files of the agent's processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import partial
 from rp_api.logger import set_up_by
 
 LOG = 'radical.pilot.agent'
-"""The logger of whatever belongs to an agent."""
+"""Name of the logger of the agent."""
 
 
 def start(path: str) -> None:
-    """Write a log to that file, of the level that RADICAL_PILOT_LOG_LVL asks for."""
+    """Write the log to a file, at the level that RADICAL_PILOT_LOG_LVL names (default: INFO)."""
     import logging
 
     level = logging.getLevelName(os.environ.get('RADICAL_PILOT_LOG_LVL', '').upper().partition('_')[0])
@@ -22,7 +22,7 @@ def start(path: str) -> None:
 
 
 def start_with_first_message(path: str) -> None:
-    """The same, but there is no file before there is a message, if nothing was loaded that may log by itself."""
+    """Write the log to a file that is created with the first message, unless `logging` is loaded already."""
     if 'logging' in sys.modules:
         start(path)
     else:

@@ -1,4 +1,4 @@
-"""Finding a task's program, as a shell would in the task's environment and sandbox."""
+"""Lookup of a task's program, as a shell does it in the task's environment and sandbox."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Find = Callable[[str, str, str], str]
 
 
 class LaunchRefused(PilotError):
-    """A task cannot be started as it is described; the text says why."""
+    """A task cannot be started as it is described; the message gives the reason."""
 
 
 class Programs:
-    """Finds programs with `find`, and remembers where they are: to look costs two system calls for each directory."""
+    """A cache of program paths in front of `find`, which needs two system calls for each directory of a search path."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
@@ -23,11 +23,11 @@ class Programs:
         self._absolute: dict[str, bool] = {}
 
     def known(self, name: str, search_path: str) -> str | None:
-        """Where the program was when it was looked for, if that is the same for all sandboxes."""
+        """Return the cached path of a program; None if there is none or the path depends on the sandbox."""
         return self._known.get((name, search_path))
 
     def find(self, name: str, search_path: str, sandbox: str) -> str:
-        """The path of the program, which may be gone since it was found; else as `find_program`."""
+        """Return the path of a program, as `find_program` does. A cached path may be outdated."""
         path = self.known(name, search_path)
         if path is not None:
             return path
@@ -37,12 +37,12 @@ class Programs:
         return path
 
     def find_again(self, name: str, search_path: str, sandbox: str) -> str:
-        """As `find`, but with a look at what is there now."""
+        """Return the path of a program from a new search."""
         self._known.pop((name, search_path), None)
         return self.find(name, search_path, sandbox)
 
     def _is_absolute(self, search_path: str) -> bool:
-        """Whether a search gives the same in all sandboxes."""
+        """Return whether a search has the same result in all sandboxes."""
         found = self._absolute.get(search_path)
         if found is None:
             found = self._absolute[search_path] = all(map(os.path.isabs, search_path.split(':')))
@@ -50,10 +50,10 @@ class Programs:
 
 
 def find_program(name: str, search_path: str, sandbox: str) -> str:
-    """The path of the program `name`; raises LaunchRefused if there is none that can be executed.
+    """Return the path of the program `name`; raise LaunchRefused if there is no executable file of that name.
 
-    A name with a slash is a path, relative to the sandbox; others are looked for in the directories of `search_path`,
-    which are separated by colons.
+    A name with a slash is a path, relative to the sandbox. Other names are searched in the directories of
+    `search_path`, which are separated by colons.
     """
     if '/' in name:
         path = os.path.join(sandbox, name)

@@ -1,4 +1,4 @@
-"""The address of this host at which the other nodes of the pilot find it."""
+"""The address of this host on the network of the pilot's nodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rp_api.system.network import interfaces, resolved, source_address
 
 
 def listen_address(platform: Mapping[str, Any], other: str) -> str:
-    """Where to listen for processes on other nodes, one of which is `other`, as `mesh.connection.Listener` takes it.
+    """Return the address to listen at for other nodes, such as `other`, in the form that `transport.Listener` takes.
 
-    It is the platform's network interface if there is one of that name here, else the address that packets to the other
-    node come from, else that of this host's name. Names are asked for.
+    It is the platform's network interface if this host has one of that name, else the source address of packets to the
+    other node, else the address of this host's name.
     """
     here = interfaces()
     for name in (platform.get('network_interface'), (platform.get('system_architecture') or {}).get('iface')):

@@ -1,7 +1,7 @@
-"""The runs of a pilot whose job the batch system may start again: which tasks were started, and what was not delivered.
+"""The journal of started tasks, for pilots whose job the batch system may start again.
 
-A task is noted before it starts, in a file that survives the loss of the node. The agent of the next run gets all tasks
-again that are not final; those that are noted may have run, and do not run twice unless they are `restartable`.
+A task is recorded before it starts, in a file that survives the loss of the node. The agent of the next run receives
+all tasks again that are not final; a recorded task may have run, and runs again only if it is `restartable`.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _log = logging.getLogger('radical.pilot.agent')
 
 
 class Runs:
-    """The tasks that this run and those before it have started; `earlier` tells of the last run before, if any."""
+    """The tasks that this run and earlier ones have started; `earlier` describes the previous run, if there was one."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.earlier: Mapping[str, Any] | None = config.get('earlier')
         self._pilot: str = config['pilot']
         self._path = path = f'{config["pilot_sandbox"]}/{config["agent_uid"]}.started'
-        if self.earlier is None:   # of a pilot of the same name, in another session of the same name
+        if self.earlier is None:   # a file is left by a pilot of the same name, in another session of the same name
             with suppress(FileNotFoundError):
                 os.unlink(path)
         self._before = _read(path)
         self._now: set[str] = set()
         self._fd = private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.results = _undelivered(config) if self.earlier is not None else []
-        """Results of earlier runs that the coordinator may not have."""
+        """Results of earlier runs that the coordinator has not acknowledged."""
 
     def note(self, tasks: Sequence[AgentTask]) -> None:
-        """Tasks are about to start."""
+        """Record tasks that are about to start."""
         uids = [task.uid for task in tasks]
         self._now.update(uids)
         try:
-            os.write(self._fd, b'\n' + json.dumps(uids).encode() + b'\n')   # the one before may not be whole
+            os.write(self._fd, b'\n' + json.dumps(uids).encode() + b'\n')   # the line before may be incomplete
             os.fdatasync(self._fd)
         except OSError as error:
-            _log.error('%d tasks start that would run again with the job, as %s cannot be written: %s', len(uids),
-                       self._path, error.strerror)
+            _log.error('%s cannot be written: %s; if the job is started again, it runs %d tasks again', self._path,
+                       error.strerror, len(uids))
 
     def goes_on(self, task: AgentTask) -> bool:
-        """Whether a task that ends with this run is for the next one."""
+        """Return whether a task that ends with this run runs again in the next one."""
         return task.uid not in self._now or bool(task.description['restartable'])
 
     def refuse(self, task: AgentTask) -> None:
-        """Make a task fail that may not run again."""
+        """Make a task fail if an earlier run has started it and it is not restartable."""
         if task.uid in self._before and not task.description['restartable']:
             task.fail(repr(RuntimeError(f'the job of {self._pilot} was started again after {task.uid} had started: '
                                         f'it is not restartable')), f'{self.told}; its earlier run may have been '
@@ -62,18 +62,18 @@ class Runs:
 
     @property
     def told(self) -> str:
-        """What the user is told of it."""
+        """The notice for the user: the job was started again."""
         assert self.earlier is not None
         return (f'the batch system has started the job of {self._pilot} again; its agent was on {self.earlier["host"]} '
                 f'before')
 
     def close(self) -> None:
-        """Free the file."""
+        """Close the file."""
         os.close(self._fd)
 
 
 def _read(path: str) -> frozenset[str]:
-    """The tasks that are noted in a file. A line that is not whole is of tasks that were not started."""
+    """Return the tasks that a file records. Tasks of an incomplete line were not started."""
     found: set[str] = set()
     try:
         lines = private.read_file(path).split(b'\n')

@@ -1,4 +1,4 @@
-"""The files of a pilot that are not a task's: helpers that tasks call, and what is made of the sandbox at the end."""
+"""The sandbox of a pilot: its paths, the helper programs in it, and packing and removing it at the end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:   # most processes of an agent never need it
 
 
 def enter(config: Mapping[str, Any]) -> None:
-    """Have the directory of an agent as the current one; `OwnershipError` if it is not ours, or others can write to it.
+    """Change to the sandbox of an agent; raise `OwnershipError` if it is not ours or others can write to it.
 
-    It stays the one that was checked if another one gets its path.
+    The directory that was checked stays the current one even if its path is replaced.
     """
     descriptor = private.open_directory(config['pilot_sandbox'])
     try:
@@ -30,18 +30,18 @@ def enter(config: Mapping[str, Any]) -> None:
 
 
 def of_pilot(config: Mapping[str, Any]) -> str:
-    """The directory that tasks know as their pilot's; partitions share it, each agent has its own one in there."""
+    """Return the pilot's sandbox as tasks see it: partitions share it, and each partition's agent has one inside."""
     path: str = config['whole']['sandbox'] if 'whole' in config else config['pilot_sandbox']
     return path
 
 
 def helpers(pilot_sandbox: str) -> tuple[str, str]:
-    """The paths of the programs that tasks find as `$RP_GTOD` (clock) and `$RP_PROF` (events)."""
+    """Return the paths of the programs `$RP_GTOD` (clock) and `$RP_PROF` (events), which tasks may call."""
     return os.path.join(pilot_sandbox, 'gtod'), os.path.join(pilot_sandbox, 'prof')
 
 
 def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
-    """Write these programs; gives their paths."""
+    """Write these programs and return their paths."""
     paths = helpers(pilot_sandbox)
     for path, text in zip(paths, (gtod_script(), task_event_script()), strict=True):
         with open(path, 'w', encoding='ascii') as file:
@@ -51,21 +51,21 @@ def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
 
 
 def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:
-    """The directory of a task."""
+    """Return the sandbox of a task."""
     base = of_pilot(config)
     sandbox = description.get('sandbox')
     return os.path.normpath(os.path.join(base, sandbox)) if sandbox else f'{base}/{uid}'
 
 
 def updates(config: Mapping[str, Any]) -> str:
-    """The path of the file with the results that the agent could not deliver."""
+    """Return the path of the file with the results that the agent could not deliver."""
     return f'{config["pilot_sandbox"]}/{config["agent_uid"]}.updates'
 
 
 def wrap_up(config: Mapping[str, Any]) -> None:
-    """Do at the end of a pilot what its description asks for: pack `output_staging`, or delete everything (`cleanup`).
+    """Pack `output_staging` and delete the sandbox (`cleanup`), as the description of the pilot asks for.
 
-    The configuration holds keys and goes in any case. Results that could not be delivered stay in any case.
+    The configuration file, which holds keys, is always deleted. Results that could not be delivered always stay.
     """
     from pathlib import Path
 
@@ -75,22 +75,22 @@ def wrap_up(config: Mapping[str, Any]) -> None:
         if config['output_staging']:
             _pack(pilot_sandbox, config['output_staging'])
     except OSError as error:
-        logger(LOG).error('the sandbox cannot be wrapped up: %s', error)
+        logger(LOG).error('finishing the sandbox failed: %s', error)
     if config['cleanup']:
         _clear(pilot_sandbox, keep=(updates(config), agent_process.path_in(pilot_sandbox)))
 
 
 def remove(config: Mapping[str, Any]) -> None:
-    """After all results were delivered: remove what `wrap_up` may have had to leave."""
+    """Remove what `wrap_up` has left, after all results were delivered."""
     if config['cleanup']:
-        with suppress(OSError):   # it was started by a job
+        with suppress(OSError):   # agents in batch jobs have no such file
             os.unlink(agent_process.path_in(config['pilot_sandbox']))
-        with suppress(OSError):   # it is not there, or there is something in it
+        with suppress(OSError):   # it does not exist or is not empty
             os.rmdir(config['pilot_sandbox'])
 
 
 def _clear(directory: Path, keep: tuple[str, ...]) -> None:
-    """Delete a directory; if one of these files is in it, everything else in it."""
+    """Delete a directory, except for these files; if none of them exists, the directory itself."""
     from rp_api.staging.trees import remove as remove_tree  # most pilots never need it
 
     kept = [path for path in keep if os.path.exists(path)]
@@ -98,14 +98,14 @@ def _clear(directory: Path, keep: tuple[str, ...]) -> None:
     for path in paths:
         try:
             remove_tree(str(path))
-        except FileNotFoundError:   # a task has done that
+        except FileNotFoundError:   # a task has removed it
             continue
         except OSError as error:
             logger(LOG).error('%s cannot be removed: %s: %s', path, error.filename, error.strerror)
 
 
 def _pack(pilot_sandbox: Path, names: list[str]) -> None:
-    import tarfile  # it takes long to load, and most pilots do not need it
+    import tarfile  # slow to load, and most pilots do not need it
 
     from rp_api.staging.files import replacing
     from rp_api.staging.tarball import add
@@ -115,5 +115,5 @@ def _pack(pilot_sandbox: Path, names: list[str]) -> None:
         for name in names:
             try:
                 add(archive, str(pilot_sandbox / name), name)
-            except OSError as error:   # the others are wanted all the same
+            except OSError as error:   # pack the others
                 logger(LOG).error('output staging of %s failed: %s', name, error)

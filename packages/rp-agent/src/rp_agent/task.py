@@ -1,4 +1,4 @@
-"""The agent's record of a task while it passes through the components."""
+"""The agent's record of a task, which passes through the components."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from rp_api.errors import sentence
 from rp_api.logger import logger
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
-"""The values of attributes that a description does not set."""
+"""Default values of the attributes of a task description."""
 
 LAUNCH_INFO = 'launch'
-"""Where in a task's `extra` the launch method and its command line stand, as the application is told."""
+"""Key in a task's `extra`: the launch method and its command line, for the application."""
 
 DVM = 'dvm'
-"""Where in a task's `extra` the virtual machine stands that it is to be launched into, as its launch method is told."""
+"""Key in a task's `extra`: the DVM that the launch method launches it into."""
 
 RANKS_PER_SLOT = 'ranks_per_slot'
-"""Where in a task's `extra` the number of ranks stands that share each of its slots."""
+"""Key in a task's `extra`: the number of ranks that share each of its slots."""
 
 BLOCK = 'torus'
-"""Where in a task's `extra` its block on a torus stands: `corner` (coordinates), `corner_node` (name) and `shape`."""
+"""Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
 
 
 class Description(dict[str, Any]):
-    """A task's description as it came over the wire: what it does not set has its default.
+    """A task's description as received: attributes that it does not set have their defaults.
 
-    The defaults are shared by all tasks, so nothing in a description may be changed.
+    All tasks share the defaults, so values must not be modified in place.
     """
 
     __slots__ = ()
 
-    __missing__ = DEFAULTS.__getitem__   # no function of its own: it is called many times for each task
+    __missing__ = DEFAULTS.__getitem__   # not a Python function, as it is called many times for each task
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, set or not; `default` for what is not an attribute."""
+        """Return the value of an attribute, set or not; `default` if there is no attribute of that name."""
         return self[name] if name in self or name in DEFAULTS else default
 
 
 class AgentTask:
-    """One task in the agent; components hand it on and fill it in."""
+    """A task in the agent. Components fill it in and pass it on."""
 
     __slots__ = ('_slots', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
                  'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
@@ -57,18 +57,18 @@ class AgentTask:
         self.sandbox = sandbox
         self.state = states.AGENT_STAGING_INPUT_PENDING
         self.placement: Any = None
-        """What the task occupies on the nodes; None before it is placed, and outside of the scheduler's process."""
+        """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
         self.request: Any = None
-        """What the scheduling policy has made of the description: equal for tasks that ask for the same."""
+        """The request that the scheduling policy derives from the description; equal for equal requirements."""
         self.ticket = -1
-        """By which the wait pool knows the task while it waits."""
+        """Number of the task in the wait pool."""
         self._slots: list[dict[str, Any]] | None = None
         self.exit_code: int | None = None
         self.stdout: Any = ''
         self.stderr: Any = ''
         self.return_value: Any = None
         self.packed: bytes | None = None
-        """All of the result, of a task that a RAPTOR master has run, as the application is told."""
+        """The whole result, packed for the application, of a task that a RAPTOR master has run."""
         self.exception: str | None = None
         self.exception_detail: str | None = None
         self.target_state: str | None = None
@@ -89,12 +89,12 @@ class AgentTask:
 
     @property
     def processes(self) -> int:
-        """How many processes are started: one for each rank, but a RAPTOR worker starts its ranks itself."""
+        """Number of processes that the agent starts: one per rank, but a RAPTOR worker starts its ranks itself."""
         ranks: int = self.description['ranks']
         return ranks if ranks == 1 or self.description['mode'] != RAPTOR_WORKER else 1
 
     def cores(self, rank: int) -> tuple[int, ...]:
-        """The numbers of the cores that the rank has on its node; none if they are not known."""
+        """Return the indices of the cores of a rank on its node; empty if they are unknown."""
         if self.placement is not None:
             cores: tuple[int, ...] = self.placement.cores_of_rank(rank)
             return cores
@@ -103,19 +103,19 @@ class AgentTask:
         return tuple(core['index'] for core in self._slots[rank]['cores'])
 
     def fail(self, exception: str, detail: str) -> None:
-        """Make the task end as FAILED; the first failure is the one that is kept."""
+        """Set FAILED as the task's final state; only the first failure counts."""
         if self.target_state not in (states.FAILED, states.CANCELED):
             self.target_state = states.FAILED
             self.exception = exception
             self.exception_detail = detail
 
     def broke(self, error: BaseException, doing: str) -> None:
-        """Make the task end as FAILED because of an error that nothing has foreseen, when `doing` something for it."""
+        """Set FAILED as the task's final state after an unexpected error; `doing` names the operation."""
         logger(LOG).error('%s fails: %s', self.uid, doing, exc_info=error)
         self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent')
 
     def result(self) -> dict[str, Any]:
-        """What the application gets to see of the task's end; only what is not the default."""
+        """Return the result for the application, without values that are the default."""
         result: dict[str, Any] = {}
         if self.exit_code is not None:
             result['exit_code'] = self.exit_code
