@@ -111,4 +111,4 @@ def test_clones_stay_in_the_pilot(session: rp.Session, base: Path) -> None:
 def test_clones_that_make_no_sense_fail_the_pilot(base: Path, session: rp.Session) -> None:
     pilot = rp.PilotManager(session).submit_pilots(pilot_description(base, _config={'blowup_factor': {'Watcher': 2}}))
     assert pilot.wait(timeout=30) == rp.FAILED
-    assert 'blowup_factor.Watcher is 2, allowed: 1: what runs already cannot be multiplied' in pilot.exception_detail
+    assert 'blowup_factor.Watcher is 2, allowed: 1: a running task cannot be cloned' in pilot.exception_detail

@@ -1,4 +1,4 @@
-"""The components of an agent: their names, how many there are and where (`layout`), and how they are made (`build`).
+"""The components of an agent: their names, number and placement (`layout`), and construction (`build`).
 
-Stands below `nodes` and `pipeline`, which both make components.
+Imported by `nodes` and `pipeline`, which both construct components.
 """

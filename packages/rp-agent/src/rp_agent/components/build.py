@@ -1,4 +1,4 @@
-"""Makes the components of an agent; the same ones in Agent_0's process and in any other."""
+"""Construction of an agent's components, for Agent_0 and for sub-agents."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:   # sub-agents on nodes have no stagers
 
 
 HOST_CLOCK = HostClock()
-"""The clock that all events of this process are recorded by."""
+"""The clock of all events that this process records."""
 
 
 class ComponentPorts(NamedTuple):
-    """Where an instance of a component hands on its tasks, and tells of their states."""
+    """The outputs of a component: for its tasks and for their states."""
 
     output: Callable[[list[AgentTask]], None]
     failed: Callable[[list[AgentTask]], None]
-    """Takes tasks that must not go on to the next component."""
+    """Takes tasks that skip the next component because they have failed or were cancelled."""
     advanced: Callable[[Sequence[AgentTask], str], None]
 
 
 class Builder:
-    """Makes components for a pilot, whose configuration it knows, that run in a loop; `ports` are for executors."""
+    """Constructs the components of a pilot; `ports` are for its executors."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, offload: Offload,
                  ports: NodePorts | None = None) -> None:
@@ -53,7 +53,7 @@ class Builder:
                                     config['pilot_sandbox'], offload, config.get('here'))
 
     def make(self, component: str, uid: str, ports: ComponentPorts) -> Worker:
-        """An instance of a component that is joined to others."""
+        """Return an instance of a component that is connected to `ports`."""
         made = self._make(component, uid, make_tracer(self._config, uid), ports.failed)
         made.output = ports.output
         made.advanced = ports.advanced
@@ -72,7 +72,7 @@ class Builder:
         return StagerOutput(uid, tracer, self._sandboxes, self._offload)
 
     def _executor(self, uid: str, tracer: Tracer) -> registry.AnyExecutor:
-        """The executor that the platform asks for, with the options that the agent's configuration has for it."""
+        """Return the executor that the platform names, with its options from the agent's configuration."""
         make = registry.spawner(self._config['platform']['agent_spawner'])
         context = pilot_context(self._config)._replace(launchers=self._launchers, ports=self._ports)
         return make(uid, tracer, self._loop, context, self._config['agent'].get('spawner', {}))
@@ -86,22 +86,22 @@ class Builder:
 
 
 def make_tracer(config: Mapping[str, Any], name: str) -> Tracer:
-    """The trace of that name in the pilot's sandbox."""
+    """Return the tracer that writes to the trace of that name in the pilot's sandbox."""
     detail = Detail.parse(config['profile']).of_component(name, config.get('profiles', {}))
     return Tracer(f'{config["pilot_sandbox"]}/{name}.prof', name, clock=HOST_CLOCK, detail=detail)
 
 
 def task_detail(config: Mapping[str, Any]) -> Detail:
-    """The detail of what tasks record themselves: that of the executor, even if that itself records nothing."""
+    """Return the detail of the traces that tasks write: the executor's, or the pilot's if the executor has none."""
     detail = Detail.parse(config['profile'])
     own = detail.of_component(EXECUTING, config.get('profiles', {}))
     return own if own.on else detail
 
 
 def belongs(config: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that all processes of the pilot's tasks, and of no others, have in their environment.
+    """Return the environment variables that identify the processes of the pilot's tasks.
 
-    The address tells sessions apart that were given the same uid.
+    The address distinguishes sessions that have the same uid.
     """
     own = {'RP_PARTITION_ID': str(config['partition'])} if 'partition' in config else {}
     return {'RP_SESSION_ID': config['session'], 'RP_PILOT_ID': pilot_id(config),
@@ -109,15 +109,15 @@ def belongs(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def pilot_id(config: Mapping[str, Any]) -> str:
-    """What tasks know as their pilot: all of it, if the agent has one of its partitions."""
+    """Return the uid of the pilot as tasks see it: of the whole pilot if the agent has one of its partitions."""
     uid: str = config['whole']['pilot'] if 'whole' in config else config['pilot']
     return uid
 
 
 def pilot_context(config: Mapping[str, Any]) -> PilotContext:
-    """What all tasks of the pilot have in common."""
+    """Return the context that all tasks of the pilot share."""
     gtod, prof = sandbox.helpers(config['pilot_sandbox'])
-    address = config['registry_address']   # commands and their answers all go that way, too
+    address = config['registry_address']   # it also carries commands and their answers
     return PilotContext(
         session_id=config['session'], pilot_id=pilot_id(config), resource=config['resource'],
         resource_sandbox=config['resource_sandbox'], session_sandbox=config['session_sandbox'],
@@ -129,5 +129,5 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
 
 
 def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:
-    """The environment that the tasks start from: the bootstrap keeps that of the job."""
+    """Return the base environment of tasks: that of the job, which the bootstrap stores."""
     return config.get('environment') or dict(os.environ)

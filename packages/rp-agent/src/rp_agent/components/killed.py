@@ -1,8 +1,8 @@
-"""Tasks that were killed are held back until this process has outlived them.
+"""Holding back the results of killed tasks until it is known that the agent outlives them.
 
-A batch system ends a job, or all that runs on a node that it takes down, by signals to all processes in any order. A
-task that was killed may be the beginning of that: then the pilot or the node is lost, and not the task has failed. It
-keeps its cores meanwhile, so that no other task starts in a job that is ending.
+A batch system ends a job, or the processes on a node that it takes down, by signals to all processes in any order. The
+death of a task may be the first sign of this: then the pilot or the node is lost, and the task has not failed. The
+task keeps its cores meanwhile, so that no other task starts in a job that is ending.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rp_api import states
 from rp_api.loop.event_loop import Loop
 
 OUTLIVE = 2.0
-"""Seconds that this process has to live longer than a task that was killed."""
+"""Seconds by which this process has to outlive a killed task."""
 
 PassOn = Callable[[list[AgentTask]], None]
 
 
 class HeldBack:
-    """The tasks that were killed within the last seconds."""
+    """The tasks that were killed within the last `OUTLIVE` seconds."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -29,7 +29,7 @@ class HeldBack:
         self._released = False
 
     def hold(self, tasks: list[AgentTask], pass_on: PassOn) -> list[AgentTask]:
-        """Hold back those that were killed, which `pass_on` gets later; gives the others."""
+        """Hold back the killed tasks, which `pass_on` receives later, and return the others."""
         killed = [task for task in tasks if is_killed(task)]
         if not killed or self._released:
             return tasks
@@ -38,17 +38,17 @@ class HeldBack:
         return [task for task in tasks if task not in killed]
 
     def release(self) -> None:
-        """Pass all on now, and hold back none from now on: everything is to end."""
+        """Pass on all tasks now, and hold back none from now on."""
         self._released = True
         while self._held:
             self._pass_on_first()
 
     def _pass_on_first(self) -> None:
-        if self._held:   # else it was released
+        if self._held:   # else `release` has passed them on
             tasks, pass_on = self._held.pop(0)
             pass_on(tasks)
 
 
 def is_killed(task: AgentTask) -> bool:
-    """Whether a task has failed because its process was killed."""
+    """Return whether a task has failed because its process was killed."""
     return task.target_state == states.FAILED and was_killed(task.exit_code or 0)

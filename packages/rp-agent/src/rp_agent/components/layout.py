@@ -1,23 +1,22 @@
-"""How many instances of each component an agent has, and where each of them lives: read from its configuration.
+"""The layout of an agent: the number and placement of the instances of each component. No I/O.
 
     components          {component: {'count': 1, 'target': 'inline'}}
-        `count` instances in Agent_0's process ('inline') or each in a process of its own ('process'). An executor with
-        the target 'node' is in a sub-agent on each node of the pilot, whether that is another host or not
+        `count` instances in Agent_0's process ('inline') or in one process each ('process'). An executor with the
+        target 'node' runs in a sub-agent on each node of the pilot, including the host of Agent_0
     agents              {name: {'target': 'local', 'components': {component: {'count': 1}}}}
         sub-agents: processes that host components, on the machine of Agent_0 ('local')
     number_of_workers   {worker: count}
-        old names, with the same meaning as a component's `count`
+        old names of a component's `count`
     blowup_factor, drop_clones
-        see `clones`
+        see `pipeline.task_copies`
     heartbeat           {'interval': 10, 'timeout': 60}
-        seconds between two signs of life of sub-agents and Agent_0, and after how many without one they are lost
+        seconds between two heartbeats of sub-agents and Agent_0, and seconds without one until the other side is lost
 
-Agent_0 and instances in other processes are joined by one bridge (`rp_api.tree.root`), which is there when they are.
+One bridge (`rp_api.tree.root`) connects Agent_0 and the instances in other processes, if there are any.
 
-Each node that is another host than Agent_0's has a sub-agent with an executor, without being mentioned. All other
-executors start tasks on Agent_0's host, and those that are spread over several nodes. A component that is not mentioned
-under `components` has one inline instance, unless a sub-agent has some. There is one scheduler, in Agent_0. Here is no
-I/O: values in, values out.
+Each node on another host than Agent_0's has a sub-agent with an executor by default. All other executors start tasks on
+Agent_0's host, and tasks on several nodes. A component that is not listed under `components` has one inline instance,
+unless a sub-agent has one. There is one scheduler, in Agent_0.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ MOST = 1024
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
 _UPDATE_WORKER = 'UpdateWorker'
 _KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat',
-         'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `clones`
+         'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `task_copies`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
 _TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent on each node)"
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]*')
 
 
 class Instance(NamedTuple):
-    """One instance of a component; `uid` also names its trace, `host` is the process that it lives in.
+    """An instance of a component. `uid` is also the name of its trace, and `host` that of its process.
 
     `node` is the position of the node on which an executor starts tasks.
     """
@@ -63,16 +62,16 @@ class Instance(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All instances, with those of a component in the order of their numbers."""
+    """All instances; those of a component are in the order of their numbers."""
 
     instances: tuple[Instance, ...]
 
     def of(self, component: str) -> list[Instance]:
-        """The instances of a component."""
+        """Return the instances of a component."""
         return [instance for instance in self.instances if instance.component == component]
 
     def hosts(self) -> dict[str, list[Instance]]:
-        """The processes beside Agent_0 on its own machine by name, and what lives in each."""
+        """Return the other processes on Agent_0's host, by name, with the instances in each."""
         found: dict[str, list[Instance]] = {}
         for instance in self.instances:
             if instance.host != INLINE and instance.node == ANYWHERE:
@@ -80,21 +79,21 @@ class Layout(NamedTuple):
         return found
 
     def on_nodes(self) -> list[Instance]:
-        """The executors that have a node of their own."""
+        """Return the executors that are bound to one node."""
         return [instance for instance in self.instances if instance.node != ANYWHERE]
 
 
 class Heartbeat(NamedTuple):
-    """How often signs of life are given, and after how many seconds without one a sub-agent is lost."""
+    """Seconds between two heartbeats, and seconds without one after which a sub-agent is lost."""
 
     interval: float = 10.0
     timeout: float = 60.0
 
 
 def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] = ()) -> Layout:
-    """The layout that an agent's configuration asks for; DescriptionError names what is wrong, and what is allowed.
+    """Return the layout that an agent's configuration asks for; raise DescriptionError if it is invalid.
 
-    The pilot has so many nodes; those at the positions `elsewhere` are other hosts.
+    The pilot has `nodes` nodes; those at the positions `elsewhere` are other hosts than Agent_0's.
     """
     _check_keys('', settings, _KEYS)
     here = _of_agent_0(settings)
@@ -116,7 +115,7 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
 
 
 def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
-    """The heartbeat that an agent's configuration asks for."""
+    """Return the heartbeat that an agent's configuration asks for; raise DescriptionError if it is invalid."""
     values = _mapping('heartbeat', settings.get('heartbeat', {}))
     _check_keys('heartbeat.', values, Heartbeat._fields)
     found = Heartbeat(**values)
@@ -129,13 +128,13 @@ def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
 
 
 def _on_nodes(positions: Iterable[int], first: int) -> list[Instance]:
-    """Executors with a node of their own; their numbers begin with `first`."""
+    """Return an executor for each of these nodes, numbered from `first`."""
     return [Instance(EXECUTING, f'{EXECUTING}.{number:04d}', sub_agent_on(position), position)
             for number, position in enumerate(positions, first)]
 
 
 def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    """Number and target of the components that are mentioned for Agent_0."""
+    """Return number and target of the components that are listed for Agent_0."""
     found = {}
     for component, options in _mapping('components', settings.get('components', {})).items():
         where = f'components.{component}'
@@ -149,7 +148,7 @@ def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
         if target == 'node' and count != 1:
             raise _wrong(f'{where}.count', count, "1 with the target 'node'")
         if component == SCHEDULING and (count, target) != (1, 'inline'):
-            raise _wrong(where, options, 'one inline instance: there is one view of the nodes')
+            raise _wrong(where, options, 'one inline instance, as one scheduler places all tasks')
         found[component] = count, target
     return found | _of_workers(settings, found)
 
@@ -168,15 +167,15 @@ def _of_workers(settings: Mapping[str, Any], found: Mapping[str, tuple[int, str]
 
 
 def _sub_agents(agents: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """The number of components in each sub-agent."""
+    """Return the number of each component in each sub-agent."""
     found = {}
     for name, options in agents.items():
         where = f'agents.{name}'
         options = _mapping(where, options)
         _check_keys(f'{where}.', options, ('target', 'components'))
         if options.get('target', 'local') != 'local':
-            raise _wrong(f'{where}.target', options['target'], "'local', the machine of the agent; other nodes have "
-                         'sub-agents without being mentioned')
+            raise _wrong(f'{where}.target', options['target'], "'local', the host of the agent; other nodes have "
+                         'sub-agents by default')
         components = _mapping(f'{where}.components', options.get('components', {}))
         if not components:
             raise _wrong(f'{where}.components', {}, 'at least one component')
@@ -185,21 +184,21 @@ def _sub_agents(agents: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def _count_in(where: str, component: str, options: Any) -> int:
-    """The number of a component in a sub-agent."""
+    """Return the number of instances of a component in a sub-agent."""
     _check_component(where, component)
     if component == SCHEDULING:
-        raise DescriptionError(f'agent configuration: {where} holds {component}, but the scheduler lives in Agent_0')
+        raise DescriptionError(f'agent configuration: {where} has {component}, but the scheduler runs in Agent_0')
     options = _mapping(f'{where}.{component}', options)
     _check_keys(f'{where}.{component}.', options, ('count',))
     return _count(f'{where}.{component}.count', options.get('count', 1), 1)
 
 
 def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
-    """Names of processes are names of files, and there are others in that directory."""
+    """Check the names of sub-agents, which also name files in the sandbox."""
     taken = {'agent_0', *(instance.uid for instance in instances)}
     for name in agents:
         if not _NAME.fullmatch(name) or name in taken:
-            raise _wrong('agents', name, "names of letters, digits, '_', '-' and '.', that nothing else has")
+            raise _wrong('agents', name, "unique names of letters, digits, '_', '-' and '.'")
 
 
 def _check_component(where: str, component: str) -> None:

@@ -1,6 +1,6 @@
-"""The components of an agent by name, and the places where their instances may be.
+"""Names of the components of an agent and of the places where their instances run.
 
-Which instances there are, and where, is for the agent to know (see `layout`); this much every sub-agent has to.
+The layout of the instances is in `layout`, which only the agent loads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ STAGING_OUTPUT = c.AGENT_STAGING_OUTPUT_COMPONENT
 COMPONENTS = (STAGING_INPUT, SCHEDULING, EXECUTING, STAGING_OUTPUT)
 
 INLINE = ''
-"""The host of instances that live in Agent_0's process."""
+"""The host of instances in Agent_0's process."""
 
 ANYWHERE = -1
-"""The node of instances that start tasks on whatever nodes the others do not."""
+"""The node of instances that are not bound to one node."""
 
 
 def sub_agent_on(position: int) -> str:
-    """The name of the sub-agent on the node at that position."""
+    """Return the name of the sub-agent on the node at a position."""
     return f'agent_n.{position:04d}'

@@ -1,4 +1,4 @@
-"""All instances of one component, as the rest of the pipeline sees them."""
+"""Instance pools: all instances of one component behind one interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rp_agent.task import AgentTask
 
 
 class Member(Protocol):
-    """An instance, wherever it lives."""
+    """An instance of a component, in this process or another one."""
 
     def put(self, tasks: list[AgentTask]) -> None: ...
 
@@ -19,10 +19,10 @@ AnyMember = TypeVar('AnyMember', bound=Member)
 
 
 class InstancePool(Generic[AnyMember]):
-    """Deals bulks out to its members in even shares, taking turns: what they are given needs no further choice.
+    """Distributes tasks evenly, in turns, among its members.
 
-    Of members that died, `leaving` are those whose tasks may still come back. What is put when there is no member
-    any more is kept in `unassigned`.
+    `leaving` are members that died and whose tasks may still return. Tasks that arrive when no member is left are kept
+    in `unassigned`.
     """
 
     def __init__(self, members: Sequence[AnyMember]) -> None:
@@ -30,11 +30,11 @@ class InstancePool(Generic[AnyMember]):
         self.leaving: list[AnyMember] = []
         self.unassigned: list[AgentTask] = []
         self.spread: dict[str, AgentTask] = {}
-        """Tasks on several nodes, from when they are put until `left`, where members have nodes of their own."""
+        """Tasks on several nodes, from `put` until `left`, if members are bound to nodes."""
         self._turn = 0
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Hand tasks to the members."""
+        """Distribute tasks to the members."""
         members = self.members
         if not members:
             self.unassigned += tasks
@@ -45,36 +45,36 @@ class InstancePool(Generic[AnyMember]):
             members[self._turn].put(tasks[first:first + share])
 
     def all_members(self) -> list[AnyMember]:
-        """All members that may have tasks."""
+        """Return all members that may have tasks."""
         return [*self.members, *self.leaving]
 
     def that_have(self, tasks: Sequence[AgentTask]) -> list[AnyMember]:
-        """The members that may have these tasks."""
+        """Return the members that may have these tasks."""
         return self.all_members()
 
     def on_node(self, position: int) -> AnyMember | None:
-        """The member that has the node at this position for its own."""
+        """Return the member that is bound to the node at this position."""
         return None
 
     def left(self, tasks: Iterable[AgentTask]) -> None:
-        """Tasks are with no member any more."""
+        """Forget tasks that have left their member."""
         for task in tasks if self.spread else ():
             self.spread.pop(task.uid, None)
 
     def dismiss(self, member: AnyMember) -> None:
-        """Give nothing more to this member."""
+        """Stop giving tasks to a member that has died."""
         self.members.remove(member)
         self.leaving.append(member)
 
     def remove(self, member: AnyMember) -> None:
-        """Nothing will come from this member any more."""
+        """Forget a member; no task returns from it any more."""
         self.leaving.remove(member)
 
 
 class NodePool(InstancePool[AnyMember]):
-    """A pool of which some members have a node of their own: they are given what lies on that node alone.
+    """A pool in which some members are bound to one node each, and receive the tasks that are on that node only.
 
-    The others are given the rest: what lies on other nodes, or on several, and tasks that are `central`.
+    The other members receive the tasks on other nodes or on several, and tasks for which `central` is true.
     """
 
     def __init__(self, members: Sequence[AnyMember], on_nodes: Mapping[int, AnyMember],
@@ -84,7 +84,7 @@ class NodePool(InstancePool[AnyMember]):
         self._central = central
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Hand tasks, which are placed, to the members."""
+        """Distribute placed tasks to the members."""
         bulks: dict[int, list[AgentTask]] = {}
         for task in tasks:
             node = self._node(task)
@@ -96,7 +96,7 @@ class NodePool(InstancePool[AnyMember]):
                 self._on_nodes[node].put(bulk)
 
     def that_have(self, tasks: Sequence[AgentTask]) -> list[AnyMember]:
-        """The members that may have these tasks."""
+        """Return the members that may have these tasks."""
         nodes = {node for task in tasks if task.placement is not None for node in task.placement.nodes()}
         return [*super().all_members(), *(self._on_nodes[node] for node in nodes if node in self._on_nodes)]
 
@@ -115,7 +115,7 @@ class NodePool(InstancePool[AnyMember]):
         super().dismiss(member)
 
     def _node(self, task: AgentTask) -> int:
-        """The position of the only node that a task is on, whose member is to have it."""
+        """Return the position of the node whose member gets a task; ANYWHERE for the other members."""
         nodes = task.placement.nodes()
         if len(nodes) == 1 and (self._central is None or not self._central(task)):
             return int(nodes[0])
@@ -124,7 +124,7 @@ class NodePool(InstancePool[AnyMember]):
 
 
 def all_of(count: int, done: Callable[[], object]) -> Callable[[], None]:
-    """A function that calls `done()` when it is called for the `count`-th time."""
+    """Return a function that calls `done()` when it is called for the `count`-th time."""
     left = count
 
     def one() -> None:

@@ -1,4 +1,4 @@
-"""The way of a task through an agent: input stagers, scheduler, executors and output stagers, joined.
+"""The pipeline of an agent connects its components: input stagers, scheduler, executors and output stagers.
 
-`retry` decides which tasks of a lost node run again. Stands above all components.
+`retry` decides which tasks of a lost node run again. The package may import all components.
 """

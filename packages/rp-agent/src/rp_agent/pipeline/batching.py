@@ -1,4 +1,4 @@
-"""Between two components: bulks that need not be dealt with at once wait for others, when there is much to do."""
+"""Batching between two components: under load, small bulks of tasks are merged into larger ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from rp_api.loop.event_loop import Loop
 
 
 class Gather:
-    """Hands tasks on to `receive` a little later; `in_hand()` tells how many tasks the agent has.
+    """Passes tasks on to `receive` after a delay that grows with the number of tasks in the agent (`in_hand()`).
 
-    What follows the execution of a task is not urgent, but each bulk costs time that the next start would have to wait
-    for: most bulks are of one task, as tasks end one by one.
+    Tasks end one by one, and handling each end on its own would delay the start of other tasks.
     """
 
     def __init__(self, loop: Loop, receive: Callable[[list[AgentTask]], object], in_hand: Callable[[], int]) -> None:
@@ -23,7 +22,7 @@ class Gather:
         self._tasks: list[AgentTask] = []
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks to hand on."""
+        """Take tasks to pass on."""
         if not self._tasks:
             self._loop.call_later(delay(self._in_hand()), self._hand_on)
         self._tasks += tasks

@@ -1,8 +1,9 @@
-"""The components of an agent, joined: input stagers > scheduler > executors > output stagers.
+"""The pipeline of an agent: input stagers > scheduler > executors > output stagers.
 
-There is one scheduler, in this process. Of the others there may be several, here or in other processes (see `layout`).
-What is here is joined by direct calls; to the others, and back, tasks travel as plain data (see `remote`). After the
-execution tasks pass through this process, where the scheduler takes their resources back.
+There is one scheduler, in this process. The other components may have several instances, here or in other processes
+(see `layout`). Instances in this process are connected by direct calls; to and from other processes, tasks travel as
+plain data (see `remote`). After their execution tasks return to this process, where the scheduler frees their
+resources.
 """
 
 from __future__ import annotations
@@ -44,32 +45,32 @@ if TYPE_CHECKING:
     from rp_agent.raptor.wiring import Wiring
 
 STOP_TIMEOUT = 12.0
-"""Seconds that executors in sub-agents have to end their tasks; it is more than the executors themselves take."""
+"""Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
 
 
 class AgentPorts(NamedTuple):
-    """The rest of the agent, as a pipeline sees it."""
+    """Callbacks of the pipeline to the agent."""
 
     left: Callable[[Sequence[AgentTask]], None]
-    """Takes tasks that are done with, one way or the other."""
+    """Takes tasks that leave the pipeline."""
     broken: Callable[[str], None]
-    """Told the reason when the last instance of a component is gone."""
+    """Called with the reason when the last instance of a component is lost."""
     advanced: Callable[[Sequence[AgentTask], str], None] = lambda tasks, state: None
-    """Told of tasks that have reached a state."""
+    """Called with tasks that have reached a state."""
     nodes_lost: Callable[[Sequence[int], str], None] = lambda positions, reason: None
-    """Told the positions of nodes that cannot be used any more, and the reason."""
+    """Called with the positions of lost nodes and the reason."""
     moment: Callable[[str, int, str], object] = lambda message, when, name: None
-    """Told of a moment that a sub-agent has recorded, when it was here, and the name of the sub-agent."""
+    """Called with a clock reading of a sub-agent, its time on this host's clock, and the name of the sub-agent."""
     sub_agent_stop: Callable[[str], object] = lambda name: None
-    """Told the name of a sub-agent that has ended."""
+    """Called with the name of a sub-agent that has ended."""
     master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
-    """Told of the task of a RAPTOR master that is up, and how to reach that."""
+    """Called with the task of a RAPTOR master that is up, and the addresses to reach the master."""
     knows: Callable[[str], bool] = lambda uid: False
-    """Tells whether the agent has a task of that uid."""
+    """Returns whether the agent has a task of that uid."""
 
 
 class Pipeline:
-    """Takes tasks in, and joins the components that deal with them."""
+    """Connects the components of an agent and passes tasks through them."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload,
                  ports: AgentPorts) -> None:
@@ -80,10 +81,10 @@ class Pipeline:
         self._names = allocation.names
         self._allocation = allocation
         self._lost_nodes = 0
-        self._spread_failures: dict[str, str] = {}   # why tasks on several nodes are ended, one of which was lost
+        self._spread_failures: dict[str, str] = {}   # tasks on several nodes, one of which is lost, and the reason
         self._stopping = False
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
-        self._wiring: Wiring | None = None   # made for the first task that has to do with RAPTOR
+        self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
@@ -105,16 +106,16 @@ class Pipeline:
 
     @property
     def held_back(self) -> int:
-        """Number of tasks that wait for other tasks to come or to end, whatever room there is."""
+        """Number of tasks that wait for other tasks to arrive or end, and not for resources."""
         return self._scheduler.held_back + (self._raptor.held_back if self._raptor else 0)
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks in."""
+        """Take new tasks."""
         self._in_hand += len(tasks)
         self._to_input(tasks)
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
-        """Cancel tasks, wherever they are."""
+        """Cancel tasks in any component."""
         for task in tasks:
             task.cancelled = True
         uids = [task.uid for task in tasks]
@@ -127,7 +128,7 @@ class Pipeline:
             executor.cancel(uids)
 
     def refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
-        """End tasks that come too late."""
+        """End tasks that have not entered the pipeline as CANCELED."""
         for task in tasks:
             task.target_state = states.CANCELED
             task.exception = reason
@@ -139,7 +140,7 @@ class Pipeline:
             self._ports.left(tasks)
 
     def stop(self, reason: str, stopped: Callable[[], None]) -> None:
-        """End all tasks; `stopped()` is called when none is running any more."""
+        """End all tasks; `stopped()` is called when none runs any more."""
         self._stopping = True
         for stager in self._inputs.all_members():
             stager.cancel_all(reason)
@@ -158,7 +159,7 @@ class Pipeline:
             self._loop.call_later(STOP_TIMEOUT, self._sub_agents.kill)
 
     def end(self, ended: Callable[[], None]) -> None:
-        """End the processes of components; `ended()` is called when they have ended."""
+        """End the sub-agents; `ended()` is called when they have ended."""
         if self._wiring:
             self._wiring.disconnect()
         if self._sub_agents:
@@ -174,7 +175,7 @@ class Pipeline:
             self._raptor.tracer.flush()
 
     def close(self) -> None:
-        """End all components."""
+        """Close all components."""
         for component in self._local:
             component.close()
         if self._wiring:
@@ -182,10 +183,10 @@ class Pipeline:
         if self._sub_agents:
             self._sub_agents.close()
 
-    # how it is put together
+    # construction
 
     def _start(self, plan: Layout, allocation: Allocation) -> dict[str, Remote]:
-        """Start all sub-agents; gives what stands for their components, by uid."""
+        """Start all sub-agents and return the proxies of their components, by uid."""
         hosts, on_nodes = plan.hosts(), plan.on_nodes()
         if not hosts and not on_nodes:
             return {}
@@ -201,12 +202,12 @@ class Pipeline:
         return {remote.uid: remote for remote in remotes}
 
     def _layout(self, allocation: Allocation) -> Layout:
-        """Where the components live."""
+        """Return the layout of the components; raise PlatformError if the platform does not allow it."""
         platform = self._config['platform']
-        # an executor whose launchers span nodes starts tasks on all of them
+        # if its launchers span nodes, one executor starts tasks on all of them
         elsewhere = () if registry.spans_nodes(platform) else allocation.elsewhere
         plan = layout.read(self._config['agent'], len(allocation.names), elsewhere)
-        task_copies.plan(self._config['agent'])   # what makes no sense is refused before anything is started
+        task_copies.plan(self._config['agent'])   # raises an error before any process is started
         hosts = [instance.host for instance in plan.of(EXECUTING) if instance.node == ANYWHERE]
         if hosts != [INLINE] and registry.has_instances(platform):
             raise PlatformError(f'the platform launches tasks with instances that span nodes, which one '
@@ -215,12 +216,12 @@ class Pipeline:
         return plan
 
     def _pool(self, instances: Sequence[Instance], remotes: Mapping[str, Remote]) -> InstancePool[Any]:
-        """All instances of a component."""
+        """Return the pool of all instances of a component."""
         on_nodes = {each.node: remotes[each.uid] for each in instances if each.node != ANYWHERE}
         members = [remotes.get(each.uid) or self._make(each) for each in instances if each.node == ANYWHERE]
         if not on_nodes:
             return InstancePool(members)
-        # virtual machines are Agent_0's, and all MPI tasks go there
+        # Agent_0 launches all MPI tasks, into DVMs
         central = is_mpi if registry.launches_into_dvms(self._config['platform']) else None
         return NodePool(members, on_nodes, central)
 
@@ -233,7 +234,7 @@ class Pipeline:
         return made
 
     def _make(self, instance: Instance) -> Worker:
-        """An instance in this process."""
+        """Construct an instance in this process."""
         made = self._builder.make(instance.component, instance.uid, self._component_ports[instance.component])
         self._local.append(made)
         return made
@@ -247,11 +248,11 @@ class Pipeline:
         self._scheduler.output = entrance(EXECUTING, _entrance(self._executors))
         self._to_output = entrance(STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
-        if self._only_executor:   # else nobody knows which one a task will go to
+        if self._only_executor:   # with several, the executor of a task is known only after placement
             self._only_executor.expect(self._scheduler.upcoming)
 
     def _with_raptor(self) -> Raptor:
-        """The component for RAPTOR, from now on."""
+        """Return the component for RAPTOR, which the first call makes."""
         if self._raptor is None:
             from rp_agent.raptor.wiring import PipelinePorts, Wiring
 
@@ -262,12 +263,12 @@ class Pipeline:
         return self._raptor
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
-        """The component for RAPTOR, if it has to hear of these tasks: of a master, even if that was never started."""
+        """Return the component for RAPTOR if there is one or these tasks need it."""
         if self._raptor is None and any(concerns_raptor(task) for task in tasks):
             return self._with_raptor()
         return self._raptor
 
-    # what the components say
+    # outputs of the components
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
@@ -283,7 +284,7 @@ class Pipeline:
             self._to_scheduler(tasks)
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
-        """The scheduler has given up tasks, which the executor may have prepared for."""
+        """Take tasks that the scheduler has given up; the executor may have prepared their launch."""
         if self._only_executor:
             self._only_executor.cancel([task.uid for task in tasks])
         self._leave(tasks)
@@ -304,7 +305,7 @@ class Pipeline:
             self._to_output(tasks)
 
     def _sweep(self, uid: str, positions: Sequence[int]) -> None:
-        """Have the executors on these nodes clear up after a task whose launcher an executor here has started."""
+        """Have the executors on these nodes kill the rest of a task whose launcher ran on this host."""
         for position in positions:
             remote = self._executors.on_node(position)
             if isinstance(remote, Remote):
@@ -313,7 +314,7 @@ class Pipeline:
     def _leave(self, tasks: list[AgentTask]) -> None:
         tasks = self._task_copies.drop(tasks)
         raptor = self._raptor_for(tasks)
-        if raptor:   # it need not hear again of what its masters have run
+        if raptor:   # tasks that its masters have run (`packed`) come from itself
             tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
         self._in_hand -= len(tasks)
         if raptor and raptor.has_own:
@@ -321,23 +322,23 @@ class Pipeline:
         if tasks:
             self._ports.left(tasks)
 
-    # when a process with components dies
+    # loss of a process
 
     def _dismiss(self, remote: Remote) -> None:
         self._pools[remote.component].dismiss(remote)
-        if remote.node != ANYWHERE:   # else tasks that are placed there would go to those who are on other nodes
+        if remote.node != ANYWHERE:   # place no more tasks there, which executors of other nodes would receive
             self._scheduler.node_down(remote.node)
             self._fail_spread_tasks(remote)
 
     def _on_died(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
-        """End the tasks that a component had when it died, and those that no other one is left for."""
+        """End the tasks that a component had when it died, and those that no instance is left for."""
         pool = self._pools[remote.component]
         pool.remove(remote)
         if remote.node != ANYWHERE:
             self._lose_node(remote, tasks, reason)
             return
         if not pool.all_members():
-            # first, so that nothing more is placed on what becomes free now
+            # first, so that no task is placed on resources that become free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, pool.unassigned = tasks + pool.unassigned, []
         _end(tasks, reason)
@@ -347,17 +348,17 @@ class Pipeline:
             self._leave(tasks)
         remote.emptied()
 
-    # when a node is lost
+    # loss of a node
 
     def _fail_spread_tasks(self, remote: Remote) -> None:
-        """End the tasks that are on the lost node and on others as well."""
+        """End the tasks that are on the lost node and on others."""
         spread = [task for task in self._executors.spread.values() if remote.node in task.placement.nodes()]
         self._spread_failures.update((task.uid, f'node {self._names[remote.node]} is lost') for task in spread)
         for executor in self._executors.that_have(spread) if spread else ():
             executor.cancel([task.uid for task in spread])
 
     def _after_loss(self, tasks: list[AgentTask]) -> list[AgentTask]:
-        """Those of the tasks that have left an executor which do not run again, because of a node that was lost."""
+        """Run tasks again that a lost node has ended, if they may run again, and return the others."""
         again = []
         for task in tasks:
             reason = self._spread_failures.pop(task.uid, None)
@@ -368,7 +369,7 @@ class Pipeline:
         return [task for task in tasks if task not in again]
 
     def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
-        """Tasks have died with a node: let those run on others that may, and end the others."""
+        """Run the tasks of a lost node again that may run again, and end the others."""
         self._lost_nodes += 1
         self._ports.nodes_lost([remote.node], reason)
         if self._lost_nodes == len(self._names):
@@ -382,17 +383,17 @@ class Pipeline:
         remote.emptied()
 
     def _place_again(self, task: AgentTask, reason: str) -> None:
-        """A task that an executor has not run is to be placed on other nodes."""
+        """Place a task on other nodes that an executor has not run."""
         self._executors.left([task])
         self._run_again([task], False)
 
     def _nodes_unusable(self, nodes: range, reason: str) -> None:
-        """An executor can launch nothing on these nodes any more."""
+        """Take nodes out of use on which an executor cannot launch tasks any more."""
         self._lost_nodes += len(nodes)
         self._scheduler.nodes_down(nodes)
         self._ports.nodes_lost(nodes, reason)
         if self._lost_nodes >= len(self._names):
-            # later: the executor is about to say what becomes of the tasks that wait for them
+            # later: the executor is about to return the tasks that wait for these nodes
             self._loop.call_soon(self._ports.broken, f'has lost its last node: {reason}')
 
     def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
@@ -405,19 +406,19 @@ class Pipeline:
 
 
 def _entrance(pool: InstancePool[Any]) -> Callable[[list[AgentTask]], None]:
-    """Where tasks go in: straight to the only member, if that cannot get lost."""
+    """Return the input of a pool, or that of its only member if this cannot get lost."""
     return (_only(pool) or pool).put
 
 
 def _only(pool: InstancePool[Any]) -> Member | None:
-    """The only member, if there is no other one and it cannot get lost."""
+    """Return the only member of a pool if it runs in this process, which cannot get lost."""
     members: Iterable[Member] = pool.members
     only = [member for member in members if not isinstance(member, Remote)]
     return only[0] if len(only) == 1 == len(pool.all_members()) else None
 
 
 def _end(tasks: Sequence[AgentTask], reason: str) -> None:
-    """Make tasks that died with a process failed ones, or cancelled ones where that was under way."""
+    """Set the final state of tasks that died with a process: FAILED, or CANCELED if they were being cancelled."""
     for task in tasks:
         if task.cancelled and task.target_state is None:
             task.target_state = states.CANCELED

@@ -1,12 +1,12 @@
-"""Advanced profiling: tasks are multiplied before a component, to put load on it alone, and the copies taken out again.
+"""Task clones for profiling: tasks are multiplied before a component, to put load on it, and removed behind it.
 
-    blowup_factor   {stage: N}    N-1 clones are made of each task that enters the stage; 1 if it is not mentioned
-    drop_clones     {stage: 0}    whether clones are taken out there (1, the default) before new ones are made, or stay
+    blowup_factor   {stage: N}    N-1 clones are made of each task that enters the stage; default 1
+    drop_clones     {stage: 0}    1 (default): clones are removed at the stage, before new ones are made; 0: they stay
 
 Stages are the queues and components of the agent's first versions (`STAGES`), in the order in which tasks pass through
-them. What one executor does today were several of them: `watch_queue` and `Watcher` are passed within. A clone has the
-uid of its task and `.clone.0001`, its own sandbox, and never leaves the agent. One that is made where its task has its
-slots already shares them. RAPTOR's tasks are not cloned.
+them. `watch_queue` and `Watcher` are parts of the executor today. A clone has the uid of its task with `.clone.0001`
+and so on appended, has its own sandbox, and never leaves the agent. A clone that is made after placement shares the
+slots of its task. RAPTOR's tasks are not cloned.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rp_api.errors import DescriptionError
 from rp_profiling.write.tracer import Tracer
 
 MOST = 1024
-"""Most tasks that one task may become."""
+"""Largest product of all factors: the number of tasks that one task becomes."""
 
 LEAVING = 'update_queue'
-"""Where tasks leave the agent."""
+"""The stage at which tasks leave the agent."""
 
 _WATCHING = ('watch_queue', 'Watcher')
 _LAST = (LEAVING, 'UpdateWorker')
@@ -43,22 +43,22 @@ _log = logging.getLogger('radical.pilot.agent')
 Put = Callable[[list[AgentTask]], None]
 
 Plan = dict[str, list[tuple[int, int]]]
-"""For each component the drop values and the factors of the stages at its entrance."""
+"""For each component the drop value and the factor of each stage at its entrance."""
 
 
 def plan(settings: Mapping[str, Any]) -> Plan:
-    """What an agent's configuration asks for, empty if that is nothing; DescriptionError if it makes no sense."""
+    """Return the plan that an agent's configuration asks for; raise DescriptionError if it is invalid."""
     factors = _stages('blowup_factor', settings.get('blowup_factor', {}), 1, MOST)
     drops = _stages('drop_clones', settings.get('drop_clones', {}), 0, 1)
     for stage in (*_WATCHING, *_LAST):
         if factors.get(stage, 1) != 1:
-            why = 'nobody waits for clones there' if stage in _LAST else 'what runs already cannot be multiplied'
+            why = 'clones do not pass this stage' if stage in _LAST else 'a running task cannot be cloned'
             raise _wrong('blowup_factor', stage, factors[stage], f'1: {why}')
     if not drops.get(LEAVING, 1):
-        raise _wrong('drop_clones', LEAVING, 0, '1: the application knows nothing of clones')
+        raise _wrong('drop_clones', LEAVING, 0, '1: clones do not leave the agent')
     if prod(factors.values()) > MOST:
         raise DescriptionError(f'agent configuration: blowup_factor makes {prod(factors.values())} tasks of one, '
-                               f'allowed: {MOST} at most')
+                               f'allowed: at most {MOST}')
     if prod(factors.values()) == 1:
         return {}
     return {component: [(drops.get(stage, 1), factors.get(stage, 1)) for stage in stages]
@@ -66,7 +66,7 @@ def plan(settings: Mapping[str, Any]) -> Plan:
 
 
 class TaskCopy(AgentTask):
-    """A copy of a task. `owns` tells that it has slots, or will get them, that are to be given back."""
+    """A clone of a task. `owns` is true if the clone has, or gets, slots that are to be freed."""
 
     __slots__ = ('owns',)
 
@@ -79,10 +79,9 @@ class TaskCopy(AgentTask):
 
 
 class TaskCopies:
-    """Makes clones, if an agent's configuration asks for them, and takes them out again.
+    """Makes clones as the agent's configuration asks for, and removes them again.
 
-    Without a profile nobody would see them, and there are none. `release(tasks)` is given those that are taken out with
-    slots of their own.
+    Without profiling there are no clones. `release(tasks)` frees the slots of removed clones.
     """
 
     def __init__(self, settings: Mapping[str, Any], tracer: Tracer, release: Put) -> None:
@@ -94,7 +93,7 @@ class TaskCopies:
             _log.warning('profiles are switched off: blowup_factor has no effect')
 
     def entrance(self, component: str, put: Put) -> Put:
-        """What takes tasks for a component in place of `put`."""
+        """Return the function that takes tasks for a component instead of `put`."""
         if not any(factor > 1 or drop for drop, factor in self._plan.get(component, ())):
             return put
 
@@ -105,7 +104,7 @@ class TaskCopies:
         return enter
 
     def drop(self, tasks: list[AgentTask]) -> list[AgentTask]:
-        """The tasks without clones, which end here."""
+        """Return the tasks without clones, which end here."""
         dropped = self._among(tasks)
         if not dropped:
             return tasks
@@ -116,11 +115,11 @@ class TaskCopies:
         return [task for task in tasks if not isinstance(task, TaskCopy)]
 
     def visible(self, tasks: Sequence[AgentTask]) -> Sequence[AgentTask]:
-        """The tasks that others may hear of."""
+        """Return the tasks without clones."""
         return [task for task in tasks if not isinstance(task, TaskCopy)] if self._plan else tasks
 
     def with_slots(self, tasks: list[AgentTask]) -> list[AgentTask]:
-        """Those of the tasks whose slots are to be given back now."""
+        """Return the tasks whose slots are to be freed now."""
         clones = self._among(tasks)
         if not clones:
             return tasks
@@ -133,7 +132,7 @@ class TaskCopies:
         return [task for task in tasks if isinstance(task, TaskCopy)] if self._plan else []
 
     def _enter(self, component: str, tasks: list[AgentTask]) -> list[AgentTask]:
-        """What goes in: clones before their task."""
+        """Return the tasks with their clones, which precede them."""
         for drop, factor in self._plan[component]:
             if drop:
                 tasks = self.drop(tasks)
@@ -152,7 +151,7 @@ class TaskCopies:
 
 
 def _renamed(value: Any, old: str, new: str) -> Any:
-    """A copy of plain data with another uid wherever it appears in a text."""
+    """Return a copy of plain data in which a uid is replaced in all texts."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):
@@ -168,7 +167,7 @@ def _stages(name: str, values: Any, least: int, most: int) -> dict[str, int]:
             raise DescriptionError(f'agent configuration: {name}.{stage} is not known, allowed are: '
                                    f'{", ".join(STAGES)}')
         if type(value) is not int or not least <= value <= most:
-            more = '; an application would wait for ever for tasks that are dropped' if value in (0, 2) else ''
+            more = '; an application would wait for ever for a dropped task' if value in (0, 2) else ''
             raise _wrong(name, stage, value, f'a whole number from {least} to {most}{more}')
     return dict(values)
 
