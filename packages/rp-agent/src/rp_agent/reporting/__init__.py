@@ -1,5 +1,5 @@
-"""Messages between agent and coordinator: tasks come in (`intake`), states and results go out (`reporter`).
+"""Messages between agent and coordinator: takes tasks (`task_intake`), and reports states and results (`reporter`).
 
-`reporter` resends results after the connection was lost; they wait in `result_spool` until then. `coordinator_loss`
-ends an agent whose coordinator does not come back.
+After a loss of the connection, `reporter` sends the results that wait in `result_spool`. `coordinator_loss` ends an
+agent whose coordinator does not return.
 """

@@ -1,4 +1,4 @@
-"""What an agent does that has lost its coordinator: it finishes its work, and then does not wait for ever."""
+"""Loss of the coordinator: the agent finishes its tasks, then waits until a time-out before it ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rp_api.loop.event_loop import Loop, Timer
 _log = logging.getLogger('radical.pilot.agent')
 
 RETURN = 5.0
-"""Seconds that a living client has to start a hub again that has died."""
+"""Seconds that a client has to restart a hub that has died."""
 
 
 class CoordinatorLoss:
-    """Follows whether the coordinator is there; `give_up()` is called when it is gone for good.
+    """Watches the coordinator, and calls `give_up()` when it does not return.
 
-    That is so when no work is left (`unfinished()` tells whether there is some), and `timeout` seconds more have
-    passed. With a timeout of 0, tasks that run do not count.
+    The agent waits until no task is left (`unfinished()` is false) and for `timeout` seconds more. With a timeout of 0,
+    it does not wait for running tasks.
     """
 
     def __init__(self, loop: Loop, timeout: float, unfinished: Callable[[], bool],
@@ -30,23 +30,23 @@ class CoordinatorLoss:
         self._rule = ShutdownRule(timeout)
         self._timer: Timer | None = None
         self.lost = False
-        """Whether the coordinator is away."""
+        """Whether the coordinator is lost at present."""
 
     def coordinator_lost(self, how: str) -> None:
-        """The coordinator has died, or is silent."""
+        """Start the time-out: the coordinator has died or does not answer."""
         _log.warning('the coordinator is lost: %s', how)
         self.lost = True
         self._look_at(time.monotonic() + RETURN, self._gone)
 
     def coordinator_found(self) -> None:
-        """It is back."""
+        """End the time-out: the coordinator has returned."""
         _log.info('the coordinator is back')
         self.lost = False
         self._rule.client_attached()
         self._forget_timer()
 
     def left(self) -> None:
-        """Tasks have left."""
+        """Check the end of the agent after tasks have left it."""
         if self._rule.orphaned:
             self._look()
 
@@ -68,7 +68,7 @@ class CoordinatorLoss:
 
     def _due(self, deadline: float, callback: Callable[[], object]) -> None:
         now = time.monotonic()
-        if now - deadline > RETURN:   # this process was stopped: see first whether somebody has come meanwhile
+        if now - deadline > RETURN:   # this process was stopped meanwhile: give the coordinator time again
             self._look_at(now + RETURN, callback)
         else:
             callback()

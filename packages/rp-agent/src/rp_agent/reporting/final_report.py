@@ -1,4 +1,4 @@
-"""The last word of an agent: it arrives, or it is left on disk with all else that did not arrive."""
+"""The final report of an agent: it is delivered, or written to disk with all other undelivered updates."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rp_api.coordination.contract import AgentConnection, Update
 from rp_api.loop.event_loop import Loop
 
 DELIVERY_TIMEOUT = 2.0
-"""Seconds that the last messages have to arrive before they are written to disk."""
+"""Seconds until updates that the coordinator has not acknowledged are written to disk."""
 
 SETTLE = 15.0
-"""Seconds more that they have while the coordinator is there."""
+"""Further seconds to wait for the acknowledgement while the coordinator is connected."""
 
 
 class FinalReport:
-    """Tells the coordinator the last state of the pilot, after all about its tasks, and calls `over()` when that is
-    accepted, or nobody is there to accept it.
+    """Reports the final state of the pilot, after all updates of its tasks, and calls `over()` when the coordinator has
+    acknowledged it or does not answer in time.
     """
 
     def __init__(self, loop: Loop, connection: AgentConnection, reporter: Reporter, last: Update,
@@ -32,7 +32,7 @@ class FinalReport:
         loop.call_later(DELIVERY_TIMEOUT, self._keep)
 
     def found(self) -> None:
-        """The coordinator is there (again): it can be told."""
+        """Send the report: the coordinator is connected."""
         self._lost = False
         if not self._said:
             self._said = True
@@ -41,7 +41,7 @@ class FinalReport:
             self._connection.when_settled(self._arrived)
 
     def lost(self) -> None:
-        """The coordinator is away (again)."""
+        """Note that the coordinator is lost."""
         self._lost = True
 
     def _arrived(self) -> None:

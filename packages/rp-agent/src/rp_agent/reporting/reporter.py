@@ -1,7 +1,7 @@
-"""How an agent tells the client about its tasks: soon when there is little to tell, in bulks when there is much.
+"""The reporter sends states and results of tasks to the coordinator: at once with few tasks, in bulks with many.
 
-What cannot be sent waits: of tasks that are still here, the last state; of others, the results, in memory and beyond a
-limit on disk.
+Updates that cannot be sent wait: the last state of a task that is still in the agent, and the results of others, in
+memory and beyond a limit on disk.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from rp_api.staging.location import acts_on_client
 from rp_api.wire import codec
 
 DELAY_PER_TASK = 1e-4
-"""Seconds that news may wait for others, for each task that the agent has: it stays a small part of the time that the
-tasks take, and the cost of what is done in bulks is shared by many of them."""
+"""Seconds that an update may be delayed for each task in the agent: the delay stays a small part of the time that the
+tasks take, and many tasks share the cost of a bulk."""
 
 MAX_DELAY = 0.05
+"""Longest delay of a result, in seconds."""
 
 MAX_STATE_DELAY = 1.0
-"""The same for states that are not the last ones here, of which those are told that last so long: most need not be told
-at all then, as the task has gone on."""
+"""Longest delay of other states, in seconds. Only states that last so long are sent: with many tasks, most are not."""
 
 MAX_WAITING_DELAY = 5.0
-"""The same for those in which tasks wait to be executed: of many tasks nearly all do, and that says little of each."""
+"""Longest delay, in seconds, of states in which tasks wait for execution; with many tasks, nearly all of them wait."""
 
 MIN_DELAY = 1e-3
-"""The loop's timers are no finer than this; what would have to wait for less is done at once."""
+"""Resolution of the loop's timers in seconds; shorter delays are left out."""
 
 MOST_BYTES = 16 << 20
-"""Size of the results that wait in memory while they cannot be sent; what is more goes to disk."""
+"""Bytes of unsent results that are kept in memory; more are written to disk."""
 
 _PER_TASK, _PER_RANK, _PER_FILE = 512, 640, 128
 _PER_PACKED = 256
-"""Bytes, roughly, as measured; texts and what is packed come on top."""
+"""Approximate size in bytes, without texts and packed data."""
 
 _WAITING = frozenset(state for state in states.TASK.names
                      if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
@@ -53,15 +53,15 @@ _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
 def delay(tasks: int, most: float = MAX_DELAY) -> float:
-    """Seconds that news may wait when the agent has that many tasks."""
+    """Return the seconds that an update may be delayed when the agent has that many tasks."""
     seconds = DELAY_PER_TASK * tasks
     return 0.0 if seconds < MIN_DELAY else min(most, seconds)
 
 
 class Reporter:
-    """Collects state changes; of several states of one task, only the last one is sent.
+    """Collects state changes and results; of several states of one task, only the last one is sent.
 
-    `pushed(count)` is told how many updates have been sent.
+    `pushed(count)` is called with the number of updates in each message.
     """
 
     def __init__(self, loop: Loop, connection: AgentConnection, spool: ResultSpool,
@@ -76,29 +76,29 @@ class Reporter:
         self._limit = MOST_BYTES
         self._scheduled = False
         self._states_scheduled = False
-        self._round_over = False   # whether states are to be told that have lasted for a round
-        self._all_ripe = False     # whether all are
-        self._rounds = 0           # in which those were not told in which tasks wait
+        self._round_over = False   # whether states that have lasted for a round are due
+        self._all_ripe = False     # whether all states are due
+        self._rounds = 0           # rounds since states in which tasks wait were sent
         self._kept = False
         self.tasks = 0
-        """Number of tasks that the agent has in hand."""
+        """Number of tasks in the agent."""
         self._pushed = pushed
         connection.on_room = self._on_room
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
-        """Tasks have reached a state that is not their last one here; `info` is what became known with it."""
+        """Report a state that is not the last one in the agent; `info` holds attributes that became known with it."""
         if info is not None:
             self._infos.update((task.uid, info) for task in tasks)
-            self._schedule()   # somebody waits for that
+            self._schedule()   # the application waits for it
         self._states.add(map(_UID, tasks), state)
         self._schedule_states()
 
     def drop(self, tasks: Sequence[AgentTask]) -> None:
-        """Tell no state of these tasks that was not told yet."""
+        """Discard the unsent states of these tasks."""
         self._states.drop([task.uid for task in tasks])
 
     def finished(self, tasks: Sequence[AgentTask]) -> None:
-        """Tasks have left the agent, for output staging by the client or for good."""
+        """Report the results of tasks that have left the agent, for output staging by the client or as final."""
         self.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
@@ -109,7 +109,7 @@ class Reporter:
         self._schedule()
 
     def flush(self, *, sending: bool = True) -> None:
-        """Send what there is now, whether there is room or not; `sending` False: write results to disk."""
+        """Send all updates now, with or without room in the connection; with `sending` False, write results to disk."""
         if not sending:
             self._write_spool()
             return
@@ -119,19 +119,19 @@ class Reporter:
         self._send_news()
 
     def keep(self, pilot: Update | None) -> None:
-        """Leave on disk the results that the coordinator does not have, with the last state of the pilot."""
+        """Write unacknowledged results and the final state of the pilot to disk, to stay there."""
         self._kept = True
         sent = [update for update in self._connection.unsettled() if states.TASK.value(update.state) >= _LEFT]
         if sent or self._finished or pilot:
             self._spool.keep(sent + self._finished, pilot)
 
     def forget(self) -> None:
-        """The coordinator has everything: leave nothing on disk."""
+        """Remove the results on disk: the coordinator has acknowledged all of them."""
         self._kept = True
         self._spool.discard()
 
     def close(self) -> None:
-        """Leave on disk the results that the coordinator does not have, if that was not done yet."""
+        """Write unacknowledged results to disk, unless `keep` or `forget` was called."""
         if not self._kept:
             self.keep(None)
         self._spool.close()
@@ -162,7 +162,7 @@ class Reporter:
 
     @property
     def _has_few(self) -> bool:
-        """Whether there is so little to tell that one message is for all of it."""
+        """Whether there are so few tasks that all states are sent with the next message."""
         return delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY
 
     def _on_room(self) -> None:
@@ -170,7 +170,7 @@ class Reporter:
             self._send()
 
     def _send(self) -> None:
-        """Send while there is room, what has waited longest first; what cannot be sent now is sent when there is."""
+        """Send the oldest updates first while the connection has room; the others follow when it has room again."""
         while self._spool.waiting and self._connection.room:
             self._send_from_disk()
         if self._connection.room:
@@ -196,7 +196,7 @@ class Reporter:
         self._pushed(len(updates))
 
     def _ripe(self) -> list[Update]:
-        """The states that are to be told now."""
+        """Take the states that are due."""
         if self._all_ripe:
             ripe = self._states.all()
             self._rounds = 0
@@ -208,23 +208,23 @@ class Reporter:
         return [Update(uid, state, self._infos.pop(uid, None)) for uid, state in ripe.items()]
 
     def _told_later(self) -> Collection[str]:
-        """The states that are not told in this round even if they have lasted."""
+        """Return the states that are not sent in this round even if they have lasted."""
         if self._rounds * delay(self.tasks, MAX_STATE_DELAY) < delay(self.tasks, MAX_WAITING_DELAY):
             return _WAITING
         self._rounds = 0
         return ()
 
     def _write_spool(self) -> None:
-        """Make room in memory."""
+        """Move the results in memory to disk."""
         if not self._finished or self._spool.put(self._finished):
             self._finished = []
             self._size = 0
         else:
-            self._limit = 2 * self._size   # not with each task again
+            self._limit = 2 * self._size   # do not try again with each task
 
 
 def _size(task: AgentTask) -> int:
-    """Bytes, roughly, that the result of a task takes."""
+    """Return the approximate size of a task's result in bytes."""
     if task.packed is not None and not task.output_files:
         return _PER_PACKED + len(task.packed)
     return (_PER_TASK + len(task.stdout) + len(task.stderr) + len(task.packed or b'')
@@ -232,7 +232,7 @@ def _size(task: AgentTask) -> int:
 
 
 def packed(task: AgentTask) -> Update:
-    """The last state that the agent reports, as it travels; of a result that cannot travel, the reason."""
+    """Return the last update of a task in its wire form; FAILED with the reason if its result cannot be packed."""
     update = _end(task)
     if update.info is None or type(update.info) is PackedInfo:
         return update
@@ -247,7 +247,7 @@ def packed(task: AgentTask) -> Update:
 
 
 def _end(task: AgentTask) -> Update:
-    """The last state that the agent reports, with the results."""
+    """Return the last state that the agent reports, with the results."""
     if task.state == states.TMGR_STAGING_OUTPUT_PENDING:
         if task.target_state == states.DONE and not _client_has_work(task):
             if task.packed is not None and not task.output_files:
@@ -263,6 +263,6 @@ def _end(task: AgentTask) -> Update:
 
 
 def _client_has_work(task: AgentTask) -> bool:
-    """Whether the client has to stage output of the task; if not, nobody needs to ask it for the last word."""
+    """Return whether the client has to stage output of the task; if not, the agent reports the final state."""
     directives = dict.get(task.description, 'output_staging')   # most have none
     return any(acts_on_client(directive['action']) for directive in directives) if directives else False

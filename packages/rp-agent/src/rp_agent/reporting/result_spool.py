@@ -1,4 +1,4 @@
-"""Results that wait on disk for the coordinator."""
+"""The result spool: a file of results that wait for the coordinator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger('radical.pilot.agent')
 
 
 class ResultSpool:
-    """Updates of tasks in a file, in the order in which they came.
+    """Updates of tasks in a file, first in, first out.
 
-    The file is there for as long as something in it may not have arrived. A disk that fails costs no updates: those
-    that cannot be written stay with the caller, which is told.
+    The file exists as long as an update in it may not have arrived. No update is lost if the disk fails: `put` returns
+    False, and the caller keeps the updates.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,15 +28,15 @@ class ResultSpool:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take."""
+        """Whether there are updates to take."""
         return self._file.waiting and not self._unreadable
 
     def put(self, updates: Sequence[Update]) -> bool:
-        """Take updates; False if they cannot be written."""
+        """Append updates; return False if they cannot be written."""
         try:
             self._file.append(updates)
         except OSError as error:
-            if not self._complained:   # once is enough
+            if not self._complained:   # log the error once
                 self._complained = True
                 _log.error('results that cannot be sent stay in memory, as %s cannot be written: %s', self._file.path,
                            error.strerror)
@@ -44,7 +44,7 @@ class ResultSpool:
         return True
 
     def take(self, count: int) -> list[Update]:
-        """The next updates, at most `count`, which stay in the file until it is `accepted`."""
+        """Return the next updates, at most `count`. They stay in the file until `accepted`."""
         try:
             updates = self._file.take(count)
             reason = 'it was changed'
@@ -53,26 +53,26 @@ class ResultSpool:
             reason = str(error)
         if not updates and not self._unreadable:
             self._unreadable = True
-            _log.error('results in %s cannot be sent, they stay there: %s', self._file.path, reason)
+            _log.error('results in %s cannot be sent and stay in the file: %s', self._file.path, reason)
         return updates
 
     @property
     def taken(self) -> int:
-        """How much was taken, as a number for `accepted`."""
+        """Position in the file behind the updates that were taken, for `accepted`."""
         return self._file.read
 
     def accepted(self, taken: int) -> None:
-        """The coordinator has what was taken until then: the file can go if that is all there is."""
+        """Remove the file if the coordinator has acknowledged all of it: up to the position `taken`."""
         if taken == self._file.end:
             self._file.remove()
 
     def discard(self) -> None:
-        """The coordinator has everything: the file can go, unless there is something that could not be taken."""
+        """Remove the file: the coordinator has acknowledged everything. It stays if updates in it could not be read."""
         if not self._unreadable:
             self._file.remove()
 
     def keep(self, tasks: Sequence[Update], pilot: Update | None) -> None:
-        """Write what has not been accepted until the end, to stay there."""
+        """Write the updates that are not acknowledged at the end of the agent, to stay there."""
         try:
             self._file.append(tasks, [pilot] if pilot else [])
             self._file.sync()
@@ -80,8 +80,8 @@ class ResultSpool:
             _log.error('%d updates of tasks are lost, as %s cannot be written: %s', len(tasks), self._file.path,
                        error.strerror)
         else:
-            _log.warning('nobody has taken everything: it is in %s', self._file.path)
+            _log.warning('the coordinator has not acknowledged all updates; they are in %s', self._file.path)
 
     def close(self) -> None:
-        """Leave the file, if there is one."""
+        """Close the file, which stays."""
         self._file.close()

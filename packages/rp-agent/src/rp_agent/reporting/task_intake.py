@@ -1,4 +1,4 @@
-"""What an agent takes from its coordinator: each task once, and not many more than it can use."""
+"""The task intake accepts each task once, and limits the number of tasks that the coordinator sends in advance."""
 
 from __future__ import annotations
 
@@ -8,45 +8,46 @@ from typing import Any
 from rp_api.uid_set import UidSet
 
 MANY = 1 << 16
-"""Tasks in hand from which on an agent asks for no more, on a pilot that is not large."""
+"""High-water mark: tasks in the agent at which it stops the delivery, unless the pilot is large."""
 
 PER_CORE = 8
-"""The same for each core of a pilot: what has come must keep all of them busy until more comes."""
+"""High-water mark per core on a large pilot: tasks that keep it busy until more arrive."""
 
 
 class Intake:
-    """Remembers which tasks have come and which were cancelled before they did, and says when it is enough.
+    """Remembers the tasks that have arrived and those that were cancelled before, and controls the delivery.
 
-    `hold(on)` is called to have no more tasks sent, and to have them sent again. Commands come all the same, so they
-    can overtake tasks.
+    `hold(on)` is called to suspend and resume the delivery of tasks. It does not hold up commands, which can therefore
+    overtake tasks.
     """
 
     def __init__(self, hold: Callable[[bool], None], cores: int) -> None:
         self._hold = hold
         self._high = max(MANY, PER_CORE * cores)
         self.holding = False
-        """Whether no more tasks are asked for."""
+        """Whether the delivery of tasks is suspended."""
         self._seen = UidSet()
         self._cancelled: set[str] = set()
 
     def new(self, descriptions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of the tasks that have not come before: a coordinator may deliver again."""
+        """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
         return [description for description in descriptions if self._seen.add(description['uid'])]
 
     def cancelled(self, uid: str) -> bool:
-        """Whether a task that has come now was cancelled before."""
+        """Return whether a task was cancelled before it arrived."""
         if uid not in self._cancelled:
             return False
         self._cancelled.remove(uid)
         return True
 
     def cancel(self, uids: Sequence[str]) -> None:
-        """Remember those that are to be cancelled and have not come yet."""
+        """Remember the cancelled tasks that have not arrived yet."""
         self._cancelled.update(uid for uid in uids if uid not in self._seen)
 
     def in_hand(self, tasks: int) -> None:
-        """So many tasks run, or wait for nothing but room to run: ask for no more from a high-water mark on, until half
-        of it is left.
+        """Suspend the delivery at the high-water mark, and resume it at half of that.
+
+        `tasks` run or wait only for resources.
         """
         if not self.holding and tasks >= self._high:
             self.holding = True
