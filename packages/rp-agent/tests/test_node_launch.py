@@ -128,7 +128,7 @@ def test_nodes_of_one_name_are_told_by_the_rank(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize('rank', ['', '2', 'x'])
 def test_it_does_not_know_where_it_is(monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
-    with pytest.raises(PlatformError, match=r'is none of the nodes b, c .*SLURM_PROCID has the number of a rank'):
+    with pytest.raises(PlatformError, match=r'is not one of the nodes b, c .*SLURM_PROCID has the number of a rank'):
         own(monkeypatch, ['b', 'c'], SLURM_PROCID=rank)
 
 
@@ -153,5 +153,5 @@ def test_devices_are_those_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_flux_starts_none(sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be jobs that have the nodes to themselves."""
     monkeypatch.setenv('PATH', str(Path(__file__).with_name('flux_stand_in')), prepend=':')
-    with pytest.raises(PlatformError, match='FLUX: no task could be launched on their nodes, set agent_spawner to FL'):
+    with pytest.raises(PlatformError, match='FLUX: sub-agents would occupy the nodes of the tasks, set agent_spawner'):
         launches(sandbox, 'FLUX')

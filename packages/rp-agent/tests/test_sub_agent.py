@@ -233,7 +233,7 @@ def test_closed_pipe_ends_a_sub_agent(make: Callable[..., Agent]) -> None:
     once(agent, 1, states.AGENT_EXECUTING, sub_agent.child.process.stdin.close)   # type: ignore[union-attr]
     (task,) = agent.run(agent.task(**SLEEP))
     assert task.target_state == states.CANCELED
-    assert 'the agent is gone' in str(task.exception)
+    assert 'the agent has ended' in str(task.exception)
     nothing_left(str(agent.base))
 
 

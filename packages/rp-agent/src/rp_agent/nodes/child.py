@@ -1,4 +1,4 @@
-"""Processes that the agent starts for its sub-agents: how they are watched, and what is said when they have ended."""
+"""Child processes of the agent that run or launch sub-agents, and the report of how they ended."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rp_api.system.host import python_program
 from rp_api.system.readable import end_of
 
 _TAIL = 2048
-"""Bytes of a process' output that are shown when it has died."""
+"""Bytes of a process' output that the report of its end quotes."""
 
 
 class Child:
-    """A process; its output goes to the file `output`, and the signals `cancel` end it, one after the other."""
+    """A child process. Its output goes to the file `output`; the signals `cancel`, one after the other, end it."""
 
     __slots__ = ('cancel', 'handle', 'name', 'output', 'process')
 
@@ -34,14 +34,14 @@ class Child:
         self.handle = ProcessHandle.of_child(process.pid)
 
     def close(self) -> None:
-        """Free what belongs to a process that has ended or was killed."""
+        """Release the resources of a process that has ended or was killed."""
         self.handle.close()
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def how(self, name: str) -> str:
-        """How it ended, which is the end of the sub-agent of that name, and its last words."""
+        """Return a sentence on the end of the process, and with it of the sub-agent `name`, with its last output."""
         code = self.process.returncode
         if code < 0:
             names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
@@ -52,32 +52,32 @@ class Child:
         return f'sub-agent {name}{launched} (process {self.process.pid}) {how}{self.words()}'
 
     def words(self) -> str:
-        """Where its output is, and the last lines of it, as the end of a sentence."""
+        """Return the path and the last lines of the output, as the end of a sentence."""
         said = _tail(self.output)
         words = f', its last lines:\n{said}' if said else ''
         return f'; see {self.output}{words}'
 
 
 def start_sub_agent(config: Mapping[str, Any], output: str) -> Child:
-    """Start a sub-agent on this machine; its messages go to the file `output`.
+    """Start a sub-agent on this host; its output goes to the file `output`.
 
-    It reads its configuration from its standard input, which stays open: its end would be the end of the sub-agent.
-    It stays in our session, by which the executor knows children that are not its own.
+    It reads its configuration from standard input, which stays open: the sub-agent ends when it is closed. It stays in
+    the agent's session, by which the executor recognises children that are not its own.
     """
     with open(output, 'ab') as file:
         process = subprocess.Popen(python_program('rp_agent.nodes.sub_agent'), stdin=subprocess.PIPE, stdout=file,
-                                   stderr=file, env=os.environ)   # which tasks inherit, too
+                                   stderr=file, env=os.environ)   # tasks inherit it, too
     assert process.stdin is not None
-    with suppress(BrokenPipeError):   # it died at once, which will be noticed
+    with suppress(BrokenPipeError):   # it died at once, which the watcher reports
         process.stdin.write(json.dumps(config).encode() + b'\n')
         process.stdin.flush()
     return Child(config['sub_agent']['name'], process, output)
 
 
 def address_beside(hub: str) -> str | None:
-    """Where to listen: in the hub's directory, which the session removes whatever happens to this agent, if it is here.
+    """Return an address in the hub's directory, which the session always removes, if the hub is on this host.
 
-    None means a directory of our own.
+    None means that the agent needs a directory of its own.
     """
     scheme, _, path = hub.partition('://')
     directory = os.path.dirname(path)

@@ -1,8 +1,8 @@
-"""The guard of an agent or sub-agent: a process that outlives it and ends what its tasks have left on this host.
+"""The guard of an agent or sub-agent: a process that outlives it and kills its tasks' processes on this host.
 
-The kernel kills what an agent has started directly when the agent dies, but not the children of that. A batch system
-that ends a job by force kills the agent's session, or its tree of processes, at once. So the guard is in a session of
-its own, and an orphan. It has nothing of the agent, not even its name: looking for the agent does not find it.
+When an agent dies, the kernel kills the processes that it has started, but not their children. A batch system that ends
+a job by force kills the agent's session, or its process tree, at once. Therefore the guard is an orphan in a session of
+its own. It keeps no file, environment or name of the agent, so that a search for the agent does not find it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rp_api.system import processes
 
 TITLE = b'rp-guard'
 
-# of the values behind the name in /proc/PID/stat: the first byte of the arguments, and the one behind the environment,
-# which follows them
+# indices of the values behind the name in /proc/PID/stat: the begin of the arguments, and the end of the environment,
+# which follows the arguments
 _ARGUMENTS, _ENVIRONMENT_END = 45, 48
 
 
 def start(belongs: Mapping[str, str]) -> None:
-    """Start the guard of this process, which has one thread; at its end, processes with these variables are killed.
+    """Start the guard of this process; when the process ends, the guard kills all processes with these variables.
 
-    `LimitError` if no process can be made.
+    To be called before other threads are started. Raises `LimitError` if no process can be created.
     """
     pidfd = os.pidfd_open(os.getpid())
     try:
@@ -44,12 +44,12 @@ def start(belongs: Mapping[str, str]) -> None:
 
 
 def _guard(pidfd: int, belongs: Mapping[str, str]) -> NoReturn:
-    code = 1   # of the process in between
+    code = 1   # of the intermediate process
     try:
         os.setsid()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):   # meant for the agent
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):   # sent to end the agent
             signal.signal(number, signal.SIG_IGN)
-        with suppress(OSError):   # it is only harder to tell apart from the agent
+        with suppress(OSError):   # it keeps the agent's title, and works
             _take_title()
         if not os.fork():
             _let_go_of_all_but(pidfd)
@@ -61,7 +61,7 @@ def _guard(pidfd: int, belongs: Mapping[str, str]) -> NoReturn:
 
 
 def _take_title() -> None:
-    """Replace command line and environment, as other processes see them, by the title."""
+    """Replace the command line and environment that other processes see by the title."""
     with open('/proc/self/stat', 'rb') as stat:
         values = stat.read().rpartition(b') ')[2].split()
     begin, end = int(values[_ARGUMENTS]), int(values[_ENVIRONMENT_END])
@@ -71,12 +71,12 @@ def _take_title() -> None:
 
 
 def _let_go_of_all_but(pidfd: int) -> None:
-    """Leave the directory, and all files: pipes of ours would not end with the agent."""
+    """Leave the directory and close all other files: open pipes would not end with the agent."""
     os.chdir('/')
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in {0, 1, 2} - {pidfd}:
         os.dup2(null, descriptor)
     for descriptor in map(int, os.listdir('/proc/self/fd')):
         if descriptor > 2 and descriptor != pidfd:
-            with suppress(OSError):   # the one that was used to list them
+            with suppress(OSError):   # the descriptor of the listing itself
                 os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Who a sub-agent on a node is: which node it is on, and what that means for its tasks.
+"""The configuration of a sub-agent on a node: finds the position of its node, and the devices for its tasks.
 
-All sub-agents on nodes have the same configuration. Some are told the position of their node; others were started by
-one launcher for all nodes, in whatever order that has, and look for their node by its name, or by their rank.
+All sub-agents on nodes have the same configuration file. Some get the position of their node as an argument. Others are
+started by one launcher for all nodes, in an unknown order, and find their node by its name or by their rank.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rp_api.errors import PlatformError
 from rp_api.system.host import host_id
 
 _OF_THE_NODE = ('HOSTNAME', 'SLURMD_NODENAME')
-"""Variables that tell a process about its node."""
+"""Environment variables with the name of the node."""
 
 
 def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """The configuration of the sub-agent on this node, of that of all; the arguments may have its position."""
+    """Return the configuration of the sub-agent on this node, given that of all and, perhaps, its position."""
     shared = config['sub_agent']
     index = _index(config, int(arguments[0]) if arguments else None)
     position = shared['positions'][index]
@@ -28,37 +28,37 @@ def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
                     'instances': [(EXECUTING, shared['uids'][index])]}
     here = None if config.get('here') is None else [position]
     found = dict(config) | {'sub_agent': own, 'here': here}
-    if host_id() == shared['host']:   # then what the agent has found out holds here, too
+    if host_id() == shared['host']:   # the agent has found the devices of this host
         return found | {'environment': _environment(config['environment'], os.environ)}
     from rp_agent.resource_manager import binding
 
     cores, blocked, gpus = dict(shared['smaller']).get(position, shared['devices'])
     cpus, _ = binding.of_this_host(cores, gpus, tuple(blocked), shared['threads'])
-    mine = config.get('gpus_of_node')   # a partition may have only some of them
+    mine = config.get('gpus_of_node')   # a partition may have only some of the GPUs
     gpu_ids = binding.gpu_ids(os.environ, gpus) if mine is None else binding.some_gpu_ids(os.environ, mine)
     return found | {'cpus': cpus, 'gpu_ids': gpu_ids,
                     'environment': _environment(config['environment'], os.environ)}
 
 
 def _index(config: Mapping[str, Any], position: int | None) -> int:
-    """Which of the nodes that have sub-agents this is."""
+    """Return the index of this node among those with sub-agents; raise PlatformError if it is unknown."""
     shared = config['sub_agent']
     if position is not None:
         return int(shared['positions'].index(position))
     names = shared['names']
-    if len(set(names)) == len(names):   # else they are pretended
+    if len(set(names)) == len(names):   # else these are simulated nodes of one host
         found = _by_name(config['platform'].get('resource_manager'), names)
         if found is not None:
             return found
     rank = next((os.environ[name] for name in shared['rank_variables'] if name in os.environ), '')
     if not rank.isdecimal() or int(rank) >= len(names):
-        raise PlatformError(f'{os.uname().nodename} is none of the nodes {", ".join(names[:5])} ..., and none of the '
-                            f'variables {", ".join(shared["rank_variables"])} has the number of a rank')
+        raise PlatformError(f'{os.uname().nodename} is not one of the nodes {", ".join(names[:5])} ..., and none of '
+                            f'the variables {", ".join(shared["rank_variables"])} has the number of a rank')
     return int(rank)
 
 
 def _by_name(manager: str | None, names: Sequence[str]) -> int | None:
-    """Which of these nodes this host is; None if it is none of them."""
+    """Return the index of this host among these nodes; None if it is not one of them."""
     from rp_agent.resource_manager.batch import BatchSystem
     from rp_agent.resource_manager.granted import Node
     from rp_agent.resource_manager.system import System
@@ -74,13 +74,13 @@ def _by_name(manager: str | None, names: Sequence[str]) -> int | None:
 
 
 def _environment(tasks: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The environment that tasks start from: the same on all nodes, but for what tells them where they are."""
+    """Return the base environment of tasks: the same on all nodes, except for the name of the node."""
     found = {name: value for name, value in tasks.items() if not is_of_a_process(name)}
     return found | {name: own[name] for name in _OF_THE_NODE if name in own}
 
 
 def shared_config(config: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of all sub-agents on nodes: the agent's, without what is only for the agent."""
+    """Return the configuration of all sub-agents on nodes: the agent's, without its access to the coordinator."""
     own = cast('dict[str, Any]', dict(config))
     return own | {'coordination': {}, 'sub_agent': dict(shared),
                   'environment': config.get('environment') or dict(os.environ)}

@@ -1,9 +1,9 @@
-"""How it shows that a sub-agent on a node has ended, where one launcher has started those of many nodes.
+"""Detection of the end of a sub-agent on a node, when one launcher has started those of many nodes.
 
-Such a launcher ends with the last of them only, and nobody is connected to one that dies before it has connected. So
-a script starts the sub-agent and waits for it, and its last line says that it has ended, and where. Launchers forward
-what is written: that costs nothing as long as nobody dies, on however many nodes. The script itself ends with exit
-code 0 in any case, as many launchers end all of their processes when one fails.
+Such a launcher ends only with the last sub-agent, and a sub-agent that dies before it is connected sends no message.
+Therefore a script starts each sub-agent, waits for it, and writes a last line with its exit code and node, which the
+launcher forwards. This costs nothing while no sub-agent dies, on any number of nodes. The script ends with exit code 0,
+as many launchers end all of their processes when one fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARK = 'RP_SUB_AGENT_ENDED'
 
 _READ = 65536
 
-# a batch system that means the agent tells all processes: the sub-agent ignores it, and the script outlives it
+# a batch system that signals the agent signals all processes: the sub-agent ignores it, and the script survives it
 _SCRIPT = """#!/bin/sh
 # Starts the sub-agent of the node that this runs on, and tells the agent when it has ended.
 trap : INT TERM
@@ -35,16 +35,16 @@ Ended = Callable[[int, int], object]
 
 
 def script(command: Sequence[str], rank_variables: Sequence[str]) -> str:
-    """The text of the script; one of these variables tells it its number, if there is any."""
+    """Return the text of the script, which reads its rank from the first of these variables that is set."""
     rank = reduce(lambda rest, name: f'${{{name}-{rest}}}', reversed(rank_variables), '')
     return _SCRIPT.format(command=join(command), mark=_MARK, rank=rank)
 
 
 class Reader:
-    """Reads the output of a launcher: `ended(index, code)` is told which node's has ended, all else goes to a file.
+    """Reads the output of a launcher: calls `ended(index, code)` for ends of sub-agents, writes the rest to a file.
 
-    These are the `names` of the nodes, in the order of the ranks. A name counts first, as batch systems may order ranks
-    as they like; it says nothing if others have it, too, as pretended nodes do.
+    `names` are those of the nodes, in the order of the ranks. A name takes precedence over a rank, as batch systems may
+    order ranks in another way. A name that several nodes have, as simulated nodes do, is ignored.
     """
 
     def __init__(self, loop: Loop, pipe: IO[bytes], path: str, names: Sequence[str], ended: Ended) -> None:
@@ -55,12 +55,12 @@ class Reader:
         times = Counter(map(short, names))
         self._index = {short(name): index for index, name in enumerate(names) if times[short(name)] == 1}
         self._rest = b''
-        self._file = open(path, 'ab', buffering=0)   # noqa: SIM115 - it is written to until it is closed
+        self._file = open(path, 'ab', buffering=0)   # noqa: SIM115 - open until `close`
         os.set_blocking(pipe.fileno(), False)
         loop.add_fd(pipe.fileno(), self._read)
 
     def close(self) -> None:
-        """Read what is left, and free everything."""
+        """Read the rest of the output, and release all resources."""
         if self._pipe.closed:
             return
         self._ended = lambda index, code: None
@@ -72,12 +72,12 @@ class Reader:
         self._file.close()
 
     def _read(self) -> bool:
-        """Whether there was anything to read."""
+        """Read available output; return whether there was any."""
         try:
             data = os.read(self._pipe.fileno(), _READ)
         except BlockingIOError:
             return False
-        if not data:   # all who could write have ended
+        if not data:   # all writers have ended
             self._loop.remove_fd(self._pipe.fileno())
             return False
         *lines, self._rest = (self._rest + data).split(b'\n')
@@ -86,7 +86,7 @@ class Reader:
         return True
 
     def _take(self, line: bytes) -> None:
-        """A line, the beginning of which may be what a sub-agent has said last, or what its launcher puts there."""
+        """Handle a line; the mark may follow the last output of a sub-agent or a prefix of the launcher."""
         said, mark, told = line.partition(_MARK.encode())
         if said or not mark:
             self._write(said + b'\n')
@@ -96,5 +96,5 @@ class Reader:
             self._ended(index, int(code))
 
     def _write(self, data: bytes) -> None:
-        with suppress(OSError):   # that the disk is full is no reason to end
+        with suppress(OSError):   # a full disk does not end the agent
             self._file.write(data)

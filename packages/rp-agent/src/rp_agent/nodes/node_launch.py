@@ -1,8 +1,8 @@
-"""Starting the sub-agents on the nodes of a pilot, through a launch method of its platform.
+"""Launch of the sub-agents on the nodes of a pilot, by a launch method of its platform.
 
-There is one launcher for all of them where the method starts one process on each node, else one for each. What a
-sub-agent has to know is in a file that only its owner can read. Which node it is on it finds out itself, where it is
-not told (see `node_agent`), and that one of many has ended it tells by its output (see `node_ends`).
+One launcher starts all of them if the method can start one process per node; otherwise there is one launcher for each.
+Sub-agents read their configuration from a file that only its owner can read. `node_agent` finds the node of a
+sub-agent, and `node_ends` detects the end of one of many.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rp_api.errors import PlatformError
 from rp_api.system import private
 
 NAME = 'agent_n'
-"""What `bootstrap_2.sh` knows them by; also how the names of their files begin."""
+"""Name of these sub-agents in `bootstrap_2.sh`, and prefix of the names of their files."""
 
 OUTPUT = f'{NAME}.err'
 
@@ -36,7 +36,7 @@ _FORK = 'FORK'
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launcher to start, and the positions of the nodes on which it starts a sub-agent each."""
+    """A launcher, and the positions of the nodes on each of which it starts a sub-agent."""
 
     name: str
     positions: tuple[int, ...]
@@ -48,11 +48,12 @@ class Launch:
 
 def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Sequence[int],
              sandbox: str) -> list[Launch]:
-    """What to start for sub-agents on these nodes; `PlatformError`, with all reasons, if no launch method can do it.
+    """Return the launchers to start for sub-agents on these nodes.
 
-    Files that launchers need are written to the sandbox, and so is `bootstrap_2.sh`, if no bootstrap has done it.
+    Writes the files of the launchers to the sandbox, and `bootstrap_2.sh` if no bootstrap has done so. Raises
+    `PlatformError`, with all reasons, if no launch method can start the sub-agents.
     """
-    # whatever the platform says of tasks, all of which would wait for the sub-agents to end
+    # not exclusive, whatever the platform sets for tasks: these would all wait for the sub-agents to end
     setting = replace(Setting.of(allocation, platform), exclusive=False)
     ranks = tuple(Rank(allocation.names[position], position) for position in positions)
     every = Job(NAME, sandbox, ranks, cores_per_rank=allocation.cores_per_node)
@@ -70,15 +71,15 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Seq
 
 
 def write_config(config: Mapping[str, Any], sandbox: str) -> None:
-    """Write what the sub-agents have to know; it holds keys."""
+    """Write the configuration of the sub-agents, which holds keys."""
     private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
 
 
 def start(launch: Launch, sandbox: str) -> Child:
-    """Start a launcher; what it and its sub-agents say goes to a file. `PlatformError` if it cannot be started.
+    """Start a launcher; raise `PlatformError` if it cannot be started.
 
-    What several sub-agents say is for a `node_ends.Reader`. The launcher stays in our session, by which the executor
-    knows children that are not its own.
+    Its output goes to a file, or, with several sub-agents, to a `node_ends.Reader`. The launcher stays in the agent's
+    session, by which the executor recognises children that are not its own.
     """
     output = os.path.join(sandbox, OUTPUT)
     with open(output, 'ab') as file:
@@ -93,7 +94,7 @@ def start(launch: Launch, sandbox: str) -> Child:
 
 def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
             single: Sequence[Job]) -> tuple[LaunchMethod, bool]:
-    """The first launch method that can start the sub-agents, and whether it starts all of them together."""
+    """Return the first launch method that can start the sub-agents, and whether one launcher starts all of them."""
     named = platform.get('launch_methods') or {}
     asked = platform.get('agent_launch_method')
     reasons = []
@@ -104,7 +105,7 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
             reasons.append(f'{name}: {error}')
             continue
         if not method.SHARES_NODES:
-            reasons.append(f'{name}: no task could be launched on their nodes, set agent_spawner to {name}')
+            reasons.append(f'{name}: sub-agents would occupy the nodes of the tasks, set agent_spawner to {name}')
             continue
         refusal = method.refuses(every)
         if not refusal:

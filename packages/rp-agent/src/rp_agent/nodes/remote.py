@@ -1,17 +1,15 @@
-"""A component that lives in another process, as Agent_0 sees it.
+"""The proxy in Agent_0 of a component in another process.
 
-What travels, each item a mapping with `component` (the instance's uid) and `op`:
+Messages consist of items, which are mappings with `component` (the instance's uid) and `op`:
 
 to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `cancel_all` (reason),
                     `stop` (reason);
                     `end`, without a component, ends its process
-from the component  `advance` (state, uids), `output` and `failed` (tasks that leave, and which way), `stopped`
+from the component  `advance` (state, uids), `output` and `failed` (tasks that leave), `stopped`
 
-Tasks are a list in one item, which is packed as it is: to look for what they have in common takes longer than it saves.
-
-The state in which a task is handed on to the next component comes with the task itself.
-
-All items of one direction arrive in the order in which they were sent, so that a cancel finds its task.
+Tasks are a list in one item, which is packed as it is: searching for common parts takes longer than it saves. A task
+that leaves carries the state in which it is passed on. All items of one direction arrive in the order in which they
+were sent, so that a cancel finds its task.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ BULK = 512
 
 
 def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
-    """Items that bring these tasks, which are plain data."""
+    """Return items that carry these tasks, which are plain data."""
     return [{'component': component, 'op': op, 'tasks': tasks[first:first + BULK]}
             for first in range(0, len(tasks), BULK)]
 
 
 class Remote:
-    """Stands for a component elsewhere; the tasks that it has are in `tasks`."""
+    """The proxy of a component in another process; `tasks` are those that the component has."""
 
     def __init__(self, uid: str, component: str, send: Send, ports: ComponentPorts, node: int = ANYWHERE) -> None:
         self.uid = uid
@@ -46,39 +44,39 @@ class Remote:
         self.node = node
         """The position of the node on which an executor starts tasks."""
         self.came = False
-        """Whether the process of the component has been heard of."""
+        """Whether the process of the component has connected."""
         self.tasks: dict[str, AgentTask] = {}
         self._ports = ports
         self._send = send
         self._on_empty: Callable[[], Any] | None = None
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Hand tasks to the component."""
+        """Send tasks to the component."""
         self.tasks.update((task.uid, task) for task in tasks)
         self._send(with_tasks(self.uid, 'put', [to_wire(task) for task in tasks]))
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """End those of the tasks that the component has."""
+        """Cancel those of the tasks that the component has."""
         mine = [uid for uid in uids if uid in self.tasks]
         if mine:
             self._send([self._item('cancel') | {'uids': mine}])
 
     def sweep(self, uids: Iterable[str]) -> None:
-        """Have an executor kill what tasks that others have started have left on its node."""
+        """Have an executor kill the processes on its node of tasks that others have started."""
         self._send([self._item('sweep') | {'uids': list(uids)}])
 
     def cancel_all(self, reason: str) -> None:
-        """End all tasks that the component has, for this reason."""
+        """Cancel all tasks that the component has."""
         if self.tasks:
             self._send([self._item('cancel_all') | {'reason': reason}])
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """End all tasks, and take no more; `on_empty` is called when the last one is out."""
+        """Have an executor end all tasks and accept no more; `on_empty` is called when the last one has left."""
         self._on_empty = on_empty
         self._send([self._item('stop') | {'reason': reason}])
 
     def receive(self, item: Item) -> None:
-        """Take in what the component says."""
+        """Handle an item that the component has sent."""
         op = item['op']
         if op == 'advance':
             self._advance(item['state'], item['uids'])
@@ -88,17 +86,17 @@ class Remote:
             self._return([self._back(uid, filled_in) for uid, filled_in in item['tasks'] if uid in self.tasks], op)
 
     def leave(self) -> None:
-        """The component has died: there is nobody any more to send to."""
-        self._send = _to_nobody
+        """Send nothing more: the component has died."""
+        self._send = lambda items: None
 
     def take_tasks(self) -> list[AgentTask]:
-        """The tasks that died with the component."""
+        """Take the tasks that died with the component."""
         tasks = list(self.tasks.values())
         self.tasks.clear()
         return tasks
 
     def emptied(self) -> None:
-        """No task is left."""
+        """Report that no task is left, if `stop` was called."""
         on_empty, self._on_empty = self._on_empty, None
         if on_empty is not None:
             on_empty()
@@ -113,9 +111,9 @@ class Remote:
         self._ports.advanced(tasks, state)
 
     def _return(self, tasks: list[AgentTask], op: str) -> None:
-        """Hand on tasks that have left the component."""
+        """Pass on tasks that have left the component."""
         if tasks and op == 'output':
-            self._ports.advanced(tasks, tasks[0].state)   # which is the same for all
+            self._ports.advanced(tasks, tasks[0].state)   # the same for all
             self._ports.output(tasks)
         elif tasks:
             self._ports.failed(tasks)
@@ -125,6 +123,3 @@ class Remote:
         apply(task, filled_in)
         return task
 
-
-def _to_nobody(_: list[Item]) -> None:
-    """What a dead component is sent."""

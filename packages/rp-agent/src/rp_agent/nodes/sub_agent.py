@@ -1,8 +1,8 @@
-"""A sub-agent: the process of components that do not live in Agent_0.
+"""A sub-agent: a process that hosts components outside Agent_0.
 
-It takes tasks and commands from Agent_0, and gives back what the components say. It ends when it is told to, and at the
-latest with Agent_0. One on Agent_0's own machine is told on standard input who it is and how to reach Agent_0; one on a
-node of the pilot reads it from a file (see `node_agent`).
+It receives tasks and commands from Agent_0, and sends back the output of its components. It ends at a command, and at
+the latest with Agent_0. On Agent_0's host, it reads its configuration from standard input; on other nodes of the pilot,
+from a file (see `node_agent`).
 """
 
 from __future__ import annotations
@@ -44,19 +44,17 @@ if TYPE_CHECKING:
     from rp_agent.stager.input import StagerInput
 
 FLUSH = 1.0
-"""Seconds after which traces are written to their files, if there is anything new."""
-
+"""Seconds between two writes of traces to their files."""
 
 STATE_DELAY = 0.02
-"""Seconds that a state waits which is not the last one here: of tasks that end sooner, it needs no message."""
-
+"""Seconds until a state is sent that is not the last one in the sub-agent; tasks that end sooner need no message."""
 
 LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT_PENDING)
-"""States in which components hand tasks on."""
+"""States in which components pass tasks on."""
 
 
 class Host:
-    """Components, joined to Agent_0 by a stream."""
+    """The components of a sub-agent, connected to Agent_0 by a stream."""
 
     def __init__(self, config: dict[str, Any], loop: Loop, on_node: bool) -> None:
         own = config['sub_agent']
@@ -64,7 +62,7 @@ class Host:
         self._loop = loop
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
-        self._news: dict[str, tuple[str, str]] = {}   # components and states that were not told yet
+        self._news: dict[str, tuple[str, str]] = {}   # by uid of a task: component and state that were not sent yet
         self._on_node = on_node
         self._held_back = HeldBack(loop)
         self._context: zmq.Context[Any] = zmq.Context()
@@ -88,14 +86,14 @@ class Host:
         loop.call_later(FLUSH, self._flush_traces)
 
     def close(self) -> None:
-        """Say what is left to say, and free everything."""
+        """Send the last messages, and release all resources."""
         self._helpers.close(0)
         for component in self._components.values():
             component.close()
         self._tree_node.close()
         self._context.term()
 
-    # what comes from Agent_0
+    # messages of Agent_0
 
     def _receive(self, items: list[Item]) -> None:
         for item in items:
@@ -126,13 +124,13 @@ class Host:
             self._held_back.release()
             self._executors[uid].stop(partial(self._say, uid, 'stopped'), item['reason'])
 
-    # what goes to Agent_0
+    # messages to Agent_0
 
     def _say(self, uid: str, op: str, **values: Any) -> None:
         self._tree_node.put([{'component': uid, 'op': op} | values])
 
     def _advanced(self, uid: str, tasks: Sequence[AgentTask], state: str) -> None:
-        if state in LEAVING:   # with that the tasks themselves come, at once
+        if state in LEAVING:   # the tasks themselves are about to be sent with this state
             return
         if not self._news:
             self._loop.call_later(STATE_DELAY, self._tell_all)
@@ -142,7 +140,7 @@ class Host:
         self._tell(list(self._news))
 
     def _tell(self, tasks: Iterable[str]) -> None:
-        """Tell which states these tasks have reached, as far as that was not told yet."""
+        """Send the states of these tasks that were not sent yet."""
         found: dict[tuple[str, str], list[str]] = {}
         for task in tasks:
             if task in self._news:
@@ -164,15 +162,15 @@ class Host:
         self._tree_node.put(with_tasks(uid, op, [(task.uid, changes(task)) for task in tasks]))
 
     def agent_gone(self) -> None:
-        """Agent_0 is gone: end what was started for it, and then oneself."""
+        """End all tasks and the sub-agent: Agent_0 has ended."""
         stopped: Callable[[], None] = all_of(max(1, len(self._executors)), self._loop.stop)
         for executor in self._executors.values():
-            executor.stop(stopped, 'the agent is gone')
+            executor.stop(stopped, 'the agent has ended')
         if not self._executors:
             stopped()
 
     def _forsaken(self, why: str) -> None:
-        with suppress(OSError):   # who would read it may be gone, too
+        with suppress(OSError):   # the reader of standard error may have ended, too
             print(f'sub-agent {self._name} ends: {why}', file=sys.stderr, flush=True)
         self.agent_gone()
 
@@ -190,7 +188,7 @@ class Host:
 
 
 def main() -> int:
-    """Run a sub-agent; the exit code. Errors go to standard error, which Agent_0 shows."""
+    """Run a sub-agent and return the exit code. Agent_0 shows what is on standard error."""
     signals.set_defaults()
     arguments = sys.argv[1:]
     try:
@@ -198,13 +196,13 @@ def main() -> int:
     except PlatformError as error:
         print(f'sub-agent: {error}', file=sys.stderr)
         return 1
-    if config['sub_agent']['host'] != host_id():   # else the agent's own guard sees to it
+    if config['sub_agent']['host'] != host_id():   # else the agent's own guard is on this host
         guard.start(belongs(config))
     return _run(config, bool(arguments))
 
 
 def _run(config: dict[str, Any], on_node: bool) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):   # whoever means the agent tells Agent_0
+    for number in (signal.SIGTERM, signal.SIGINT):   # Agent_0 handles them for the whole pilot
         signal.signal(number, signal.SIG_IGN)
     sandbox.enter(config)
     try:
@@ -227,33 +225,33 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
 
 
 def _of_node(path: str, *arguments: str) -> dict[str, Any]:
-    """The configuration of a sub-agent on a node, from a file."""
+    """Return the configuration of a sub-agent on a node, from a file."""
     config = json.loads(private.read_file(path).decode())
-    from rp_agent.nodes import node_agent  # with what finds out about the node, which others do not need
+    from rp_agent.nodes import node_agent  # loads modules that other sub-agents do not need
 
     shared = config['sub_agent']
-    if not arguments:   # our parent is the script that tells of our end (see `node_ends`)
+    if not arguments:   # the parent is the script that reports our end (see `node_ends`)
         die_with_parent(os.getppid())
-    elif shared['host'] == host_id() and shared['parent'] == os.getppid():   # no launcher stands in between
+    elif shared['host'] == host_id() and shared['parent'] == os.getppid():   # started without a launcher
         die_with_parent(shared['parent'])
     return node_agent.own_config(config, arguments)
 
 
 def _of_agent() -> dict[str, Any]:
-    """The configuration of a sub-agent that is a child of Agent_0, which it does not outlive."""
+    """Return the configuration of a sub-agent that is a child of Agent_0, and tie its life to its parent."""
     config: dict[str, Any] = json.loads(_first_line(sys.stdin.fileno()))
     die_with_parent(config['sub_agent']['parent'])
     return config
 
 
 def _agent_gone(loop: Loop, host: Host) -> None:
-    """The pipe from Agent_0 is closed."""
+    """End the sub-agent: the pipe from Agent_0 is closed."""
     loop.remove_fd(sys.stdin.fileno())
     host.agent_gone()
 
 
 def _first_line(descriptor: int) -> bytes:
-    """The first line, and nothing that may come after it."""
+    """Return the first line; nothing follows it."""
     line = b''
     while not line.endswith(b'\n'):
         data = os.read(descriptor, 65536)

@@ -1,10 +1,10 @@
-"""The sub-agents of an agent: processes that host components, and the bridge that joins them to Agent_0.
+"""The sub-agents of an agent: processes that host components, and the bridge that connects them to Agent_0.
 
 Rules of this file:
 
-- A sub-agent that dies, or hangs, costs the tasks that it had, and its node, if it has one; nothing else. What it has
-  said before counts.
-- Nothing of a sub-agent stays: what its tasks left running is killed, and it ends itself with Agent_0.
+- If a sub-agent dies or hangs, only its tasks are lost, and its node if it is bound to one. Messages that it sent
+  before its death count.
+- No process of a sub-agent remains: processes of its tasks are killed, and it ends with Agent_0.
 - Keys travel over a pipe, or in a file that only its owner can read.
 """
 
@@ -39,23 +39,23 @@ from rp_api.tree.root import Root, relays_for
 _log = logging.getLogger('radical.pilot.agent')
 
 DRAIN = 0.25
-"""Seconds that what a sub-agent has said before its death has to arrive."""
+"""Seconds to wait for the last messages of a sub-agent that has died."""
 
 START_TIMEOUT = 180.0
-"""Seconds that sub-agents have to start, of which none of them gives up before."""
+"""Seconds that sub-agents have to connect; they try for as long."""
 
 END_TIMEOUT = 3.0
-"""Seconds that sub-agents have to end in order."""
+"""Seconds that sub-agents have to end by themselves."""
 
 INSISTENCE = 0.5
-"""Seconds between two signals to a launcher that does not end."""
+"""Seconds between two signals to a child that does not end."""
 
 Dismiss = Callable[[Remote], None]
 Ended = Callable[[Remote, list[AgentTask], str], None]
 
 
 class SubAgent:
-    """A process that hosts components: a child of ours, or one on a node of the pilot, which a launcher has started."""
+    """A process that hosts components: a child of the agent, or a process on a node that a launcher has started."""
 
     __slots__ = ('child', 'name', 'remotes')
 
@@ -63,16 +63,16 @@ class SubAgent:
         self.name = name
         self.remotes = remotes
         self.child = child
-        """The sub-agent itself, or its launcher, which may have started others, too."""
+        """The sub-agent itself, or its launcher, which may have started others."""
 
 
 class SubAgents:
-    """Starts the sub-agents of a layout, and joins the components in them to Agent_0.
+    """Starts the sub-agents of a layout, and connects their components to Agent_0.
 
-    `ports` are those of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for each
-    component that it hosted, and a little later `ended(remote, tasks, reason)` with the tasks that died with it.
-    `on_moment(message, when, name)` is told of moments that a sub-agent has recorded, with the time that it was here,
-    and `on_stop(name)` of each one that has ended.
+    `ports` has the outputs of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for
+    each of its components, and `DRAIN` seconds later `ended(remote, tasks, reason)` with the tasks that died with it.
+    `on_moment(message, when, name)` is called with clock readings of sub-agents and their time on this host's clock,
+    `on_stop(name)` for each sub-agent that has ended.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
@@ -100,13 +100,13 @@ class SubAgents:
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
-        """Sub-agents and launchers that run."""
+        """Running sub-agents and launchers."""
         self._ends: node_ends.Reader | None = None
         self._on_end: Callable[[], object] | None = None
         self._timers: list[Timer] = []
 
     def start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
-        """Start a sub-agent on this machine; gives what stands for the components that it hosts."""
+        """Start a sub-agent on this host and return the proxies of its components."""
         keys = generate()
         self._gate.allow(keys.public)
         config = dict(self._config) | {'coordination': {}, 'sub_agent': self._access(keys) | {
@@ -116,7 +116,10 @@ class SubAgents:
         return self._add(name, instances, child)
 
     def start_on_nodes(self) -> list[Remote]:
-        """Start the sub-agents on nodes; gives what stands for their executors. `PlatformError` if it is impossible."""
+        """Start the sub-agents on nodes and return the proxies of their executors.
+
+        Raises `PlatformError` if no launch method can start them.
+        """
         instances = {each.node: each for each in self._on_nodes}
         launches = node_launch.launches(self._config['platform'], self._allocation, list(instances), self._sandbox)
         names = [self._allocation.names[position] for position in instances]
@@ -138,7 +141,7 @@ class SubAgents:
         return remotes
 
     def end(self, done: Callable[[], object]) -> None:
-        """Have all sub-agents end; `done()` is called when they have, or were killed because they did not."""
+        """End all sub-agents, by SIGKILL after `END_TIMEOUT`; `done()` is called when they have ended."""
         self._on_end = done
         for name in self._running:
             self._root.put(name, [{'component': '', 'op': 'end'}])
@@ -146,7 +149,7 @@ class SubAgents:
         self._check_end()
 
     def kill(self) -> None:
-        """Do without all sub-agents that still have tasks."""
+        """Give up all sub-agents that still have tasks."""
         for sub_agent in [each for each in self._running.values() if any(remote.tasks for remote in each.remotes)]:
             _log.warning('sub-agent %s is given up, as it does not end its tasks', sub_agent.name)
             if self._is_alone(sub_agent):
@@ -167,17 +170,17 @@ class SubAgents:
         self._gate.close()
         self._context.term()
 
-    # how they are started
+    # start
 
     def _address(self) -> str | None:
-        """Where to listen: on a network only if there are other hosts."""
+        """Return the address to listen at: on a network only if the pilot has other hosts."""
         elsewhere = self._allocation.elsewhere
         if elsewhere:
             return network.listen_address(self._config['platform'], self._allocation.names[elsewhere[-1]])
         return 'tcp://127.0.0.1' if self._relays else address_beside(self._config['registry_address'])
 
     def _access(self, keys: KeyPair) -> dict[str, Any]:
-        """What a sub-agent has to know to reach us."""
+        """Return the part of a sub-agent's configuration that it needs to connect."""
         return {'host': host_id(), 'parent': os.getpid(), 'address': self._root.address,
                 'server': self._keys.public.decode(),
                 'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
@@ -201,7 +204,7 @@ class SubAgents:
             self._dead(sub_agent, f'sub-agent {sub_agent.name} has not started within {START_TIMEOUT:g} s'
                        f'{sub_agent.child.words()}')
 
-    # what they say
+    # messages
 
     def _receive(self, _: str, items: list[Item]) -> None:
         for item in items:
@@ -219,10 +222,10 @@ class SubAgents:
         if name in self._running and here is not None:
             self._on_moment(message, here, name)
 
-    # how they end
+    # end
 
     def _told_end(self, index: int, code: int) -> None:
-        """The launcher of many has passed on that one has ended; it shows by its connection if it had come."""
+        """Handle the last line of a sub-agent's script. The connection shows the end of one that has connected."""
         sub_agent = self._running.get(self._on_nodes[index].host)
         if self._on_end is not None or sub_agent is None or sub_agent.remotes[0].came:
             return
@@ -230,7 +233,7 @@ class SubAgents:
                    f'connected, with {explain_code(code, shell=True)}{sub_agent.child.words()}')
 
     def _silent(self, name: str, why: str) -> None:
-        """A sub-agent is not heard of any more; one that is our child shows by itself if it is dead."""
+        """Handle a sub-agent that sends no heartbeat: a node is lost, a child is killed."""
         sub_agent = self._running.get(name)
         if sub_agent is None:
             self._root.forget(name)
@@ -241,7 +244,7 @@ class SubAgents:
             sub_agent.child.process.kill()
 
     def _ended(self, child: Child) -> None:
-        """A child has ended: a sub-agent, or a launcher, which does not end before those that it has started."""
+        """Handle the end of a child: a sub-agent, or a launcher, which ends after its sub-agents."""
         self._reap(child)
         dead = [each for each in self._running.values() if each.child is child]
         if self._on_end is not None:
@@ -264,7 +267,7 @@ class SubAgents:
         self._loop.call_later(DRAIN, self._lost, sub_agent, reason)
 
     def _lost(self, sub_agent: SubAgent, reason: str) -> None:
-        """All that the dead sub-agent has said has arrived by now: its tasks have died with it."""
+        """Return the tasks that died with a sub-agent, whose last messages have arrived by now."""
         self._root.forget(sub_agent.name)
         self._sweep([sub_agent])
         if self._is_alone(sub_agent):
@@ -274,13 +277,13 @@ class SubAgents:
             self._on_died(remote, remote.take_tasks(), reason)
 
     def _insist(self) -> None:
-        """Have those end that have not done so when they were told."""
+        """Signal the children that have not ended in time."""
         for child in self._children:
             _log.warning('%s is killed, as it does not end', child.name)
             self._stop(child)
 
     def _stop(self, child: Child) -> None:
-        """Send a child one signal after the other until it ends."""
+        """Send a child its signals one after the other until it ends."""
         for number, sent in enumerate(child.cancel):
             self._timers.append(self._loop.call_later(number * INSISTENCE, self._signal, child, sent))
 
@@ -296,14 +299,14 @@ class SubAgents:
             on_end()
 
     def _reap(self, child: Child) -> None:
-        """Forget a process that has ended or was killed."""
+        """Reap a process that has ended or was killed."""
         self._children.discard(child)
         if child.process.stdout is not None and self._ends is not None:
             self._ends.close()
         child.close()
 
     def _sweep(self, dead: Iterable[SubAgent]) -> None:
-        """Kill what tasks have left running on this machine: the kernel has killed only what was started directly."""
+        """Kill the processes of tasks on this host: the kernel has killed only direct children of the sub-agents."""
         uids = [uid for sub_agent in dead for remote in sub_agent.remotes
                 if remote.component == EXECUTING for uid in remote.tasks]
         if uids:
@@ -313,14 +316,14 @@ class SubAgents:
         return sub_agent.remotes[0].node != ANYWHERE
 
     def _is_alone(self, sub_agent: SubAgent) -> bool:
-        """Whether its child runs, and has to do with no other sub-agent."""
+        """Return whether the child of a sub-agent runs and belongs to no other sub-agent."""
         child = sub_agent.child
         return child in self._children and not any(each.child is child for each in self._running.values()
                                                    if each is not sub_agent)
 
 
 def _devices(allocation: Allocation) -> dict[str, Any]:
-    """What nodes have, blocked devices counted: as a rule, and at the positions of smaller ones."""
+    """Return the devices of a node, with blocked ones, and those of smaller nodes by position."""
     return {'threads': allocation.threads_per_core,
             'devices': (allocation.cores_per_node + len(allocation.blocked_cores), allocation.blocked_cores,
                         allocation.gpus_per_node + len(allocation.blocked_gpus)),

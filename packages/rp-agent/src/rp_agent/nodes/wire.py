@@ -1,8 +1,8 @@
-"""Tasks as plain data, for components that live in another process than Agent_0.
+"""The wire form of tasks, for components in other processes than Agent_0.
 
-What they ask for and occupy (`request`, `ticket`, `placement`) is known to the scheduler alone and stays in Agent_0,
-where a task that comes back is found again by its uid. A component over there fills in a copy, and what it has filled
-in comes back. What is as in a fresh task does not travel: most of what could be filled in never is.
+The scheduler's attributes (`request`, `ticket`, `placement`) stay in Agent_0. A component in another process fills in a
+copy of the task, and Agent_0 applies the changes to its own task of that uid. Attributes with the value of a new task
+are left out: most of them are never set.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _FRESH = AgentTask('', {}, '', '')
 _AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)
 
 _OF_SCHEDULER = 'scheduler.'
-"""How the keys in `extra` begin under which the scheduler keeps what is only its own."""
+"""Prefix of the scheduler's keys in `extra`, which stay in Agent_0."""
 
 
 def to_wire(task: AgentTask) -> list[Any]:
-    """All that a component needs to know of a task; what components read only comes first."""
+    """Return a task as plain data: attributes that components only read, then the changes."""
     return [task.uid, task.description, task.pilot, task.sandbox, task.slots, changes(task)]
 
 
 def from_wire(data: Sequence[Any]) -> AgentTask:
-    """The task that `to_wire` has made plain data of."""
+    """Return the task for the result of `to_wire`."""
     uid, description, pilot, sandbox, slots, filled_in = data
     task = AgentTask(uid, description, pilot, sandbox)
     task.slots = slots
@@ -37,7 +37,7 @@ def from_wire(data: Sequence[Any]) -> AgentTask:
 
 
 def changes(task: AgentTask) -> dict[str, Any]:
-    """What components have filled in."""
+    """Return the attributes that components have set."""
     found = {name: value for name, fresh in _AS_FRESH if (value := getattr(task, name)) != fresh}
     if task.extra:
         extra = {key: value for key, value in task.extra.items() if not key.startswith(_OF_SCHEDULER)}
@@ -47,7 +47,7 @@ def changes(task: AgentTask) -> dict[str, Any]:
 
 
 def apply(task: AgentTask, filled_in: Mapping[str, Any]) -> None:
-    """Fill in the task what was filled in elsewhere."""
+    """Apply changes of another process to a task."""
     for name, value in filled_in.items():
         if name == 'extra':
             task.extra.update(value)
