@@ -134,7 +134,7 @@ def test_partitions_come_and_go(site: Site) -> None:
     assert third.resources == {'cpu': 1, 'gpu': 0}
     none_left = pilot.add_partition(cores=2)
     assert none_left.wait(timeout=30) == rp.FAILED
-    assert 'pilot.0000.0003: cannot be had: cores=2 of the partition is more than' in str(none_left.exception)
+    assert 'pilot.0000.0003: cannot be started: cores=2 of the partition is more than' in str(none_left.exception)
     (task,) = site.standing(partition=1)
     pilot.remove_partition(1)
     assert (pilot.partitions[1].state, task.wait(timeout=30)) == (rp.CANCELED, rp.CANCELED)

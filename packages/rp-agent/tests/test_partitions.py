@@ -50,7 +50,7 @@ def test_sizes() -> None:
     assert divider.take({'cores': 3}) == (Part(2, (0, 1, 2), ()),)
     assert divider.take({'cores': 1, 'gpus': 1}) == (Part(2, (3,), (0,)),)
     assert divider.take({'cores': 4, 'gpus': 1}) == (Part(3, (0, 1, 2, 3), (0,)),)
-    with pytest.raises(ResourceError, match='nothing of the pilot is free'):
+    with pytest.raises(ResourceError, match='the pilot has no free resources'):
         divider.take({})
 
 
@@ -63,7 +63,7 @@ def test_more_cores_than_a_node_has_are_whole_nodes() -> None:
 def test_what_is_not_free() -> None:
     divider = Divider(an_allocation(nodes=2, cores=4))
     divider.take({'cores': 1})
-    with pytest.raises(ResourceError, match='nodes=2 of the partition is more than the 1 of the pilot that are free'):
+    with pytest.raises(ResourceError, match='nodes=2 of the partition is more than the 1 free nodes of the pilot'):
         divider.take({'nodes': 2})
     with pytest.raises(ResourceError, match=r'cores=5 and gpus=1 of the partition is more .* \(4 cores, 0 GPUs\)'):
         divider.take({'cores': 5, 'gpus': 1})

@@ -1,7 +1,7 @@
 """The control channel between the supervisor of a pilot and the agent of a partition: a socket that the agent inherits.
 
-The agent says when its pilot is known to be active (`{'ready': True}`) and, before anybody else hears of it, when it
-ends (`{'ending': [state, reason]}`). The supervisor has it end (`{'state': ..., 'reason': ...}`).
+The agent sends `{'ready': True}` when the coordinator knows that its pilot is active, and `{'ending': [state, reason]}`
+before it reports its end to the coordinator. The supervisor sends `{'state': ..., 'reason': ...}` to end the agent.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from rp_agent.lineage import die_with_parent
 from rp_api.loop.event_loop import Loop
 
 _LONGEST = 1 << 16
-"""Bytes of a message."""
+"""Most bytes of a message."""
 
 _SHOWN = 4096
-"""Characters of a reason that the supervisor gets: the client has all of it."""
+"""Most characters of a reason that the supervisor receives; the client receives all of it."""
+
 Message = dict[str, Any]
 
 
 class Agent(Protocol):
-    """An agent, as far as the supervisor of its pilot directs it."""
+    """The part of an agent that the control channel uses."""
 
     on_ending: Callable[[str, str], object]
 
@@ -34,7 +35,7 @@ class Agent(Protocol):
 
 
 class ControlChannel:
-    """One end; `heard` is called with each message of the other one, until that is gone."""
+    """One end of a channel; `heard` is called with each message of the other end."""
 
     def __init__(self, loop: Loop, end: socket.socket, heard: Callable[[Message], object]) -> None:
         self._loop = loop
@@ -45,19 +46,19 @@ class ControlChannel:
         loop.add_fd(end.fileno(), self.receive)
 
     def say(self, message: Message) -> None:
-        """Tell the other end something; nothing happens if it is gone."""
+        """Send a message; does nothing if the other end is closed."""
         with suppress(OSError):
             self._end.send(json.dumps(message).encode())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close this end."""
         if self._open:
             self._open = False
             self._loop.remove_fd(self._end.fileno())
             self._end.close()
 
     def receive(self) -> None:
-        """Hear what was said; to be called when the other end has died, as its last words may still be there."""
+        """Handle all messages that have arrived; to be called once more when the process at the other end has died."""
         while self._open:
             try:
                 data = self._end.recv(_LONGEST)
@@ -72,12 +73,12 @@ class ControlChannel:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a channel; messages stay whole."""
+    """Return both ends of a channel, which keeps the boundaries of messages."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def obey(agent: Agent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChannel:
-    """Have an agent do what the supervisor of its pilot says, and tell it what it must know; the agent dies with it."""
+    """Connect an agent to the supervisor of its pilot, and tie its life to the supervisor's process."""
     die_with_parent(supervisor['pid'])
     os.set_inheritable(supervisor['fd'], False)
     channel = ControlChannel(loop, socket.socket(fileno=supervisor['fd']),

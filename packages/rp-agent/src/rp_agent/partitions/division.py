@@ -1,7 +1,7 @@
-"""Divides what a pilot has among its partitions, such that no two of them have the same core, GPU or memory. No I/O.
+"""Division of a pilot's cores, GPUs and memory among its partitions, without overlap. No I/O.
 
 A partition has whole nodes, or a part of one node. Memory and storage of a node that several partitions share are
-divided as its cores are.
+divided in proportion to the cores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rp_api.partitions import CORES, GPUS, NODES
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Cores and GPUs of one node of the pilot, by their indices there."""
+    """Cores and GPUs of one node of the pilot, by their indices on the node."""
 
     node: int
     cores: tuple[int, ...]
@@ -25,11 +25,11 @@ class Part:
 
 
 Parts = tuple[Part, ...]
-"""What a partition has."""
+"""The resources of a partition."""
 
 
 class Divider:
-    """Knows what of an allocation is free."""
+    """Divides an allocation, and keeps track of its free cores and GPUs."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -38,7 +38,10 @@ class Divider:
         self._gpus = [list(part.gpus) for part in self._all]
 
     def divide(self, number: int) -> list[Parts]:
-        """So many partitions of all that there is, as even as nodes or, if these are fewer, their cores allow."""
+        """Divide the whole allocation into `number` partitions, evenly by nodes or, with fewer nodes, by their cores.
+
+        Raises ResourceError if a node has fewer cores than partitions.
+        """
         nodes = range(len(self._all))
         if number <= len(nodes):
             return [self._take_nodes([self._all[index].node for index in row]) for row in _rows(nodes, number)]
@@ -55,9 +58,9 @@ class Divider:
         return found
 
     def take(self, size: Mapping[str, int]) -> Parts:
-        """What a partition of this size gets; ResourceError if it is not free.
+        """Take the resources for a partition of this size; raise ResourceError if they are not free.
 
-        An empty size asks for all nodes that are free, or else for what is free of the first node that has something.
+        An empty size takes all free nodes or, if there are none, the free part of the first node that has one.
         """
         if size.get(NODES):
             return self._take_nodes(self._free_nodes(size[NODES]))
@@ -67,11 +70,11 @@ class Divider:
                      in enumerate(zip(self._cores, self._gpus, strict=True)) if cores)
         whole = tuple(part for part in rest if part == self._all[part.node])
         if not rest:
-            raise ResourceError('nothing of the pilot is free for another partition')
+            raise ResourceError('the pilot has no free resources for another partition')
         return self._give(whole or rest[:1])
 
     def give_back(self, parts: Parts) -> None:
-        """A partition is gone, and what it had is free."""
+        """Free the resources of a partition that has ended."""
         for part in parts:
             self._cores[part.node] = sorted([*self._cores[part.node], *part.cores])
             self._gpus[part.node] = sorted([*self._gpus[part.node], *part.gpus])
@@ -80,15 +83,14 @@ class Divider:
         free = [part.node for part in self._all if list(part.cores) == self._cores[part.node]
                 and list(part.gpus) == self._gpus[part.node]]
         if number > len(free):
-            raise ResourceError(f'nodes={number} of the partition is more than the {len(free)} of the pilot that are '
-                                'free')
+            raise ResourceError(f'nodes={number} of the partition is more than the {len(free)} free nodes of the pilot')
         return free[:number]
 
     def _take_nodes(self, nodes: list[int]) -> Parts:
         return self._give(tuple(self._all[node] for node in nodes))
 
     def _take_cores(self, cores: int, gpus: int) -> Parts:
-        """A part of the node that has enough and least more, else whole nodes."""
+        """Take a part of the node that fits best, else whole nodes."""
         enough = [node for node, free in enumerate(self._cores) if len(free) >= cores and len(self._gpus[node]) >= gpus]
         if enough:
             node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node])))
@@ -100,8 +102,8 @@ class Divider:
                 if sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus:
                     return self._give(tuple(taken))
         wanted = f'cores={cores}' + (f' and gpus={gpus}' if gpus else '')
-        raise ResourceError(f'{wanted} of the partition is more than what of the pilot is free on one node '
-                            f'({self._best()}), or on whole nodes')
+        raise ResourceError(f'{wanted} of the partition is more than the pilot has free on one node ({self._best()}) '
+                            'or on whole nodes')
 
     def _best(self) -> str:
         cores, gpus = max(zip(map(len, self._cores), map(len, self._gpus), strict=True))
@@ -118,22 +120,22 @@ class Divider:
 
 
 def allocation_of(whole: Allocation, parts: Parts) -> Allocation:
-    """The allocation of the agent that has these parts, as if there were no others."""
+    """Return the allocation of the agent that has these parts, with positions counted from 0."""
     elsewhere = tuple(place for place, part in enumerate(parts) if part.node in whole.elsewhere)
     nodes = replace(whole, names=tuple(whole.names[part.node] for part in parts), elsewhere=elsewhere, smaller={
         place: whole.smaller[part.node] for place, part in enumerate(parts) if part.node in whole.smaller})
-    if len(elsewhere) == len(parts):   # then what this host calls its cores and GPUs does not matter
+    if len(elsewhere) == len(parts):   # the numbers of this host's cores and GPUs do not apply
         nodes = replace(nodes, cpus=(), gpu_ids=())
     return _part_of(nodes, parts[0]) if is_part(whole, parts) else nodes
 
 
 def is_part(whole: Allocation, parts: Parts) -> bool:
-    """Whether these are only a part of a node."""
+    """Return whether a partition has only a part of a node."""
     return parts[0] != _whole_node(whole, parts[0].node)
 
 
 def _part_of(node: Allocation, part: Part) -> Allocation:
-    """The allocation of a part of this node."""
+    """Return the allocation of a part of this node."""
     cores, gpus = part.cores, part.gpus
     share = len(cores) / node.cores
     gpu_ids = node.gpu_ids or tuple(map(str, range(1 + max(gpus, default=-1))))
@@ -146,12 +148,12 @@ def _part_of(node: Allocation, part: Part) -> Allocation:
 
 
 def as_plain(allocation: Allocation) -> dict[str, Any]:
-    """The allocation as it stands in the configuration of an agent."""
+    """Return an allocation as plain data, for the configuration of an agent."""
     return asdict(allocation) | {'smaller': list(allocation.smaller.items())}
 
 
 def from_plain(data: Mapping[str, Any]) -> Allocation:
-    """The allocation that `as_plain` has written, perhaps to a JSON file."""
+    """Return the allocation for the result of `as_plain`, also after a round trip through JSON."""
     return Allocation(**{name: _tuples(value) for name, value in data.items()} | {
         'smaller': dict(_tuples(data['smaller']))})
 
@@ -161,18 +163,18 @@ def _tuples(value: Any) -> Any:
 
 
 def _whole_node(allocation: Allocation, node: int) -> Part:
-    """All that tasks may use of a node."""
+    """Return all cores and GPUs of a node that tasks may use."""
     cores, gpus = allocation.devices(node)
     return Part(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus))
 
 
 def _usable(number: int, blocked: tuple[int, ...]) -> tuple[int, ...]:
-    """The indices of so many devices, of which some are left out."""
+    """Return the indices of `number` devices, without the blocked ones."""
     return tuple(index for index in range(number + len(blocked)) if index not in blocked)[:number]
 
 
 def _rows(things: Any, number: int) -> list[list[int]]:
-    """The things, in their order, in so many rows of about the same length; the first rows have one more."""
+    """Split things, in their order, into `number` rows of nearly equal length; the first rows may have one more."""
     least, more = divmod(len(things), number)
     rows, start = [], 0
     for row in range(number):
@@ -183,7 +185,7 @@ def _rows(things: Any, number: int) -> list[list[int]]:
 
 
 def _domains(domains: tuple[Domain, ...], cores: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[Domain, ...]:
-    """The NUMA domains of a part of a node, by the indices there."""
+    """Return the NUMA domains of a part of a node, by the indices in that part."""
     found = ((tuple(cores.index(core) for core in domain[0] if core in cores),
               tuple(gpus.index(gpu) for gpu in domain[1] if gpu in gpus)) for domain in domains)
     return tuple(domain for domain in found if domain[0])

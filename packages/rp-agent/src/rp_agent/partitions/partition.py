@@ -1,4 +1,4 @@
-"""One partition of a pilot, as the pilot's supervisor has it: the process of its agent, and what it was given."""
+"""A partition of a pilot in its supervisor: the process of its agent, and its resources."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rp_api.system.host import python_program
 AGENT = 'agent_0'
 
 _TAIL = 2048
-"""Bytes of an agent's output that are shown when it dies."""
+"""Bytes of an agent's output that the report of its death quotes."""
 
 
 class Partition:
-    """Runs the agent with this configuration; what it says goes to `said(partition, message)`.
+    """The agent of a partition, which runs with this configuration.
 
-    `ended(partition)` is called when its process has ended, and `code` says how. `ending` is the state in which it
-    wants to end, and the reason, once it has said so; `told` is what it was told.
+    `said(partition, message)` is called with its messages, `ended(partition)` when its process has ended with exit code
+    `code`. `ending` is the final state and reason that the agent has announced, `told` the ones that it was sent.
     """
 
     def __init__(self, loop: Loop, number: int, parts: Parts, config: Mapping[str, Any],
@@ -56,22 +56,22 @@ class Partition:
         self._handle.watch(loop, self._on_end)
 
     def tell(self, state: str, reason: str) -> None:
-        """Have the agent end in that state; asking again changes nothing."""
+        """Have the agent end in a state; only the first call counts."""
         if self.told is None:
             self.told = state, reason
             self._channel.say({'state': state, 'reason': reason})
 
     def kill(self) -> None:
-        """End the agent without giving it time."""
+        """Kill the agent."""
         if self.code is None:
             self._handle.send_signal(signal.SIGKILL)
 
     def output(self) -> tuple[str, str]:
-        """The last lines that it wrote to standard output and error."""
+        """Return the ends of the agent's standard output and standard error."""
         return _tail(f'{self.directory}/{AGENT}.out'), _tail(f'{self.directory}/{AGENT}.err')
 
     def how(self) -> str:
-        """How the process of the agent ended."""
+        """Return how the process of the agent ended, as a part of a sentence."""
         code = self.code
         if code is None or code >= 0:
             return f'ended with exit code {code}'
@@ -79,7 +79,7 @@ class Partition:
         return f'was killed by signal {-code}{names.get(-code, "")}'
 
     def close(self) -> None:
-        """Leave nothing of it."""
+        """Kill the agent and release all resources."""
         self.kill()
         self._reap()
 
@@ -90,7 +90,7 @@ class Partition:
         private.write_file(path, json.dumps(known, indent=1).encode())
         script = f'{os.path.dirname(self.directory)}/{stage_2.FILE}'
         command = [*python_program('rp_agent.cli'), path]
-        if os.path.exists(script):   # else no bootstrap was needed here
+        if os.path.exists(script):   # else the pilot was started without a bootstrap
             command = ['/bin/sh', script, f'{os.path.basename(self.directory)}/{AGENT}']
         with (open(f'{self.directory}/{AGENT}.out', 'ab') as out, open(f'{self.directory}/{AGENT}.err', 'ab') as err):
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[fd])
@@ -102,7 +102,7 @@ class Partition:
     def _reap(self) -> None:
         if self.code is None:
             self.code = self._process.wait()
-            with suppress(OSError):   # it holds keys; an agent that has ended in order has removed it
+            with suppress(OSError):   # the file holds keys; an agent removes it at a regular end
                 os.unlink(f'{self.directory}/{AGENT}.cfg')
             self._handle.close()
             self._channel.receive()

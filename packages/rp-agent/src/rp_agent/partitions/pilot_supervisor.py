@@ -1,14 +1,14 @@
-"""The supervisor of a pilot that is divided: it has all its resources, and an agent for each partition.
+"""The supervisor of a pilot with partitions: divides its resources, and runs an agent for each partition.
 
-Each partition is a pilot of its own to the coordinator, so tasks, heartbeats and states go between the coordinator and
-its agent. The supervisor speaks for the pilot as a whole, and for partitions that have no agent (any more).
+To the coordinator, each partition is a pilot: it exchanges tasks, heartbeats and states with the partition's agent.
+The supervisor reports on the pilot as a whole, and on partitions without a living agent.
 
 Rules of this file:
 
-- What belongs to a partition is free again only when its agent and everything that it has started are gone.
-- The pilot is active when its first partitions are, and lives as long as one of them does, or until it is told to end;
-  one from which all partitions were removed lives, too.
-- Whoever is told to end has `KILL_GRACE` seconds. No agent outlives the supervisor.
+- The resources of a partition are free only when its agent and all processes that it has started have ended.
+- The pilot is active when its first partitions are. It ends by a command, or when its last partition has failed, but
+  not when all partitions were removed.
+- An agent has `KILL_GRACE` seconds to end after a command. No agent outlives the supervisor.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from rp_api.system.processes import sweep
 _log = logging.getLogger('radical.pilot.agent')
 
 KILL_GRACE = 12.0
-"""Seconds that an agent has to end when it is told to; its tasks have some of them."""
+"""Seconds that an agent and its tasks have to end after a command."""
 
 OTHERS = 30.0
-"""Seconds that the first partitions have to become active after one of them is."""
+"""Seconds to wait for the other first partitions after one of them is active."""
 
 DRAIN = 0.25
-"""Seconds that what an agent has said before its death has to arrive."""
+"""Seconds to wait for the last messages of an agent that has died."""
 
 SPEAKING = 2.0
-"""Seconds that the last words about partitions have to arrive."""
+"""Seconds to wait for the delivery of the last reports on partitions."""
 
 
 class PilotSupervisor:
-    """Starts the agents of a pilot's partitions, and sees to it that the pilot ends as it should."""
+    """Starts and watches the agents of a pilot's partitions, and ends the pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
         self._config = config
@@ -71,8 +71,8 @@ class PilotSupervisor:
         self._divider = Divider(self._allocation)
         first = self._first_parts(config['partitions'])
         self._partitions: dict[int, Partition] = {}
-        self._wanted: list[tuple[int, Mapping[str, int]]] = []   # to be started when others have ended
-        self._awaited = set(range(len(first)))   # empty: the pilot is active
+        self._wanted: list[tuple[int, Mapping[str, int]]] = []   # partitions that wait for the end of others
+        self._awaited = set(range(len(first)))   # partitions that are not active; if empty, the pilot is active
         self._timer: Timer | None = None
         self._ending: tuple[str, str] | None = None
         self._by_signal = False
@@ -96,7 +96,7 @@ class PilotSupervisor:
 
     def _connect(self) -> None:
         connection = self._connection
-        connection.hold(True)   # tasks are for partitions
+        connection.hold(True)   # tasks go to partitions
         connection.on_command = self._on_command
         connection.on_lost = self._coordinator_lost
         connection.on_found = self._coordinator_found
@@ -104,7 +104,7 @@ class PilotSupervisor:
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
 
     def finish(self, state: str, reason: str) -> None:
-        """End the pilot in that state, after its partitions. Asking again changes nothing."""
+        """End the pilot in a state, after its partitions. Only the first call counts."""
         if self._ending:
             return
         self._ending = state, reason
@@ -115,12 +115,12 @@ class PilotSupervisor:
         self._look_at_end()
 
     def told_to_end(self) -> None:
-        """End the pilot, as a signal wants it."""
+        """End the pilot because of a signal."""
         self._by_signal = self._ending is None
         self.finish(*self._lifetime.told_to_end())
 
     def close(self) -> None:
-        """Free what the supervisor holds; no agent stays."""
+        """Kill all agents and release all resources."""
         for partition in self._partitions.values():
             partition.close()
         self._proxy_reporter.close()
@@ -130,7 +130,7 @@ class PilotSupervisor:
         if self._forsaken:
             self._connection.remove_endpoint()
 
-    # what comes from the coordinator
+    # messages of the coordinator
 
     def _on_command(self, command: dict[str, Any]) -> None:
         name = command.get('cmd')
@@ -145,7 +145,7 @@ class PilotSupervisor:
             _log.error('command %r is unknown', name)
 
     def _add(self, number: int, size: Mapping[str, int]) -> None:
-        if self._ending is None:   # else the client has heard of that by now
+        if self._ending is None:   # else the client learns of the end of the pilot
             self._wanted.append((number, size))
             self._start_wanted()
 
@@ -158,7 +158,7 @@ class PilotSupervisor:
             self._end(self._partitions[number], states.CANCELED, reason)
 
     def _refused(self, reason: str) -> None:
-        """The coordinator wants to hear no more of this pilot, which ends, and its partitions before."""
+        """End all partitions and the pilot: the coordinator refuses it."""
         self._refusal = reason
         self._coordinator_loss.lost = True
         if self._final_report is not None:
@@ -182,14 +182,14 @@ class PilotSupervisor:
     # partitions
 
     def _start_wanted(self) -> None:
-        """Start what fits now; what does not waits only for those that are about to end."""
+        """Start the partitions that fit now; the others wait if a running partition is about to end, else they fail."""
         for number, size in list(self._wanted):
             try:
                 parts = self._divider.take(size)
             except ResourceError as error:
                 if not any(partition.told or partition.ending for partition in self._partitions.values()):
                     self._wanted.remove((number, size))
-                    self._speak(number, states.FAILED, f'cannot be had: {error}')
+                    self._speak(number, states.FAILED, f'cannot be started: {error}')
             else:
                 self._wanted.remove((number, size))
                 self._start(number, parts)
@@ -202,7 +202,7 @@ class PilotSupervisor:
         config = {**self._config, 'pilot': uid, 'partition': number, 'partitions': 0,
                   'whole': {'pilot': self.pilot, 'sandbox': sandbox_of_all}, 'agent_uid': AGENT,
                   'pilot_sandbox': f'{sandbox_of_all}/{uid}', 'allocation': as_plain(allocation),
-                  'output_staging': [], 'cleanup': False}   # these are for the pilot as a whole
+                  'output_staging': [], 'cleanup': False}   # the supervisor does both for the whole pilot
         if is_part(self._allocation, parts):
             config['gpus_of_node'] = parts[0].gpus
         self._tracer.record('partition_start', uid)
@@ -237,7 +237,7 @@ class PilotSupervisor:
             self._loop.call_later(DRAIN, self._died, partition)
 
     def _died(self, partition: Partition) -> None:
-        """All that the dead agent has said has arrived by now: its tasks have died with it."""
+        """Report the death of an agent, whose last messages have arrived by now."""
         sweep({**belongs(self._config), 'RP_PARTITION_ID': str(partition.number)}, signal.SIGKILL)
         state, reason = partition.told or (states.FAILED, '')
         out, err = partition.output()
@@ -250,16 +250,16 @@ class PilotSupervisor:
         self._gone(partition)
 
     def _speak(self, number: int, state: str, reason: str, **info: str) -> None:
-        """Tell in which state a partition without agent is."""
+        """Report the final state of a partition without an agent."""
         sentence = f'{partition_uid(self.pilot, number)}: {reason}'
         _log.warning('%s: %s', state, sentence)
         error = {'exception': sentence, 'exception_detail': sentence} if state == states.FAILED else {}
         self._proxy_reporter.say(Update(partition_uid(self.pilot, number), state, {'reason': sentence} | error | info))
 
     def _gone(self, partition: Partition) -> None:
-        """Nothing of a partition is left: others can have what it had."""
+        """Free the resources of a partition that has ended."""
         del self._partitions[partition.number]
-        if os.path.exists(f'{partition.directory}/{AGENT}.updates'):   # results that did not arrive stay in any case
+        if os.path.exists(f'{partition.directory}/{AGENT}.updates'):   # undelivered results always stay
             self._config = {**self._config, 'cleanup': False}
         self._divider.give_back(partition.parts)
         assert partition.ending is not None
@@ -269,7 +269,7 @@ class PilotSupervisor:
         self._start_wanted()
 
     def _lost(self, number: int, state: str, reason: str) -> None:
-        """A partition has ended: see what that means for the pilot."""
+        """End the pilot if the end of a partition requires it."""
         living = [other for other in self._partitions.values() if not other.told and not other.ending]
         if state == states.DONE:
             self.finish(state, reason)
@@ -278,10 +278,10 @@ class PilotSupervisor:
         self._settled(number)
         self._look_at_end()
 
-    # how the pilot begins and ends
+    # start and end of the pilot
 
     def _settled(self, number: int) -> None:
-        """It is known what becomes of one of the first partitions."""
+        """Note that one of the first partitions is active or has ended."""
         if self._awaited:
             if self._timer is None:
                 self._timer = self._loop.call_later(OTHERS, self._activate)
@@ -290,7 +290,7 @@ class PilotSupervisor:
                 self._activate()
 
     def _activate(self) -> None:
-        """Tell that tasks can be sent to the partitions, of which those that are still awaited may come later."""
+        """Report the pilot as active; partitions that are still awaited may follow later."""
         if self._timer is not None:
             self._timer.cancel()
         self._awaited.clear()
@@ -334,5 +334,5 @@ class PilotSupervisor:
         self._loop.stop()
 
     def _fail(self) -> None:
-        """End with the reason on standard error, and keep all files: the coordinator cannot be told."""
+        """End with the reason on standard error and keep all files: the coordinator accepts no report."""
         raise CoordinationError(self._refusal)

@@ -1,4 +1,4 @@
-"""Tells the coordinator how a partition has ended whose agent cannot do so itself: it died, or never was."""
+"""The proxy reporter reports the end of a partition on behalf of an agent that died or was never started."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rp_api.coordination.contract import Update
 from rp_api.loop.event_loop import Loop
 
 NAME = 'keeper'
-"""What the coordinator knows the one who speaks by."""
+"""Uid of the reporter at the coordinator."""
 
 
 class ProxyReporter:
-    """Speaks for partitions; `silent()` is called when there is nothing left to be said."""
+    """Reports the final states of partitions; `silent()` is called when all reports are delivered."""
 
     def __init__(self, loop: Loop, access: Mapping[str, Any], silent: Callable[[], object]) -> None:
         self._loop = loop
@@ -24,20 +24,20 @@ class ProxyReporter:
 
     @property
     def speaking(self) -> bool:
-        """Whether something was said that has not arrived yet."""
+        """Whether a report was not delivered yet."""
         return bool(self._speaking)
 
     def say(self, last: Update) -> None:
-        """Tell in which state the partition has ended."""
+        """Report the final state of a partition."""
         connection = agent_connection(self._loop, self._access, last.uid, NAME)
         self._speaking.add(connection)
         connection.hold(True)
-        connection.on_refused = lambda reason: self._said(connection)   # whatever it is, it is final already
+        connection.on_refused = lambda reason: self._said(connection)   # the partition is final already
         connection.update_pilots([last])
         connection.when_settled(lambda: self._loop.call_soon(self._said, connection))
 
     def close(self) -> None:
-        """Say no more."""
+        """Close all connections."""
         for connection in list(self._speaking):
             connection.close()
         self._speaking.clear()
