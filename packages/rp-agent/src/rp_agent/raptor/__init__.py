@@ -1,4 +1,4 @@
-"""The agent's part of RAPTOR: hands tasks to masters, takes their results, and runs masters and workers as tasks.
+"""The agent's part of RAPTOR: sends tasks to masters, receives results, and runs masters and workers as tasks.
 
-Stands below the pipeline.
+Imported by the pipeline.
 """

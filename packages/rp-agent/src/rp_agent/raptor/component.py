@@ -1,12 +1,12 @@
-"""The component that brings RAPTOR masters their tasks, and their results back into the pipeline.
+"""The RAPTOR component sends tasks to masters, and returns their results to the pipeline.
 
 Rules of this file:
 
-- Tasks come from the input stagers. Masters, and workers whose master is up, go on to the scheduler like any other
-  task; all others wait until a master asks for them, and need no resources of the agent.
-- A master that has ended takes what waits for it and what it had with it: those tasks fail, with the reason. What was
-  for any master goes to another one, once. What is being executed by the agent goes on.
-- Whatever a master says, the agent goes on: what does not make sense is dropped.
+- Tasks come from the input stagers. Masters, and workers whose master is up, go to the scheduler like any other task.
+  All others wait until a master asks for them, and need no resources of the agent.
+- When a master ends, the tasks that it has or that wait for it fail with the reason. A task for any master goes to
+  another one, once. Tasks that the agent executes continue.
+- No message of a master ends the agent: invalid ones are dropped.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from rp_profiling.write.tracer import Tracer
 _log = logging.getLogger('radical.pilot.agent.raptor')
 
 DRAIN = 0.25
-"""Seconds that what a master has said before its end has to arrive, if it did not say goodbye."""
+"""Seconds to wait for the last messages of a master that ended without `bye`."""
 
 GRACE = 10.0
-"""Seconds that the workers of a master which has ended have to end themselves."""
+"""Seconds that workers have to end by themselves after the end of their master."""
 
 _GIVEN_AGAIN = 'raptor.given_again'
 
 
 class Raptor(Component):
-    """AGENT_SCHEDULING_PENDING in; `output` goes to the scheduler. `info` is what masters are welcomed with."""
+    """Takes tasks in AGENT_SCHEDULING_PENDING; `output` is the scheduler. `info` is sent to masters as `welcome`."""
 
     def __init__(self, uid: str, tracer: Tracer, ports: RaptorPorts, info: dict[str, Any]) -> None:
         super().__init__(uid, tracer)
@@ -57,16 +57,16 @@ class Raptor(Component):
         self._last_request = 0
         self._asked: dict[int, AgentTask] = {}
         self._stopped: str | None = None
-        """Why all tasks end."""
+        """The reason why all tasks end, after `stop`."""
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'states': self._on_states, 'results': self._on_results,
             'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
             'bye': self._on_bye}
 
-    # tasks come, and go to masters
+    # tasks for masters
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks of masters, masters and workers."""
+        """Take masters, workers, and tasks for masters."""
         if self._stopped is not None:
             self._refuse(tasks, self._stopped)
             return
@@ -90,10 +90,10 @@ class Raptor(Component):
             self._serve()
 
     def _can_start(self, task: AgentTask) -> bool:
-        """Whether there is a program for a master or worker; else its task has failed."""
+        """Return whether a master or worker has a program; if not, its task fails."""
         try:
             start.find_program(task.description, self._ports.environment)
-        except Exception as error:   # which concerns this task alone
+        except Exception as error:   # concerns this task alone
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')
             task.fail(str(error), f'{task.uid} cannot be started: {error}')
@@ -106,16 +106,16 @@ class Raptor(Component):
         return True
 
     def _end(self, tasks: list[AgentTask]) -> None:
-        """End tasks that wait in vain."""
+        """End tasks that no master will run."""
         for task in tasks:
             self._registry.end(task)
         if tasks:
             self._ports.leave(tasks)
 
     def _serve(self) -> None:
-        """Give masters what they have asked for."""
+        """Send masters the tasks that they have asked for."""
         for master, tasks in self._registry.deal():
-            # what is to be executed will come back, and be scheduled first
+            # the master returns executables to the agent, which schedules them first
             self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE],
                          states.AGENT_EXECUTING_PENDING)
             self._send_tasks(master, tasks)
@@ -125,7 +125,7 @@ class Raptor(Component):
             common, rests = codec.pack_bulk([task.description for task in tasks])
             self._ports.send(master.address, 'tasks', common, [task.uid for task in tasks],
                              [task.sandbox for task in tasks], rests)
-        except ValueError as error:   # too large, or something in it is nested too deeply
+        except ValueError as error:   # too large or nested too deeply
             if len(tasks) == 1:
                 self._cannot_send(master, tasks[0], error)
                 return
@@ -139,7 +139,7 @@ class Raptor(Component):
         self._ports.leave([task])
 
     def _ask(self, master: Master) -> None:
-        """Ask a master what it was not asked yet."""
+        """Send a master the requests that were not sent yet."""
         if not master.up:
             return
         for task in [task for task in master.requests.values() if task.state != states.AGENT_EXECUTING]:
@@ -150,16 +150,16 @@ class Raptor(Component):
             self._ports.send(master.address, 'rpc', self._last_request, description['method'], description['args'],
                              description['kwargs'])
 
-    # what masters say
+    # messages of masters
 
     def receive(self, sender: bytes, operation: str, arguments: list[Any]) -> None:
-        """Take in a message whose form was checked."""
+        """Handle a message whose form was checked."""
         if operation == 'hello':
             self._on_hello(sender, *arguments)
             return
         master = self._addresses.get(sender)
         if master is None:
-            self._ports.refuse(f'{operation} of somebody unknown')
+            self._ports.refuse(f'{operation} of an unknown sender')
         elif self._stopped is None:
             self._handlers[operation](master, *arguments)
 
@@ -201,7 +201,7 @@ class Raptor(Component):
         if state == states.AGENT_EXECUTING:
             running = self._submissions.running
             held = [master.held[uid] for uid in uids if uid in master.held and uid not in running]
-            self.advance([task for task in held if task.state != state], state)   # else it was begun again
+            self.advance([task for task in held if task.state != state], state)   # restarted tasks have it already
 
     def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
         master.last_result = time.monotonic()
@@ -215,7 +215,7 @@ class Raptor(Component):
         self._finish(tasks)
 
     def _finish(self, tasks: list[AgentTask]) -> None:
-        """Let tasks go on that have their results."""
+        """Pass on tasks that have their results."""
         executed = [task for task in tasks if has_run(task)]
         if executed:
             self.advance(executed, states.AGENT_STAGING_OUTPUT_PENDING)
@@ -244,12 +244,12 @@ class Raptor(Component):
     def _on_bye(self, master: Master) -> None:
         master.up = False
 
-    # what happens in the pipeline
+    # calls from the pipeline
 
     def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
-        """Those of the tasks whose new state the application is to hear of.
+        """Return the tasks whose new state is reported to the application.
 
-        Not what masters have submitted; and that a master is executing is said when it is up.
+        Tasks that masters have submitted are left out. AGENT_EXECUTING of a master is reported when the master is up.
         """
         if self._submissions.own:
             tasks = self._submissions.visible(tasks, state)
@@ -258,7 +258,7 @@ class Raptor(Component):
         return [task for task in tasks if task.uid not in self._tasks or self._registry.known(task.uid).up]
 
     def comes_back(self, task: AgentTask) -> bool:
-        """Note that a task has been executed, or cannot be; whether it waits for what its master says about that."""
+        """Handle the end of a task's execution; return whether the task waits for the result that its master sends."""
         mode = task.description['mode']
         if mode == RAPTOR_MASTER:
             self._ended(task)
@@ -277,21 +277,21 @@ class Raptor(Component):
 
     @property
     def has_own(self) -> bool:
-        """Whether masters have submitted tasks of their own that have not left."""
+        """Whether tasks that masters have submitted are in the pipeline."""
         return bool(self._submissions.own)
 
     def was_own(self, task: AgentTask) -> bool:
-        """Note that a task leaves; whether it was a master's own, which is told, and nobody else."""
+        """Handle a task that leaves; return whether a master submitted it, which alone receives its result."""
         return self._submissions.left(task)
 
-    # the end of a master
+    # end of a master
 
     def _ended(self, task: AgentTask) -> None:
-        """The task of a master has ended; what it has said last may still be on its way."""
+        """Handle the end of a master's task; its last messages may still arrive."""
         master = self._registry.known(task.uid)
         if master.gone:
             return
-        self._tasks.pop(task.uid, None)   # where it is not if it has never been started
+        self._tasks.pop(task.uid, None)   # missing if it was never started
         said_goodbye = master.address and not master.up
         master.gone = True
         self._ports.remove_leftovers(master.uid, master.listens)
@@ -303,7 +303,7 @@ class Raptor(Component):
             self._ports.call_later(DRAIN, self._end_master, master, how)
 
     def _end_master(self, master: Master, how: str) -> None:
-        """End what waits for a master that has ended, and what it had."""
+        """End the tasks that a master had when it ended, and those that wait for it."""
         if self._stopped is not None:
             return
         master.ended = how
@@ -328,7 +328,7 @@ class Raptor(Component):
             self._ports.call_later(GRACE, self._end_workers, master)
 
     def _take_back(self, master: Master) -> list[AgentTask]:
-        """What a master has, but for what the agent executes; it has it no more."""
+        """Take from a master all tasks that the agent does not execute."""
         uids = [uid for uid in master.held if uid not in self._submissions.running]
         return [master.held.pop(uid) for uid in uids]
 
@@ -337,16 +337,16 @@ class Raptor(Component):
                 and _GIVEN_AGAIN not in task.extra)
 
     def _end_workers(self, master: Master) -> None:
-        """End workers, and whatever else a master has submitted, that have outlived it."""
+        """Cancel the workers and other tasks of a master that have outlived it."""
         left = {**master.workers, **master.own}
         if left and self._stopped is None:
             _log.warning('%s is cancelled: %s has ended', ', '.join(left), master.uid)
             self._ports.cancel(list(left.values()))
 
-    # the pipeline ends tasks
+    # end of tasks
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """End tasks that wait, and have masters end those that they have."""
+        """Cancel waiting tasks, and have masters cancel those that they have."""
         waiting: list[AgentTask] = []
         sent: dict[str, list[str]] = {}
         for uid in uids:
@@ -361,7 +361,7 @@ class Raptor(Component):
         self._end(waiting)
 
     def stop(self, reason: str) -> None:
-        """End all tasks that the agent does not execute itself, for this reason, and have the masters end."""
+        """End all tasks that the agent does not execute itself, and have the masters end."""
         self._stopped = reason
         tasks = self._registry.clear()
         for master in self._registry.masters.values():
@@ -369,7 +369,7 @@ class Raptor(Component):
             master.held.clear()
             if master.up:
                 self._ports.send(master.address, 'stop')
-        self._submissions.running.clear()   # they end as any other task
+        self._submissions.running.clear()   # these end like other tasks
         self._refuse(tasks, reason)
 
     def _refuse(self, tasks: list[AgentTask], reason: str) -> None:
@@ -381,11 +381,11 @@ class Raptor(Component):
 
     @property
     def held_back(self) -> int:
-        """Number of tasks here that may have to wait until others come."""
+        """Number of tasks that may have to wait until others arrive."""
         return self._registry.held_back
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError if one is violated."""
         masters = self._registry.masters.values()
         own = {uid: master for master in masters for uid in master.own}
         assert own == self._submissions.own, 'tasks of masters are miscounted'
@@ -398,8 +398,8 @@ class Raptor(Component):
 
 
 def _apply(task: AgentTask, result: dict[str, Any] | bytes) -> None:
-    """Fill in a task what its master tells, which may be whatever a user's code has made of it."""
+    """Apply a result to a task; the user's code in the master may have made it invalid."""
     try:
         apply(task, with_told(task, result))
     except Exception as error:
-        task.broke(error, 'reading what its master tells')
+        task.broke(error, 'reading the result that its master sent')

@@ -1,4 +1,4 @@
-"""What a master that was killed leaves behind: the file for its workers, and the socket where it has listened."""
+"""Removal of the files that a killed master leaves: the access file for its workers, and its socket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rp_api.raptor_link import master_file
 
 
 def remove(pilot_sandbox: str, uid: str, address: str) -> None:
-    """Remove what the master of that uid may have left, whose process has ended; `address` is where it listened.
+    """Remove the files of the master of that uid, which listened at `address` and whose process has ended.
 
-    A socket is removed only if it lies where masters put it, in a directory of its own that nobody else can enter.
+    A socket is removed only if it is where masters put it: in a directory of its own that other users cannot enter.
     """
-    with suppress(OSError):   # most masters clean up after themselves
+    with suppress(OSError):   # most masters have removed it
         os.unlink(master_file(pilot_sandbox, uid))
     path = address.removeprefix('ipc://')
     directory = os.path.dirname(path)
@@ -22,6 +22,6 @@ def remove(pilot_sandbox: str, uid: str, address: str) -> None:
     with suppress(OSError):
         status = os.stat(directory)
         if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-            with suppress(FileNotFoundError):   # it was killed when it had begun to clean up
+            with suppress(FileNotFoundError):   # the master was killed during its own clean-up
                 os.unlink(path)
             os.rmdir(directory)

@@ -1,4 +1,4 @@
-"""The socket that masters connect to, and the file that tells them how."""
+"""The link to masters: the socket that they connect to, and the file with its access data."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Receive = Callable[[bytes, str, list[Any]], object]
 
 
 class Link:
-    """Listens for masters at an address (None: a fresh one), and leaves in a file how they connect.
+    """Listens for masters at an address (None: a new one), and writes the access data to a file.
 
-    `receive(sender, operation, arguments)` gets messages.
+    `receive(sender, operation, arguments)` is called with each message.
     """
 
     def __init__(self, loop: Loop, file: str, address: str | None, receive: Receive) -> None:
@@ -38,16 +38,16 @@ class Link:
         self._gate = Gate(self._context, loop)
         keys, visitor = generate(), generate()
         self._gate.allow(visitor.public)
-        # without a limit of messages: a master is sent no more tasks than it has asked for
+        # no limit of messages: the credit of a master limits its tasks
         self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, address, DOMAIN, 0, self._arrived)
         self._file = file
         Access(self._listener.address, keys.public.decode(), visitor.public.decode(),
                visitor.secret.decode()).save(self._file)
 
     def send(self, master: bytes, *message: Any) -> None:
-        """Send a message to a master that has said hello; it arrives also if the connection breaks meanwhile.
+        """Send a message to a master that has sent `hello`; it is resent if the connection breaks.
 
-        ValueError if it is too large.
+        Raises ValueError if the message is too large.
         """
         data = codec.pack(message)
         known = self._masters.get(master)
@@ -55,15 +55,15 @@ class Link:
             self._send(master, known.say(data))
 
     def forget(self, master: bytes) -> None:
-        """A master is gone: keep nothing for it."""
+        """Discard the unacknowledged messages for a master that has ended."""
         self._masters.pop(master, None)
 
     def refuse(self, why: object) -> None:
-        """Note that a message was dropped."""
+        """Count a dropped message."""
         self._malformed.add(why)
 
     def close(self) -> None:
-        """Remove the file, and listen no more."""
+        """Remove the file, and close the socket."""
         with suppress(FileNotFoundError):
             os.unlink(self._file)
         self._listener.close(0)
@@ -101,5 +101,5 @@ class Link:
     def _send(self, master: bytes, frames: list[bytes]) -> None:
         try:
             self._listener.socket.send_multipart([master, *frames], zmq.NOBLOCK)
-        except zmq.ZMQError as error:   # it comes back, or those who watch its process see that it has ended
+        except zmq.ZMQError as error:   # the master reconnects, or the executor reports its end
             _log.debug('cannot send to %r: %s', master, error)

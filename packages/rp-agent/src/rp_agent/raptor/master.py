@@ -1,4 +1,4 @@
-"""What the agent knows about one master: how far it is, which tasks wait for it, and which ones it has."""
+"""The agent's record of a master: its state, the tasks that wait for it, and those that it has."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Queue = OrderedDict[str, AgentTask]
 _LARGE = ('function', 'code')
 
 STALLED = 5.0
-"""Seconds without any result after which a master does not count as working on what it has."""
+"""Seconds without a result after which a master counts as stalled."""
 
 
 class Master:
-    """A master, from the moment when something is known about it."""
+    """A master, from the first task that names it."""
 
     __slots__ = ('address', 'awaited', 'credit', 'ended', 'gone', 'held', 'last_result', 'listens', 'own', 'queue',
                  'requests', 'uid', 'up', 'waiting', 'workers')
@@ -24,44 +24,44 @@ class Master:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.awaited = False
-        """Whether its task has come, and has not ended."""
+        """Whether its task has arrived and has not ended."""
         self.up = False
-        """Whether it takes tasks: it has said hello, and not goodbye."""
+        """Whether it accepts tasks: it has sent `hello`, and not `bye`."""
         self.gone = False
         """Whether its task has ended."""
         self.ended = ''
-        """How it has ended, when nothing more will come from it."""
+        """How it has ended, once no more messages can arrive from it."""
         self.address = b''
-        """By which the link knows it."""
+        """Its address at the link."""
         self.listens = ''
-        """The address where it listens for its workers and for applications."""
+        """The address at which it listens for its workers and for applications."""
         self.credit = 0
         self.last_result = 0.0
         self.queue: Queue = OrderedDict()
         """Tasks that wait until it asks for them."""
         self.requests: Queue = OrderedDict()
-        """What it is to be asked to do, or was asked to do, by somebody who waits for the answer."""
+        """RPC tasks, which wait for its answer."""
         self.held: Queue = OrderedDict()
         """Tasks that it has."""
         self.waiting: Queue = OrderedDict()
         """Workers that wait until it is up."""
         self.workers: Queue = OrderedDict()
-        """Workers that were passed on to be executed."""
+        """Workers that were passed to the scheduler."""
         self.own: Queue = OrderedDict()
-        """What it has submitted itself, and the application does not know."""
+        """Tasks that it has submitted, which the application does not know."""
 
     @property
     def queues(self) -> tuple[Queue, ...]:
-        """All that waits for it."""
+        """The queues of all tasks that wait for it."""
         return self.queue, self.requests, self.waiting
 
     def stalled(self, now: float) -> bool:
-        """Whether nothing shows that the tasks which wait for it will go on without others coming first."""
+        """Return whether its tasks may have to wait until other tasks arrive."""
         return not self.up or now - self.last_result > STALLED
 
 
 def how_it_ended(task: AgentTask) -> str:
-    """A few words on the end of a master's task."""
+    """Return how the task of a master ended, as a part of a sentence."""
     if task.target_state == states.CANCELED:
         return f'it was cancelled ({task.exception})' if task.exception else 'it was cancelled'
     if task.target_state == states.FAILED:
@@ -70,7 +70,7 @@ def how_it_ended(task: AgentTask) -> str:
 
 
 def take(queue: Queue, most: int, most_bytes: int) -> list[AgentTask]:
-    """The first tasks of a queue, as many as go into one message, and taken from it."""
+    """Take the first tasks of a queue, as many as fit into one message."""
     taken: list[AgentTask] = []
     size = 0
     while queue and len(taken) < most and size < most_bytes:

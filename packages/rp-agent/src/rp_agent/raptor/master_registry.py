@@ -1,4 +1,4 @@
-"""The masters of a pilot, and the tasks that wait for them: what goes to whom, and what has to be given up."""
+"""The registry of a pilot's masters and of the tasks that wait for them. No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rp_api.constants import RAPTOR_WORKER
 from rp_api.raptor_link import ANY, BULK, RPC
 
 _BYTES = 4 << 20
-"""Bytes of functions and code from which on a message takes no further task."""
+"""Bytes of functions and code at which a message is full."""
 
 
 class MasterRegistry:
-    """All masters that something is known about; nothing here talks to anybody."""
+    """All masters by uid, and the queue of tasks for any master."""
 
     def __init__(self) -> None:
         self.masters: dict[str, Master] = {}
@@ -25,25 +25,25 @@ class MasterRegistry:
         """Tasks that wait for any master."""
 
     def known(self, uid: str) -> Master:
-        """The master of that uid, from now on."""
+        """Return the master of that uid; the first call makes its record."""
         master = self.masters.get(uid)
         if master is None:
             master = self.masters[uid] = Master(uid)
         return master
 
     def of(self, task: AgentTask) -> Master:
-        """The master that a task asks for by name."""
+        """Return the master that a task names."""
         return self.known(task.description['raptor_id'])
 
     def all_ended(self) -> bool:
-        """Whether there were masters, and none is left or on its way."""
+        """Return whether all masters have ended; False before the first one."""
         masters = self.masters.values()
         return any(master.ended for master in masters) and not any(master.awaited for master in masters)
 
     # tasks that wait
 
     def wait(self, tasks: Iterable[AgentTask]) -> list[AgentTask]:
-        """Have tasks wait for their masters; gives those for which that is in vain."""
+        """Queue tasks for their masters; return those that no master will run."""
         vain = []
         alike: tuple[str, str] | None = None
         queue, ended = self.any, False
@@ -65,13 +65,13 @@ class MasterRegistry:
         return vain
 
     def wait_again(self, tasks: list[AgentTask]) -> None:
-        """Have tasks for any master wait in front of the others."""
+        """Queue tasks for any master in front of the others."""
         for task in reversed(tasks):
             self.any[task.uid] = task
             self.any.move_to_end(task.uid, last=False)
 
     def waiting(self, uid: str) -> AgentTask | None:
-        """The task of that uid, if it waits here."""
+        """Return the waiting task of that uid; None if there is none."""
         if uid in self.any:
             return self.any[uid]
         for master in self.masters.values():
@@ -81,11 +81,11 @@ class MasterRegistry:
         return None
 
     def holder(self, uid: str) -> Master | None:
-        """Who has the task of that uid."""
+        """Return the master that has the task of that uid; None if none has it."""
         return next((master for master in self.masters.values() if uid in master.held), None)
 
     def end(self, task: AgentTask) -> None:
-        """Make a task one that has ended, as it was cancelled or its master has ended; it waits no more."""
+        """Remove a task that was cancelled or whose master has ended, and set its final state."""
         self.any.pop(task.uid, None)
         master = self.masters.get(task.description['raptor_id'])
         if master is not None:
@@ -100,12 +100,12 @@ class MasterRegistry:
             fail(task, master)
 
     def given_up(self, master: Master) -> list[AgentTask]:
-        """The tasks that wait in vain now that this master has ended."""
+        """Return the waiting tasks that no master will run now that this one has ended."""
         found = [task for queue in master.queues for task in queue.values()]
         return found + list(self.any.values()) if self.all_ended() else found
 
     def clear(self) -> list[AgentTask]:
-        """All tasks that wait; they wait no more."""
+        """Take all waiting tasks."""
         queues = [self.any, *(queue for master in self.masters.values() for queue in master.queues)]
         tasks = [task for queue in queues for task in queue.values()]
         for queue in queues:
@@ -114,7 +114,7 @@ class MasterRegistry:
 
     @property
     def held_back(self) -> int:
-        """Number of tasks that may have to wait until others come."""
+        """Number of tasks that may have to wait until others arrive."""
         now = time.monotonic()
         stalled = [master for master in self.masters.values() if not master.ended and master.stalled(now)]
         found = sum(len(master.held) + sum(map(len, master.queues)) for master in stalled)
@@ -124,7 +124,7 @@ class MasterRegistry:
     # tasks that go to masters
 
     def deal(self) -> Iterator[tuple[Master, list[AgentTask]]]:
-        """What masters get now, by the bulk: first what is for them alone, then what is for any."""
+        """Take bulks of tasks for masters with credit: first their own tasks, then those for any master."""
         able = [master for master in self.masters.values() if master.up]
         for master in able:
             yield from _give(master, master.queue, master.credit)
@@ -135,7 +135,7 @@ class MasterRegistry:
 
 
 def fail(task: AgentTask, master: Master) -> None:
-    """Make a task of a master that has ended a failed one, or a cancelled one if that was under way."""
+    """Set the final state of a task whose master has ended: FAILED, or CANCELED if it was being cancelled."""
     sentence = f'{master.uid} has ended before it ran the task: {master.ended}'
     if task.cancelled:
         task.target_state = states.CANCELED

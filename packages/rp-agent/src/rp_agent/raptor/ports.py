@@ -1,4 +1,4 @@
-"""What the component for RAPTOR needs from the pipeline and from the link to masters."""
+"""The interface that the RAPTOR component uses to reach the pipeline and the link to masters."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from rp_agent.task import AgentTask
 
 
 class RaptorPorts(Protocol):
-    """The link to masters, and the pipeline."""
+    """The link to masters and the pipeline, as the RAPTOR component uses them."""
 
     environment: Mapping[str, str]
-    """Variables of the agent's own environment that those of tasks do not have, or have with other values."""
+    """Variables of the agent's environment that differ from, or are missing in, that of tasks."""
 
     def send(self, master: bytes, *message: Any) -> None:
-        """Send a message to a master; ValueError if it is too large."""
+        """Send a message to a master; raise ValueError if it is too large."""
 
     def forget(self, master: bytes) -> None:
-        """A master is gone, and nothing will be sent to it any more."""
+        """Discard the unacknowledged messages for a master that has ended."""
 
     def refuse(self, why: object) -> None:
-        """Note that a message was dropped."""
+        """Count a dropped message."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
-        """Have something called later."""
+        """Call back after `delay` seconds."""
 
     def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
-        """A task of this pilot; None if there is one of that uid."""
+        """Return a new task of this pilot; None if there is one of that uid."""
 
     def enter(self, tasks: list[AgentTask]) -> None:
-        """Let tasks into the pipeline."""
+        """Put tasks into the pipeline."""
 
     def stage_output(self, tasks: list[AgentTask]) -> None:
-        """Let tasks go on that have been executed."""
+        """Pass executed tasks to output staging."""
 
     def leave(self, tasks: list[AgentTask]) -> None:
-        """Let tasks out of the pipeline that have ended otherwise."""
+        """Take tasks out of the pipeline that end without output staging."""
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
-        """End tasks that are elsewhere in the pipeline."""
+        """Cancel tasks in any component."""
 
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
-        """A master has said hello."""
+        """Report that a master is up."""
 
     def remove_leftovers(self, master: str, address: str) -> None:
-        """Remove what a master may have left behind that has listened at that address."""
+        """Remove the files of a master that listened at that address."""

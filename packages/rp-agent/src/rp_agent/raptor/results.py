@@ -1,4 +1,4 @@
-"""Results of tasks, as masters tell them to the agent and the agent tells them to masters."""
+"""The results of tasks that masters send to the agent, and the agent to masters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 
 def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
-    """Fill in a task what a master tells about its end."""
+    """Apply the result that a master sends to a task."""
     if isinstance(result, bytes):
         task.packed, task.exit_code, task.target_state = result, 0, states.DONE
         task.extra[OUTPUTS_KNOWN] = True
@@ -34,13 +34,13 @@ def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
 
 
 def has_run(task: AgentTask) -> bool:
-    """Whether a task with a result was executed, as far as one can tell."""
+    """Return whether a task with a result was executed, as far as the result shows."""
     return (task.target_state == states.DONE or task.exit_code is not None
             or states.TASK.value(task.state) >= _EXECUTING)
 
 
 def result_of(task: AgentTask) -> dict[str, Any]:
-    """What a master gets to see of the end of a task that the agent has run."""
+    """Return the result of a task that the agent has run, for its master."""
     if task.exit_code is not None and not task.stdout and not task.stderr:
         task.stdout, task.stderr = (tail(_path(task, name)) for name in ('stdout', 'stderr'))
     found = {'exit_code': task.exit_code, 'stdout': task.stdout, 'stderr': task.stderr,
@@ -55,7 +55,7 @@ def _path(task: AgentTask, stream: str) -> str:
 
 
 def _output(value: Any) -> Any:
-    """The end of an output, or of each rank's."""
+    """Return the end of an output, or of that of each rank."""
     if type(value) is list:
         return [_output(each) for each in value]
     text = value if type(value) is str else ''

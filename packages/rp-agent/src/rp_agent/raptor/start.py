@@ -1,4 +1,4 @@
-"""What has to be known to start masters and workers: which program, and whether a description may be run at all."""
+"""Start of masters and workers: finds their program, and checks the descriptions that masters submit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from rp_api.staging.directive import expand
 _PROGRAMS = {MASTER_PROGRAM: 'master', WORKER_PROGRAM: 'worker'}
 
 SUBMITTED = (c.TASK_EXECUTABLE, c.RAPTOR_WORKER)
-"""The modes of tasks that a master has the agent run."""
+"""The modes of tasks that a master may submit."""
 
 
 def find_program(description: Description, environment: Mapping[str, str]) -> None:
-    """Make the description of a master or worker one that can be started: its program is on the PATH, or here.
+    """Set the program of a master or worker: the one on the PATH, or else that of this environment.
 
-    Raises DescriptionError with the sentence that helps if there is none. Tasks with commands to run before are left
-    alone, as those may change the PATH. `environment` is what the agent's own environment adds to that of tasks.
+    Tasks with commands to run before are left unchanged, as these may change the PATH. `environment` has the variables
+    that the agent's environment adds to that of tasks. Raises DescriptionError, with the command that installs it, if
+    the program is missing.
     """
     if description['named_env'] == NAMED_ENV:   # where the agent itself runs
         description['named_env'] = ''
@@ -47,8 +48,7 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
 
 
 def submitted(data: Mapping[str, Any], master: str) -> dict[str, Any]:
-    """The checked description of a task that a master has submitted; DescriptionError or another ValueError says why
-    it cannot be run."""
+    """Return the checked description of a task that a master submits; raise ValueError if it is invalid."""
     description = TaskDescription(data)
     description.verify()
     mode = description.mode

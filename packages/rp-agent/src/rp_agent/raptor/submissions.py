@@ -1,7 +1,7 @@
-"""What masters have the agent run: workers and executables of their own, and tasks that they hand back to be executed.
+"""Tasks that masters submit to the agent: their own workers and executables, and tasks that they return for execution.
 
-What a master has submitted itself the application does not know, and does not hear of. A task that was handed back is
-still the master's when it has run: what it says counts.
+The application does not know the tasks that a master submits itself, and receives no reports of them. A returned task
+still belongs to its master after the execution: the result that the master sends counts.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _TOLD = 'raptor.told'
 
 
 class Submissions:
-    """The tasks that masters have submitted, from then until they have ended."""
+    """The tasks that masters have submitted and that have not ended."""
 
     def __init__(self, ports: RaptorPorts) -> None:
         self._ports = ports
         self.running: dict[str, Master] = {}
-        """Who has handed a task back that has not been executed yet."""
+        """The masters of returned tasks that have not been executed yet, by uid of the task."""
         self.own: dict[str, Master] = {}
-        """Who has submitted a task that the application does not know."""
+        """The masters of tasks that the application does not know, by uid of the task."""
 
     def take(self, master: Master, descriptions: list[dict[str, Any]], sandbox: str) -> list[AgentTask]:
-        """Take what a master submits, whose own sandbox is `sandbox`; gives what it has handed back."""
+        """Take the tasks that a master in `sandbox` submits; return those that it has returned for execution."""
         back, new = [], []
         for data in descriptions:
             uid = data['uid']
             try:
                 description = start.submitted(data, master.uid)
-            except Exception as error:   # which concerns this task alone
+            except Exception as error:   # concerns this task alone
                 self._refuse(master, uid, sentence(error))
                 continue
             if uid in master.held and uid not in self.running:
@@ -52,12 +52,12 @@ class Submissions:
         return back
 
     def of(self, master: Master, uids: list[str]) -> list[AgentTask]:
-        """Those of the tasks that the agent has for a master."""
+        """Return those of the tasks that the agent has for a master."""
         own = [master.own[uid] for uid in uids if uid in master.own]
         return own + [master.held[uid] for uid in uids if uid in master.held and uid in self.running]
 
     def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
-        """Those of the tasks whose new state the application is to hear of; masters are told of their own."""
+        """Return the tasks whose new state is reported to the application; report the others to their masters."""
         shown = []
         for task in tasks:
             master = self.own.get(task.uid)
@@ -68,17 +68,17 @@ class Submissions:
         return shown
 
     def worker_begins(self, master: Master, task: AgentTask) -> None:
-        """Tell a master of a worker that the application has submitted for it, and that is to be started."""
+        """Report to a master that a worker is about to start which the application has submitted for it."""
         if task.uid not in self.own:
             self._tell(master, task.uid, states.AGENT_SCHEDULING, {'ranks': task.description['ranks']})
 
     def worker_ended(self, master: Master, task: AgentTask) -> None:
-        """Tell a master of the end of a worker that the application has submitted."""
+        """Report to a master the end of a worker that the application has submitted for it."""
         if task.uid not in self.own:
             self._tell(master, task.uid, task.target_state or states.FAILED, result_of(task))
 
     def executed(self, task: AgentTask) -> bool:
-        """Note that a task has been executed, or cannot be; whether it now waits for what its master says about it."""
+        """Report the execution of a returned task to its master; return whether it waits for the master's result."""
         master = self.running.pop(task.uid, None)
         if master is None or task.uid not in master.held or master.ended:
             return False
@@ -88,7 +88,7 @@ class Submissions:
         return True
 
     def left(self, task: AgentTask) -> bool:
-        """Note that a task leaves; whether it was a master's own, which is told, and nobody else."""
+        """Report the end of a task to the master that submitted it; return False if no master did."""
         master = self.own.pop(task.uid, None)
         if master is None:
             return False
@@ -103,7 +103,7 @@ class Submissions:
         return task
 
     def _new(self, master: Master, uid: str, description: dict[str, Any], sandbox: str) -> AgentTask | None:
-        """A task of the master's own; None if there is one of that uid."""
+        """Return a new task of the master; None if there is one of that uid."""
         if description.get('mode') == RAPTOR_WORKER:
             description['sandbox'] = description.get('sandbox') or sandbox
         else:
@@ -123,6 +123,6 @@ class Submissions:
 
 
 def with_told(task: AgentTask, result: dict[str, Any] | bytes) -> dict[str, Any] | bytes:
-    """The result that a master gives, with what the agent has told it about a task that was executed."""
+    """Return the result that a master sends, completed by the result of the execution that the agent sent to it."""
     told: dict[str, Any] = task.extra.pop(_TOLD, {})
     return {**told, **result} if isinstance(result, dict) else result

@@ -1,4 +1,4 @@
-"""Which tasks are RAPTOR's; apart, so that a pilot without any loads nothing else of it."""
+"""The test for RAPTOR's tasks, in a module of its own: pilots without RAPTOR load no other module of the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MODES = (RAPTOR_MASTER, RAPTOR_WORKER, RPC)
 
 
 def concerns_raptor(task: AgentTask) -> bool:
-    """Whether a task is a master, a worker, or for a master."""
+    """Return whether a task is a master, a worker, or for a master."""
     description = task.description
     # most tasks have neither
     return (('mode' in description or 'raptor_id' in description)

@@ -1,4 +1,4 @@
-"""RAPTOR in a pipeline: what it asks for, as the pipeline has it."""
+"""The wiring of the RAPTOR component: connects it to the pipeline and to the link to masters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UID = 'agent_raptor.0000'
 
 
 class PipelinePorts(NamedTuple):
-    """Where tasks go, and who knows them; see `ports.RaptorPorts`."""
+    """Callbacks of the wiring to the pipeline; see `ports.RaptorPorts`."""
 
     enter: Callable[[list[AgentTask]], None]
     stage_output: Callable[[list[AgentTask]], None]
@@ -35,7 +35,7 @@ class PipelinePorts(NamedTuple):
 
 
 class Wiring:
-    """What the component needs from the pipeline and from the link to masters."""
+    """The implementation of `ports.RaptorPorts`, which owns the component and the link to masters."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, ports: PipelinePorts) -> None:
         self._config = config
@@ -61,20 +61,20 @@ class Wiring:
         self.refuse = self._link.refuse
 
     def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
-        """A task of this pilot; None if there is one of that uid."""
+        """Return a new task of this pilot; None if there is one of that uid."""
         if self._knows(uid):
             return None
         return AgentTask(uid, description, self._config['pilot'], sandbox.of_task(self._config, uid, description))
 
     def remove_leftovers(self, master: str, address: str) -> None:
-        """Remove what a master may have left behind that has listened at that address."""
+        """Remove the files of a master that listened at that address."""
         leftovers.remove(sandbox.of_pilot(self._config), master, address)
 
     def disconnect(self) -> None:
-        """Have nothing more to do with masters, once there is none; harmless when that was done before."""
+        """Close the link to masters; may be called again."""
         self._link.close()
 
     def close(self) -> None:
-        """Disconnect masters, and end the component."""
+        """Close the link to masters and the component."""
         self.disconnect()
         self.raptor.close()
