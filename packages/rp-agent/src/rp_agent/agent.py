@@ -16,23 +16,17 @@ from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.division import from_plain
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
-from rp_agent.reporting.coordinator_loss import CoordinatorLoss
-from rp_agent.reporting.final_report import FinalReport
-from rp_agent.reporting.reporter import Reporter
-from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.systems.find import allocate
 from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination.connect import agent_connection
-from rp_api.coordination.contract import BULK, Update
-from rp_api.errors import CoordinationError
+from rp_api.coordination.contract import BULK
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.service_modes import SERVICE_MODES
-from rp_api.system.host import host_id
 from rp_profiling.write.host_clock import Reading
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -58,11 +52,7 @@ class Agent:
         self._interrupted = False
         self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
-        self._coordinator_loss = CoordinatorLoss(loop, config['orphan_timeout'], self._unfinished, self._give_up)
         self._drain_timer: Timer | None = None
-        self._final_report: FinalReport | None = None
-        self._forsaken = False
-        self._refusal = ''
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
         uid: str = config['agent_uid']
@@ -81,24 +71,20 @@ class Agent:
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
             sub_agent_stop=lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)))
-        self._spool = ResultSpool(sandbox.updates(config))
-        self._connection = agent_connection(loop, config['coordination'], self.pilot, uid)
+        self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, lambda count: self._tracer.record(
+            'update_pushed', msg=f'bulk size: {count}'))
+        self._connection = self._link.connection
+        self._reporter = self._link.reporter
         self._intake = Intake(self._connection.hold, self._allocation.cores)
-        self._reporter = Reporter(loop, self._connection, self._spool,
-                                  lambda count: self._tracer.record('update_pushed', msg=f'bulk size: {count}'))
         self._connect()
         if self._runs is not None and self._runs.earlier is not None:
             self._go_on(self._runs)
 
     def _connect(self) -> None:
-        connection = self._connection
-        connection.on_tasks = self._on_tasks
-        connection.on_command = self._on_command
-        connection.on_lost = self._coordinator_lost
-        connection.on_found = self._coordinator_found
-        connection.on_refused = self._refused
-        connection.on_clock = self._read_clock
-        self._tell_resources()
+        self._connection.on_tasks = self._on_tasks
+        self._connection.on_command = self._on_command
+        self._connection.on_clock = self._read_clock
+        self._link.report_active(self._resources())
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         self._loop.call_later(FLUSH, self._flush_traces)
 
@@ -130,19 +116,12 @@ class Agent:
     def close(self) -> None:
         """Release all resources of the agent."""
         self._helpers.close(0)
-        self._reporter.close()
-        self._connection.close()
+        self._link.close()
         self._pipeline.close()
         self._tracer.close()
         if self._runs is not None:
             self._runs.close()
-        if self._forsaken:
-            self._connection.remove_endpoint()
-
-    def _tell_resources(self) -> None:
-        """Report the pilot as active, with its resources and notices."""
-        self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
-            **self._resources(), 'agent': {'pid': os.getpid(), 'host': host_id()}})])
+        self._link.remove_endpoint()
 
     def _go_on(self, runs: Runs) -> None:
         """Deliver the results of an earlier run of the pilot's job."""
@@ -163,7 +142,7 @@ class Agent:
         for name in names:
             self._tracer.record('node_lost', self.pilot, msg=name)
         if self._ending is None:
-            self._tell_resources()
+            self._link.report_active(self._resources())
 
     # messages of the coordinator
 
@@ -215,14 +194,6 @@ class Agent:
         else:
             _log.error('command %r is unknown', name)
 
-    def _refused(self, reason: str) -> None:
-        """End all tasks and the agent: the coordinator refuses it."""
-        self._refusal = reason
-        self._coordinator_loss.lost = True
-        if self._final_report is not None:
-            self._final_report.lost()
-        self.finish(states.FAILED, f'was refused: {reason}')
-
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
         if moment:
@@ -253,7 +224,7 @@ class Agent:
                 task.target_state = states.FAILED
         self._count()
         self._reporter.finished(tasks)
-        self._coordinator_loss.left()
+        self._link.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
 
@@ -285,20 +256,6 @@ class Agent:
 
     # end of the pilot
 
-    def _coordinator_lost(self, how: str) -> None:
-        self._coordinator_loss.coordinator_lost(how)
-        if self._final_report is not None:
-            self._final_report.lost()
-
-    def _coordinator_found(self) -> None:
-        self._coordinator_loss.coordinator_found()
-        if self._final_report is not None:
-            self._final_report.found()
-
-    def _give_up(self) -> None:
-        self._forsaken = True
-        self.finish(states.CANCELED, 'lost its coordinator')
-
     def _drain(self, deadline: float) -> None:
         """Wait until the deadline for tasks in staging; no task runs any more."""
         self._drain_timer = self._loop.call_at(deadline, self._drained)
@@ -314,37 +271,13 @@ class Agent:
     def _say_goodbye(self) -> None:
         assert self._ending is not None
         state, reason = self._ending
-        self._reporter.flush(sending=not self._coordinator_loss.lost)
+        self._reporter.flush(sending=not self._link.lost)
         self._flush_traces()
-        if self._refusal:
-            self._loop.call_soon(self._fail)
-            return
-        if self._interrupted:
+        if self._interrupted and not self._link.refusal:
             self._notices.append(f'{self.pilot} {reason}; it continues if the batch system starts its job again')
-            self._say_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
-            return
-        sandbox.wrap_up(self._config)
-        # with everything reported before: of several updates at once, the client may get only the last one
-        sentence = f'{self.pilot} {reason}'
-        info = {'reason': sentence, **self._resources()}
-        if state == states.FAILED:
-            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
-                     'by_signal': self._by_signal}
-        self._say_last(state, info, self._over)
-
-    def _say_last(self, state: str, info: Mapping[str, Any], over: Callable[[], object]) -> None:
-        last = Update(self.pilot, state, info)
-        self._final_report = FinalReport(self._loop, self._connection, self._reporter, last, over)
-        if not self._coordinator_loss.lost:
-            self._final_report.found()
-
-    def _over(self) -> None:
-        sandbox.remove(self._config)
-        self._loop.stop()
-
-    def _fail(self) -> None:
-        """End with the reason on standard error and keep all files: the coordinator accepts no report."""
-        raise CoordinationError(self._refusal)
+            self._link.report_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
+        else:   # with everything reported before: of several updates at once, the client may get only the last one
+            self._link.report_end(self._config, state, reason, self._resources(), self._by_signal)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()

@@ -19,26 +19,20 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from rp_agent import sandbox
 from rp_agent.components.build import belongs, make_tracer
 from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.control_channel import Message
 from rp_agent.partitions.division import Divider, Parts, allocation_of, as_plain, is_part
 from rp_agent.partitions.partition import AGENT, Partition
 from rp_agent.partitions.proxy_reporter import ProxyReporter
-from rp_agent.reporting.coordinator_loss import CoordinatorLoss
-from rp_agent.reporting.final_report import FinalReport
-from rp_agent.reporting.reporter import Reporter
-from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.systems.find import allocate
 from rp_api import states
-from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update
-from rp_api.errors import CoordinationError, ResourceError
+from rp_api.errors import ResourceError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.partitions import partition_uid
-from rp_api.system.host import host_id
 from rp_api.system.processes import sweep
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -57,7 +51,7 @@ SPEAKING = 2.0
 
 
 class PilotSupervisor:
-    """Starts and watches the agents of a pilot's partitions, and ends the pilot."""
+    """The supervisor of a pilot: starts and watches the agents of its partitions, and ends the pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
         self._config = config
@@ -69,39 +63,21 @@ class PilotSupervisor:
         request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
         self._allocation = allocate(request, config['platform'])
         self._divider = Divider(self._allocation)
-        first = self._first_parts(config['partitions'])
+        first = (self._divider.divide(config['partitions']) if isinstance(config['partitions'], int) else
+                 [self._divider.take(size) for size in config['partitions']])
         self._partitions: dict[int, Partition] = {}
         self._wanted: list[tuple[int, Mapping[str, int]]] = []   # partitions that wait for the end of others
         self._awaited = set(range(len(first)))   # partitions that are not active; if empty, the pilot is active
         self._timer: Timer | None = None
         self._ending: tuple[str, str] | None = None
         self._by_signal = False
-        self._final_report: FinalReport | None = None
-        self._forsaken = False
-        self._refusal = ''
-        self._coordinator_loss = CoordinatorLoss(loop, config['orphan_timeout'], lambda: bool(self._partitions),
-                                                 self._give_up)
-        self._spool = ResultSpool(sandbox.updates(config))
-        self._connection = agent_connection(loop, config['coordination'], self.pilot, config['agent_uid'])
-        self._reporter = Reporter(loop, self._connection, self._spool)
+        self._link = CoordinatorLink(config, loop, lambda: bool(self._partitions), self.finish)
+        self._link.connection.hold(True)   # tasks go to partitions
+        self._link.connection.on_command = self._on_command
         self._proxy_reporter = ProxyReporter(loop, config['coordination'], self._look_at_end)
-        self._connect()
+        loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         for number, parts in enumerate(first):
             self._start(number, parts)
-
-    def _first_parts(self, partitions: int | list[dict[str, int]]) -> list[Parts]:
-        if isinstance(partitions, int):
-            return self._divider.divide(partitions)
-        return [self._divider.take(size) for size in partitions]
-
-    def _connect(self) -> None:
-        connection = self._connection
-        connection.hold(True)   # tasks go to partitions
-        connection.on_command = self._on_command
-        connection.on_lost = self._coordinator_lost
-        connection.on_found = self._coordinator_found
-        connection.on_refused = self._refused
-        self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
 
     def finish(self, state: str, reason: str) -> None:
         """End the pilot in a state, after its partitions. Only the first call counts."""
@@ -124,11 +100,9 @@ class PilotSupervisor:
         for partition in self._partitions.values():
             partition.close()
         self._proxy_reporter.close()
-        self._reporter.close()
-        self._connection.close()
+        self._link.close()
         self._tracer.close()
-        if self._forsaken:
-            self._connection.remove_endpoint()
+        self._link.remove_endpoint()
 
     # messages of the coordinator
 
@@ -138,16 +112,13 @@ class PilotSupervisor:
         if name == 'cancel_pilot':
             self.finish(command.get('state', states.CANCELED), command['reason'])
         elif name == 'add_partition':
-            self._add(command['number'], command['size'])
+            if self._ending is None:   # else the client learns of the end of the pilot
+                self._wanted.append((command['number'], command['size']))
+                self._start_wanted()
         elif name == 'remove_partition':
             self._remove(command['number'], command['reason'])
         else:
             _log.error('command %r is unknown', name)
-
-    def _add(self, number: int, size: Mapping[str, int]) -> None:
-        if self._ending is None:   # else the client learns of the end of the pilot
-            self._wanted.append((number, size))
-            self._start_wanted()
 
     def _remove(self, number: int, reason: str) -> None:
         waiting = [wanted for wanted in self._wanted if wanted[0] == number]
@@ -156,28 +127,6 @@ class PilotSupervisor:
             self._speak(number, states.CANCELED, reason)
         elif number in self._partitions:
             self._end(self._partitions[number], states.CANCELED, reason)
-
-    def _refused(self, reason: str) -> None:
-        """End all partitions and the pilot: the coordinator refuses it."""
-        self._refusal = reason
-        self._coordinator_loss.lost = True
-        if self._final_report is not None:
-            self._final_report.lost()
-        self.finish(states.FAILED, f'was refused: {reason}')
-
-    def _coordinator_lost(self, how: str) -> None:
-        self._coordinator_loss.coordinator_lost(how)
-        if self._final_report is not None:
-            self._final_report.lost()
-
-    def _coordinator_found(self) -> None:
-        self._coordinator_loss.coordinator_found()
-        if self._final_report is not None:
-            self._final_report.found()
-
-    def _give_up(self) -> None:
-        self._forsaken = True
-        self.finish(states.CANCELED, 'lost its coordinator')
 
     # partitions
 
@@ -265,7 +214,7 @@ class PilotSupervisor:
         assert partition.ending is not None
         self._tracer.record('partition_stop', partition.uid, msg=partition.ending[0])
         self._lost(partition.number, *partition.ending)
-        self._coordinator_loss.left()
+        self._link.left()
         self._start_wanted()
 
     def _lost(self, number: int, state: str, reason: str) -> None:
@@ -294,45 +243,23 @@ class PilotSupervisor:
         if self._timer is not None:
             self._timer.cancel()
         self._awaited.clear()
-        if self._ending:
-            return
-        self._connection.update_pilots([Update(self.pilot, states.PMGR_ACTIVE, {
-            'resource_details': self._allocation.details(), 'agent': {'pid': os.getpid(), 'host': host_id()},
-            'notices': [self._allocation.hint] if self._allocation.hint else []})])
-        self._tracer.flush()
+        if self._ending is None:
+            self._link.report_active({'resource_details': self._allocation.details(),
+                                      'notices': [self._allocation.hint] if self._allocation.hint else []})
+            self._tracer.flush()
 
     def _look_at_end(self) -> None:
-        if self._ending is None or self._partitions or self._final_report is not None:
+        if self._ending is None or self._partitions or self._link.reports_end:
             return
-        if self._proxy_reporter.speaking and not self._coordinator_loss.lost:
+        if self._proxy_reporter.speaking and not self._link.lost:
             self._loop.call_later(SPEAKING, self._say_goodbye)
         else:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        if self._final_report is not None:
+        if self._link.reports_end:
             return
         assert self._ending is not None
-        state, reason = self._ending
         self._tracer.flush()
-        if self._refusal:
-            self._loop.call_soon(self._fail)
-            return
-        sandbox.wrap_up(self._config)
-        sentence = f'{self.pilot} {reason}'
-        info: dict[str, Any] = {'reason': sentence, 'resource_details': self._allocation.details()}
-        if state == states.FAILED:
-            info |= {'exception': sentence.partition('\n')[0], 'exception_detail': sentence,
-                     'by_signal': self._by_signal}
-        last = Update(self.pilot, state, info)
-        self._final_report = FinalReport(self._loop, self._connection, self._reporter, last, self._over)
-        if not self._coordinator_loss.lost:
-            self._final_report.found()
-
-    def _over(self) -> None:
-        sandbox.remove(self._config)
-        self._loop.stop()
-
-    def _fail(self) -> None:
-        """End with the reason on standard error and keep all files: the coordinator accepts no report."""
-        raise CoordinationError(self._refusal)
+        self._link.report_end(self._config, *self._ending, {'resource_details': self._allocation.details()},
+                              self._by_signal)

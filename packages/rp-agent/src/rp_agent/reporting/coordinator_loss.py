@@ -16,7 +16,7 @@ RETURN = 5.0
 
 
 class CoordinatorLoss:
-    """Watches the coordinator, and calls `give_up()` when it does not return.
+    """The watcher of the coordinator, which calls `give_up()` when it does not return.
 
     The agent waits until no task is left (`unfinished()` is false) and for `timeout` seconds more. With a timeout of 0,
     it does not wait for running tasks.

@@ -16,8 +16,9 @@ SETTLE = 15.0
 
 
 class FinalReport:
-    """Reports the final state of the pilot, after all updates of its tasks, and calls `over()` when the coordinator has
-    acknowledged it or does not answer in time.
+    """The report of a pilot's final state, after all updates of its tasks; `over()` is called when it is acknowledged.
+
+    If the coordinator does not answer in time, the updates are written to disk before `over()`.
     """
 
     def __init__(self, loop: Loop, connection: AgentConnection, reporter: Reporter, last: Update,

@@ -59,7 +59,7 @@ def delay(tasks: int, most: float = MAX_DELAY) -> float:
 
 
 class Reporter:
-    """Collects state changes and results; of several states of one task, only the last one is sent.
+    """The unsent state changes and results of tasks; of several states of one task, only the last one is sent.
 
     `pushed(count)` is called with the number of updates in each message.
     """

@@ -15,7 +15,7 @@ PER_CORE = 8
 
 
 class Intake:
-    """Remembers the tasks that have arrived and those that were cancelled before, and controls the delivery.
+    """The record of tasks that have arrived or were cancelled before, and the flow control of their delivery.
 
     `hold(on)` is called to suspend and resume the delivery of tasks. It does not hold up commands, which can therefore
     overtake tasks.
