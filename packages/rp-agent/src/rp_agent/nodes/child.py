@@ -12,6 +12,7 @@ from typing import Any
 
 import zmq
 
+from rp_agent.executor.launching.outcome import explain_code
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.host import python_program
 from rp_api.system.readable import end_of
@@ -42,18 +43,13 @@ class Child:
 
     def how(self, name: str) -> str:
         """Return a sentence on the end of the process, and with it of the sub-agent `name`, with its last output."""
-        code = self.process.returncode
-        if code < 0:
-            names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
-            how = f'was killed by signal {-code}{names.get(-code, "")}'
-        else:
-            how = f'ended with exit code {code}'
         launched = '' if name == self.name else f' launched by {self.name}'
-        return f'sub-agent {name}{launched} (process {self.process.pid}) {how}{self.words()}'
+        return (f'sub-agent {name}{launched} (process {self.process.pid}) '
+                f'{how_it_ended(self.process.returncode)}{self.words()}')
 
     def words(self) -> str:
         """Return the path and the last lines of the output, as the end of a sentence."""
-        said = _tail(self.output)
+        said = tail(self.output).strip()
         words = f', its last lines:\n{said}' if said else ''
         return f'; see {self.output}{words}'
 
@@ -87,5 +83,11 @@ def address_beside(hub: str) -> str | None:
     return None if os.stat(directory).st_mode & 0o077 else f'ipc://{own}'
 
 
-def _tail(path: str) -> str:
-    return end_of(path, _TAIL).decode(errors='replace').strip()
+def how_it_ended(code: int) -> str:
+    """Return how a process with this exit code ended, as a part of a sentence."""
+    return f'was {explain_code(code, shell=False)}' if code < 0 else f'ended with exit code {code}'
+
+
+def tail(path: str) -> str:
+    """Return the end of a process' output."""
+    return end_of(path, _TAIL).decode(errors='replace')

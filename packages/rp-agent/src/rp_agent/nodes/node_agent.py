@@ -27,17 +27,17 @@ def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
     own = shared | {'name': sub_agent_on(position), 'relay': index < shared['relays'],
                     'instances': [(EXECUTING, shared['uids'][index])]}
     here = None if config.get('here') is None else [position]
-    found = dict(config) | {'sub_agent': own, 'here': here}
+    found = dict(config) | {'sub_agent': own, 'here': here,
+                            'environment': _environment(config['environment'], os.environ)}
     if host_id() == shared['host']:   # the agent has found the devices of this host
-        return found | {'environment': _environment(config['environment'], os.environ)}
+        return found
     from rp_agent.resource_manager import binding
 
     cores, blocked, gpus = dict(shared['smaller']).get(position, shared['devices'])
     cpus, _ = binding.of_this_host(cores, gpus, tuple(blocked), shared['threads'])
     mine = config.get('gpus_of_node')   # a partition may have only some of the GPUs
     gpu_ids = binding.gpu_ids(os.environ, gpus) if mine is None else binding.some_gpu_ids(os.environ, mine)
-    return found | {'cpus': cpus, 'gpu_ids': gpu_ids,
-                    'environment': _environment(config['environment'], os.environ)}
+    return found | {'cpus': cpus, 'gpu_ids': gpu_ids}
 
 
 def _index(config: Mapping[str, Any], position: int | None) -> int:

@@ -41,7 +41,7 @@ def script(command: Sequence[str], rank_variables: Sequence[str]) -> str:
 
 
 class Reader:
-    """Reads the output of a launcher: calls `ended(index, code)` for ends of sub-agents, writes the rest to a file.
+    """The reader of a launcher's output: calls `ended(index, code)` for ends of sub-agents, writes the rest to a file.
 
     `names` are those of the nodes, in the order of the ranks. A name takes precedence over a rank, as batch systems may
     order ranks in another way. A name that several nodes have, as simulated nodes do, is ignored.

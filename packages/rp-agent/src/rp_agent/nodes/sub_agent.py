@@ -99,15 +99,13 @@ class Host:
         for item in items:
             uid, op = item['component'], item['op']
             if op == 'put':
-                self._put(self._components[uid], [from_wire(task) for task in item['tasks']])
+                tasks = [from_wire(task) for task in item['tasks']]
+                self._tasks.update((task.uid, task) for task in tasks)
+                self._components[uid].put(tasks)
             elif op == 'end':
                 self._loop.stop()
             else:
                 self._command(uid, op, item)
-
-    def _put(self, component: Worker, tasks: list[AgentTask]) -> None:
-        self._tasks.update((task.uid, task) for task in tasks)
-        component.put(tasks)
 
     def _command(self, uid: str, op: str, item: Item) -> None:
         if op == 'cancel':

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -54,20 +55,18 @@ Dismiss = Callable[[Remote], None]
 Ended = Callable[[Remote, list[AgentTask], str], None]
 
 
+@dataclass(slots=True, eq=False)
 class SubAgent:
     """A process that hosts components: a child of the agent, or a process on a node that a launcher has started."""
 
-    __slots__ = ('child', 'name', 'remotes')
-
-    def __init__(self, name: str, remotes: list[Remote], child: Child) -> None:
-        self.name = name
-        self.remotes = remotes
-        self.child = child
-        """The sub-agent itself, or its launcher, which may have started others."""
+    name: str
+    remotes: list[Remote]
+    child: Child
+    """The sub-agent itself, or its launcher, which may have started others."""
 
 
 class SubAgents:
-    """Starts the sub-agents of a layout, and connects their components to Agent_0.
+    """The sub-agents of a layout: starts and watches them, and connects their components to Agent_0.
 
     `ports` has the outputs of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for
     each of its components, and `DRAIN` seconds later `ended(remote, tasks, reason)` with the tasks that died with it.

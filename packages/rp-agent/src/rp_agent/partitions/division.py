@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation, Domain
@@ -29,7 +30,7 @@ Parts = tuple[Part, ...]
 
 
 class Divider:
-    """Divides an allocation, and keeps track of its free cores and GPUs."""
+    """The free cores and GPUs of an allocation, which it divides among partitions."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -44,7 +45,7 @@ class Divider:
         """
         nodes = range(len(self._all))
         if number <= len(nodes):
-            return [self._take_nodes([self._all[index].node for index in row]) for row in _rows(nodes, number)]
+            return [self._give(tuple(self._all[node] for node in row)) for row in _rows(nodes, number)]
         found: list[Parts] = []
         for node, sharers in zip(nodes, _rows(range(number), len(nodes)), strict=True):
             if len(sharers) > len(self._cores[node]):
@@ -53,9 +54,7 @@ class Divider:
                                     f'{len(sharers)} of them')
             cores, gpus = (_rows(free[node], len(sharers)) for free in (self._cores, self._gpus))
             found += [(Part(node, tuple(mine), tuple(near)),) for mine, near in zip(cores, gpus, strict=True)]
-        for (part,) in found:
-            self._take(part)
-        return found
+        return [self._give(parts) for parts in found]
 
     def take(self, size: Mapping[str, int]) -> Parts:
         """Take the resources for a partition of this size; raise ResourceError if they are not free.
@@ -63,15 +62,14 @@ class Divider:
         An empty size takes all free nodes or, if there are none, the free part of the first node that has one.
         """
         if size.get(NODES):
-            return self._take_nodes(self._free_nodes(size[NODES]))
+            return self._take_nodes(size[NODES])
         if size.get(CORES):
             return self._take_cores(size[CORES], size.get(GPUS, 0))
         rest = tuple(Part(node, tuple(cores), tuple(gpus)) for node, (cores, gpus)
                      in enumerate(zip(self._cores, self._gpus, strict=True)) if cores)
-        whole = tuple(part for part in rest if part == self._all[part.node])
         if not rest:
             raise ResourceError('the pilot has no free resources for another partition')
-        return self._give(whole or rest[:1])
+        return self._give(tuple(part for part in self._free_nodes() if part.cores) or rest[:1])
 
     def give_back(self, parts: Parts) -> None:
         """Free the resources of a partition that has ended."""
@@ -79,15 +77,15 @@ class Divider:
             self._cores[part.node] = sorted([*self._cores[part.node], *part.cores])
             self._gpus[part.node] = sorted([*self._gpus[part.node], *part.gpus])
 
-    def _free_nodes(self, number: int) -> list[int]:
-        free = [part.node for part in self._all if list(part.cores) == self._cores[part.node]
+    def _free_nodes(self) -> list[Part]:
+        return [part for part in self._all if list(part.cores) == self._cores[part.node]
                 and list(part.gpus) == self._gpus[part.node]]
+
+    def _take_nodes(self, number: int) -> Parts:
+        free = self._free_nodes()
         if number > len(free):
             raise ResourceError(f'nodes={number} of the partition is more than the {len(free)} free nodes of the pilot')
-        return free[:number]
-
-    def _take_nodes(self, nodes: list[int]) -> Parts:
-        return self._give(tuple(self._all[node] for node in nodes))
+        return self._give(tuple(free[:number]))
 
     def _take_cores(self, cores: int, gpus: int) -> Parts:
         """Take a part of the node that fits best, else whole nodes."""
@@ -96,27 +94,20 @@ class Divider:
             node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node])))
             return self._give((Part(node, tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus])),))
         taken: list[Part] = []
-        for part in self._all:
-            if list(part.cores) == self._cores[part.node] and list(part.gpus) == self._gpus[part.node]:
-                taken.append(part)
-                if sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus:
-                    return self._give(tuple(taken))
+        for part in self._free_nodes():
+            taken.append(part)
+            if sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus:
+                return self._give(tuple(taken))
         wanted = f'cores={cores}' + (f' and gpus={gpus}' if gpus else '')
-        raise ResourceError(f'{wanted} of the partition is more than the pilot has free on one node ({self._best()}) '
-                            'or on whole nodes')
-
-    def _best(self) -> str:
-        cores, gpus = max(zip(map(len, self._cores), map(len, self._gpus), strict=True))
-        return f'{cores} cores, {gpus} GPUs'
+        best = max(zip(map(len, self._cores), map(len, self._gpus), strict=True))
+        raise ResourceError(f'{wanted} of the partition is more than the pilot has free on one node ({best[0]} cores, '
+                            f'{best[1]} GPUs) or on whole nodes')
 
     def _give(self, parts: Parts) -> Parts:
         for part in parts:
-            self._take(part)
+            self._cores[part.node] = [core for core in self._cores[part.node] if core not in part.cores]
+            self._gpus[part.node] = [gpu for gpu in self._gpus[part.node] if gpu not in part.gpus]
         return parts
-
-    def _take(self, part: Part) -> None:
-        self._cores[part.node] = [core for core in self._cores[part.node] if core not in part.cores]
-        self._gpus[part.node] = [gpu for gpu in self._gpus[part.node] if gpu not in part.gpus]
 
 
 def allocation_of(whole: Allocation, parts: Parts) -> Allocation:
@@ -176,12 +167,8 @@ def _usable(number: int, blocked: tuple[int, ...]) -> tuple[int, ...]:
 def _rows(things: Any, number: int) -> list[list[int]]:
     """Split things, in their order, into `number` rows of nearly equal length; the first rows may have one more."""
     least, more = divmod(len(things), number)
-    rows, start = [], 0
-    for row in range(number):
-        end = start + least + (row < more)
-        rows.append(list(things[start:end]))
-        start = end
-    return rows
+    starts = [row * least + min(row, more) for row in range(number + 1)]
+    return [list(things[start:end]) for start, end in pairwise(starts)]
 
 
 def _domains(domains: tuple[Domain, ...], cores: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[Domain, ...]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_agent.bootstrap import stage_2
+from rp_agent.nodes.child import how_it_ended, tail
 from rp_agent.partitions import control_channel
 from rp_agent.partitions.division import Parts
 from rp_api.loop.event_loop import Loop
@@ -19,9 +20,6 @@ from rp_api.system import private
 from rp_api.system.host import python_program
 
 AGENT = 'agent_0'
-
-_TAIL = 2048
-"""Bytes of an agent's output that the report of its death quotes."""
 
 
 class Partition:
@@ -68,15 +66,12 @@ class Partition:
 
     def output(self) -> tuple[str, str]:
         """Return the ends of the agent's standard output and standard error."""
-        return _tail(f'{self.directory}/{AGENT}.out'), _tail(f'{self.directory}/{AGENT}.err')
+        return tail(f'{self.directory}/{AGENT}.out'), tail(f'{self.directory}/{AGENT}.err')
 
     def how(self) -> str:
         """Return how the process of the agent ended, as a part of a sentence."""
-        code = self.code
-        if code is None or code >= 0:
-            return f'ended with exit code {code}'
-        names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
-        return f'was killed by signal {-code}{names.get(-code, "")}'
+        assert self.code is not None
+        return how_it_ended(self.code)
 
     def close(self) -> None:
         """Kill the agent and release all resources."""
@@ -107,12 +102,3 @@ class Partition:
             self._handle.close()
             self._channel.receive()
             self._channel.close()
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, 'rb') as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return file.read().decode(errors='replace')
-    except OSError:
-        return ''

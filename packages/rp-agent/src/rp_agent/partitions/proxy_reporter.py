@@ -14,7 +14,7 @@ NAME = 'keeper'
 
 
 class ProxyReporter:
-    """Reports the final states of partitions; `silent()` is called when all reports are delivered."""
+    """The reporter of final states of partitions; `silent()` is called when all reports are delivered."""
 
     def __init__(self, loop: Loop, access: Mapping[str, Any], silent: Callable[[], object]) -> None:
         self._loop = loop
