@@ -41,7 +41,7 @@ class ComponentPorts(NamedTuple):
 
 
 class Builder:
-    """Constructs the components of a pilot; `ports` are for its executors."""
+    """The factory of a pilot's components; `ports` are for its executors."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, offload: Offload,
                  ports: NodePorts | None = None) -> None:

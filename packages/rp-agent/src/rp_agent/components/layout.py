@@ -95,16 +95,16 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
 
     The pilot has `nodes` nodes; those at the positions `elsewhere` are other hosts than Agent_0's.
     """
-    _check_keys('', settings, _KEYS)
+    check_keys('', settings, _KEYS)
     here = _of_agent_0(settings)
-    agents = _sub_agents(_mapping('agents', settings.get('agents', {})))
+    agents = _sub_agents(mapping('agents', settings.get('agents', {})))
     instances: list[Instance] = []
     for component in COMPONENTS:
         hosted = [name for name, counts in agents.items() for _ in range(counts.get(component, 0))]
         count, target = here.get(component, (0 if hosted else 1, 'inline'))
         number = count + len(hosted)
         if not number:
-            raise _wrong(f'components.{component}.count', 0, 'at least 1, unless a sub-agent has some')
+            raise wrong(f'components.{component}.count', 0, 'at least 1, unless a sub-agent has some')
         uids = [f'{component}.{index:04d}' for index in range(number)]
         hosts = [uid if target == 'process' else INLINE for uid in uids[:count]] + hosted
         instances += [Instance(component, uid, host) for uid, host in zip(uids, hosts, strict=True)]
@@ -116,14 +116,14 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
 
 def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
     """Return the heartbeat that an agent's configuration asks for; raise DescriptionError if it is invalid."""
-    values = _mapping('heartbeat', settings.get('heartbeat', {}))
-    _check_keys('heartbeat.', values, Heartbeat._fields)
+    values = mapping('heartbeat', settings.get('heartbeat', {}))
+    check_keys('heartbeat.', values, Heartbeat._fields)
     found = Heartbeat(**values)
     for name, value in found._asdict().items():
         if type(value) not in (int, float) or not value > 0:
-            raise _wrong(f'heartbeat.{name}', value, 'a number of seconds above 0')
+            raise wrong(f'heartbeat.{name}', value, 'a number of seconds above 0')
     if found.timeout < 2 * found.interval:
-        raise _wrong('heartbeat.timeout', found.timeout, f'at least twice the interval, {found.interval:g}')
+        raise wrong('heartbeat.timeout', found.timeout, f'at least twice the interval, {found.interval:g}')
     return found
 
 
@@ -136,29 +136,29 @@ def _on_nodes(positions: Iterable[int], first: int) -> list[Instance]:
 def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
     """Return number and target of the components that are listed for Agent_0."""
     found = {}
-    for component, options in _mapping('components', settings.get('components', {})).items():
+    for component, options in mapping('components', settings.get('components', {})).items():
         where = f'components.{component}'
         _check_component('components', component)
-        options = _mapping(where, options)
-        _check_keys(f'{where}.', options, ('count', 'target'))
+        options = mapping(where, options)
+        check_keys(f'{where}.', options, ('count', 'target'))
         target = options.get('target', 'inline')
         if target not in ('inline', 'process') and (component, target) != (EXECUTING, 'node'):
-            raise _wrong(f'{where}.target', target, _TARGETS[component == EXECUTING])
+            raise wrong(f'{where}.target', target, _TARGETS[component == EXECUTING])
         count = _count(f'{where}.count', options.get('count', 1), 0)
         if target == 'node' and count != 1:
-            raise _wrong(f'{where}.count', count, "1 with the target 'node'")
+            raise wrong(f'{where}.count', count, "1 with the target 'node'")
         if component == SCHEDULING and (count, target) != (1, 'inline'):
-            raise _wrong(where, options, 'one inline instance, as one scheduler places all tasks')
+            raise wrong(where, options, 'one inline instance, as one scheduler places all tasks')
         found[component] = count, target
     return found | _of_workers(settings, found)
 
 
 def _of_workers(settings: Mapping[str, Any], found: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
-    workers = _mapping('number_of_workers', settings.get('number_of_workers', {}))
-    _check_keys('number_of_workers.', workers, (*_WORKERS, _UPDATE_WORKER))
+    workers = mapping('number_of_workers', settings.get('number_of_workers', {}))
+    check_keys('number_of_workers.', workers, (*_WORKERS, _UPDATE_WORKER))
     counts = {name: _count(f'number_of_workers.{name}', value, 1) for name, value in workers.items()}
     if counts.pop(_UPDATE_WORKER, 1) != 1:
-        raise _wrong(f'number_of_workers.{_UPDATE_WORKER}', workers[_UPDATE_WORKER], '1: updates are sent in order')
+        raise wrong(f'number_of_workers.{_UPDATE_WORKER}', workers[_UPDATE_WORKER], '1: updates are sent in order')
     both = [_WORKERS[name] for name in counts if _WORKERS[name] in found]
     if both:
         raise DescriptionError(f'agent configuration: the number of {both[0]} is set twice, in components and in '
@@ -171,14 +171,14 @@ def _sub_agents(agents: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     found = {}
     for name, options in agents.items():
         where = f'agents.{name}'
-        options = _mapping(where, options)
-        _check_keys(f'{where}.', options, ('target', 'components'))
+        options = mapping(where, options)
+        check_keys(f'{where}.', options, ('target', 'components'))
         if options.get('target', 'local') != 'local':
-            raise _wrong(f'{where}.target', options['target'], "'local', the host of the agent; other nodes have "
+            raise wrong(f'{where}.target', options['target'], "'local', the host of the agent; other nodes have "
                          'sub-agents by default')
-        components = _mapping(f'{where}.components', options.get('components', {}))
+        components = mapping(f'{where}.components', options.get('components', {}))
         if not components:
-            raise _wrong(f'{where}.components', {}, 'at least one component')
+            raise wrong(f'{where}.components', {}, 'at least one component')
         found[name] = {each: _count_in(f'{where}.components', each, value) for each, value in components.items()}
     return found
 
@@ -188,8 +188,8 @@ def _count_in(where: str, component: str, options: Any) -> int:
     _check_component(where, component)
     if component == SCHEDULING:
         raise DescriptionError(f'agent configuration: {where} has {component}, but the scheduler runs in Agent_0')
-    options = _mapping(f'{where}.{component}', options)
-    _check_keys(f'{where}.{component}.', options, ('count',))
+    options = mapping(f'{where}.{component}', options)
+    check_keys(f'{where}.{component}.', options, ('count',))
     return _count(f'{where}.{component}.count', options.get('count', 1), 1)
 
 
@@ -198,31 +198,34 @@ def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
     taken = {'agent_0', *(instance.uid for instance in instances)}
     for name in agents:
         if not _NAME.fullmatch(name) or name in taken:
-            raise _wrong('agents', name, "unique names of letters, digits, '_', '-' and '.'")
+            raise wrong('agents', name, "unique names of letters, digits, '_', '-' and '.'")
 
 
 def _check_component(where: str, component: str) -> None:
     if component not in COMPONENTS:
-        raise _wrong(where, component, ', '.join(COMPONENTS))
+        raise wrong(where, component, ', '.join(COMPONENTS))
 
 
-def _check_keys(where: str, values: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+def check_keys(where: str, values: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    """Raise DescriptionError if a mapping in an agent's configuration has other keys than these."""
     for key in values:
         if key not in allowed:
             raise DescriptionError(f'agent configuration: {where}{key} is not known, allowed are: {", ".join(allowed)}')
 
 
-def _mapping(where: str, value: Any) -> Mapping[str, Any]:
+def mapping(where: str, value: Any) -> Mapping[str, Any]:
+    """Return a value of an agent's configuration; raise DescriptionError if it is not a mapping."""
     if not isinstance(value, Mapping):
-        raise _wrong(where, value, 'a dict')
+        raise wrong(where, value, 'a dict')
     return value
 
 
 def _count(where: str, value: Any, least: int) -> int:
     if type(value) is not int or not least <= value <= MOST:
-        raise _wrong(where, value, f'a whole number from {least} to {MOST}')
+        raise wrong(where, value, f'a whole number from {least} to {MOST}')
     return value
 
 
-def _wrong(where: str, value: Any, allowed: str) -> DescriptionError:
+def wrong(where: str, value: Any, allowed: str) -> DescriptionError:
+    """Return the error for a value in an agent's configuration."""
     return DescriptionError(f'agent configuration: {where} is {value!r}, allowed: {allowed}')

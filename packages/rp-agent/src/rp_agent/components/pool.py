@@ -19,7 +19,7 @@ AnyMember = TypeVar('AnyMember', bound=Member)
 
 
 class InstancePool(Generic[AnyMember]):
-    """Distributes tasks evenly, in turns, among its members.
+    """A pool of instances, among which tasks are distributed evenly and in turns.
 
     `leaving` are members that died and whose tasks may still return. Tasks that arrive when no member is left are kept
     in `unassigned`.

@@ -10,7 +10,7 @@ from rp_api.loop.event_loop import Loop
 
 
 class Gather:
-    """Passes tasks on to `receive` after a delay that grows with the number of tasks in the agent (`in_hand()`).
+    """A batch of tasks, passed to `receive` after a delay that grows with the number of tasks in hand (`in_hand()`).
 
     Tasks end one by one, and handling each end on its own would delay the start of other tasks.
     """

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from rp_agent.components.layout import check_keys, mapping, wrong
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.task import AgentTask
@@ -53,9 +54,9 @@ def plan(settings: Mapping[str, Any]) -> Plan:
     for stage in (*_WATCHING, *_LAST):
         if factors.get(stage, 1) != 1:
             why = 'clones do not pass this stage' if stage in _LAST else 'a running task cannot be cloned'
-            raise _wrong('blowup_factor', stage, factors[stage], f'1: {why}')
+            raise wrong(f'blowup_factor.{stage}', factors[stage], f'1: {why}')
     if not drops.get(LEAVING, 1):
-        raise _wrong('drop_clones', LEAVING, 0, '1: clones do not leave the agent')
+        raise wrong(f'drop_clones.{LEAVING}', 0, '1: clones do not leave the agent')
     if prod(factors.values()) > MOST:
         raise DescriptionError(f'agent configuration: blowup_factor makes {prod(factors.values())} tasks of one, '
                                f'allowed: at most {MOST}')
@@ -79,7 +80,7 @@ class TaskCopy(AgentTask):
 
 
 class TaskCopies:
-    """Makes clones as the agent's configuration asks for, and removes them again.
+    """The clones that the agent's configuration asks for: makes and removes them.
 
     Without profiling there are no clones. `release(tasks)` frees the slots of removed clones.
     """
@@ -160,17 +161,9 @@ def _renamed(value: Any, old: str, new: str) -> Any:
 
 
 def _stages(name: str, values: Any, least: int, most: int) -> dict[str, int]:
-    if not isinstance(values, Mapping):
-        raise DescriptionError(f'agent configuration: {name} is {values!r}, allowed: a dict')
+    check_keys(f'{name}.', mapping(name, values), STAGES)
     for stage, value in values.items():
-        if stage not in STAGES:
-            raise DescriptionError(f'agent configuration: {name}.{stage} is not known, allowed are: '
-                                   f'{", ".join(STAGES)}')
         if type(value) is not int or not least <= value <= most:
             more = '; an application would wait for ever for a dropped task' if value in (0, 2) else ''
-            raise _wrong(name, stage, value, f'a whole number from {least} to {most}{more}')
+            raise wrong(f'{name}.{stage}', value, f'a whole number from {least} to {most}{more}')
     return dict(values)
-
-
-def _wrong(name: str, stage: str, value: Any, allowed: str) -> DescriptionError:
-    return DescriptionError(f'agent configuration: {name}.{stage} is {value!r}, allowed: {allowed}')
