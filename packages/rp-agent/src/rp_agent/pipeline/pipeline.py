@@ -70,7 +70,7 @@ class AgentPorts(NamedTuple):
 
 
 class Pipeline:
-    """Connects the components of an agent and passes tasks through them."""
+    """The connected components of an agent, and the way of tasks through them."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, offload: Offload,
                  ports: AgentPorts) -> None:
@@ -93,7 +93,7 @@ class Pipeline:
         self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
                                  EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced),
                                  STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
-        self._local: list[Scheduler | Worker] = []
+        self._local: list[Scheduler | Worker | Raptor] = []
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
         self._scheduler = self._make_scheduler(allocation)
@@ -161,7 +161,7 @@ class Pipeline:
     def end(self, ended: Callable[[], None]) -> None:
         """End the sub-agents; `ended()` is called when they have ended."""
         if self._wiring:
-            self._wiring.disconnect()
+            self._wiring.close()
         if self._sub_agents:
             self._sub_agents.end(ended)
         else:
@@ -171,8 +171,6 @@ class Pipeline:
         """Write the traces of all components in this process to their files."""
         for component in self._local:
             component.tracer.flush()
-        if self._raptor:
-            self._raptor.tracer.flush()
 
     def close(self) -> None:
         """Close all components."""
@@ -260,6 +258,7 @@ class Pipeline:
                                   self._advanced, self._ports.knows, self._ports.master_up)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor
+            self._local.append(self._raptor)
         return self._raptor
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:

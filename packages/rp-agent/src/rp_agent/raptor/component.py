@@ -43,7 +43,10 @@ _GIVEN_AGAIN = 'raptor.given_again'
 
 
 class Raptor(Component):
-    """Takes tasks in AGENT_SCHEDULING_PENDING; `output` is the scheduler. `info` is sent to masters as `welcome`."""
+    """The RAPTOR component; its `output` is the scheduler, and masters receive `info` as `welcome`.
+
+    It takes tasks in AGENT_SCHEDULING_PENDING.
+    """
 
     def __init__(self, uid: str, tracer: Tracer, ports: RaptorPorts, info: dict[str, Any]) -> None:
         super().__init__(uid, tracer)

@@ -25,7 +25,7 @@ Receive = Callable[[bytes, str, list[Any]], object]
 
 
 class Link:
-    """Listens for masters at an address (None: a new one), and writes the access data to a file.
+    """The socket at an address (None: a new one) that masters connect to; the access data is in `file`.
 
     `receive(sender, operation, arguments)` is called with each message.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -15,40 +16,37 @@ STALLED = 5.0
 """Seconds without a result after which a master counts as stalled."""
 
 
+@dataclass(slots=True, eq=False)
 class Master:
     """A master, from the first task that names it."""
 
-    __slots__ = ('address', 'awaited', 'credit', 'ended', 'gone', 'held', 'last_result', 'listens', 'own', 'queue',
-                 'requests', 'uid', 'up', 'waiting', 'workers')
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.awaited = False
-        """Whether its task has arrived and has not ended."""
-        self.up = False
-        """Whether it accepts tasks: it has sent `hello`, and not `bye`."""
-        self.gone = False
-        """Whether its task has ended."""
-        self.ended = ''
-        """How it has ended, once no more messages can arrive from it."""
-        self.address = b''
-        """Its address at the link."""
-        self.listens = ''
-        """The address at which it listens for its workers and for applications."""
-        self.credit = 0
-        self.last_result = 0.0
-        self.queue: Queue = OrderedDict()
-        """Tasks that wait until it asks for them."""
-        self.requests: Queue = OrderedDict()
-        """RPC tasks, which wait for its answer."""
-        self.held: Queue = OrderedDict()
-        """Tasks that it has."""
-        self.waiting: Queue = OrderedDict()
-        """Workers that wait until it is up."""
-        self.workers: Queue = OrderedDict()
-        """Workers that were passed to the scheduler."""
-        self.own: Queue = OrderedDict()
-        """Tasks that it has submitted, which the application does not know."""
+    uid: str
+    awaited: bool = False
+    """Whether its task has arrived and has not ended."""
+    up: bool = False
+    """Whether it accepts tasks: it has sent `hello`, and not `bye`."""
+    gone: bool = False
+    """Whether its task has ended."""
+    ended: str = ''
+    """How it has ended, once no more messages can arrive from it."""
+    address: bytes = b''
+    """Its address at the link."""
+    listens: str = ''
+    """The address at which it listens for its workers and for applications."""
+    credit: int = 0
+    last_result: float = 0.0
+    queue: Queue = field(default_factory=OrderedDict)
+    """Tasks that wait until it asks for them."""
+    requests: Queue = field(default_factory=OrderedDict)
+    """RPC tasks, which wait for its answer."""
+    held: Queue = field(default_factory=OrderedDict)
+    """Tasks that it has."""
+    waiting: Queue = field(default_factory=OrderedDict)
+    """Workers that wait until it is up."""
+    workers: Queue = field(default_factory=OrderedDict)
+    """Workers that were passed to the scheduler."""
+    own: Queue = field(default_factory=OrderedDict)
+    """Tasks that it has submitted, which the application does not know."""
 
     @property
     def queues(self) -> tuple[Queue, ...]:

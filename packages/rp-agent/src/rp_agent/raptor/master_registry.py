@@ -72,13 +72,7 @@ class MasterRegistry:
 
     def waiting(self, uid: str) -> AgentTask | None:
         """Return the waiting task of that uid; None if there is none."""
-        if uid in self.any:
-            return self.any[uid]
-        for master in self.masters.values():
-            for queue in master.queues:
-                if uid in queue:
-                    return queue[uid]
-        return None
+        return next((queue[uid] for queue in self._queues() if uid in queue), None)
 
     def holder(self, uid: str) -> Master | None:
         """Return the master that has the task of that uid; None if none has it."""
@@ -106,11 +100,13 @@ class MasterRegistry:
 
     def clear(self) -> list[AgentTask]:
         """Take all waiting tasks."""
-        queues = [self.any, *(queue for master in self.masters.values() for queue in master.queues)]
-        tasks = [task for queue in queues for task in queue.values()]
-        for queue in queues:
+        tasks = [task for queue in self._queues() for task in queue.values()]
+        for queue in self._queues():
             queue.clear()
         return tasks
+
+    def _queues(self) -> list[Queue]:
+        return [self.any, *(queue for master in self.masters.values() for queue in master.queues)]
 
     @property
     def held_back(self) -> int:

@@ -70,11 +70,6 @@ class Wiring:
         """Remove the files of a master that listened at that address."""
         leftovers.remove(sandbox.of_pilot(self._config), master, address)
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
         """Close the link to masters; may be called again."""
         self._link.close()
-
-    def close(self) -> None:
-        """Close the link to masters and the component."""
-        self.disconnect()
-        self.raptor.close()
