@@ -50,10 +50,15 @@ class Programs:
 
 
 def find_program(name: str, search_path: str, sandbox: str) -> str:
-    """Return the path of the program `name`; raise LaunchRefused if there is no executable file of that name.
+    """Return the path of a program.
 
-    A name with a slash is a path, relative to the sandbox. Other names are searched in the directories of
-    `search_path`, which are separated by colons.
+    Args:
+        name: The program. A name with a slash is a path, relative to the sandbox.
+        search_path: The directories in which other names are searched, separated by colons, as in PATH.
+        sandbox: The directory in which the task starts.
+
+    Raises:
+        LaunchRefused: No file of that name can be executed; the message gives the reason.
     """
     if '/' in name:
         path = os.path.join(sandbox, name)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:   # most processes of an agent never need it
     from pathlib import Path
 
 
-
 def enter(config: Mapping[str, Any]) -> None:
     """Change to the sandbox of an agent; raise `OwnershipError` if it is not ours or others can write to it.
 

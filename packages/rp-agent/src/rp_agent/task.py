@@ -55,6 +55,7 @@ class AgentTask:
         self.description = Description(description)
         self.pilot = pilot
         self.sandbox = sandbox
+        """Path of the task's directory."""
         self.state = states.AGENT_STAGING_INPUT_PENDING
         self.placement: Any = None
         """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
@@ -64,17 +65,25 @@ class AgentTask:
         """Number of the task in the wait pool."""
         self._slots: list[dict[str, Any]] | None = None
         self.exit_code: int | None = None
+        """Exit code of the first rank that failed, else 0; None before the end and without processes."""
         self.stdout: Any = ''
+        """End of the output, which the output stager reads; a list, by rank, for functions with several ranks."""
         self.stderr: Any = ''
         self.return_value: Any = None
         self.packed: bytes | None = None
         """The whole result, packed for the application, of a task that a RAPTOR master has run."""
         self.exception: str | None = None
+        """The error, as the `repr` of an exception."""
         self.exception_detail: str | None = None
+        """The explanation of the error for the user."""
         self.target_state: str | None = None
+        """DONE, FAILED or CANCELED; None as long as the final state is open. Set by `fail` or by the executor."""
         self.cancelled = False
+        """Whether the cancellation of the task was requested."""
         self.output_files: list[str] = []
+        """Names of the files that the task has left in its sandbox, besides its standard files."""
         self.extra: dict[str, Any] = {}
+        """Data of components by key, which also travels to components in other processes."""
 
     @property
     def slots(self) -> list[dict[str, Any]] | None:
@@ -103,14 +112,24 @@ class AgentTask:
         return tuple(core['index'] for core in self._slots[rank]['cores'])
 
     def fail(self, exception: str, detail: str) -> None:
-        """Set FAILED as the task's final state; only the first failure counts."""
+        """Set FAILED as the task's final state; only the first failure counts.
+
+        Args:
+            exception: The error, as the `repr` of an exception.
+            detail: The explanation for the user.
+        """
         if self.target_state not in (states.FAILED, states.CANCELED):
             self.target_state = states.FAILED
             self.exception = exception
             self.exception_detail = detail
 
     def broke(self, error: BaseException, doing: str) -> None:
-        """Set FAILED as the task's final state after an unexpected error; `doing` names the operation."""
+        """Set FAILED as the task's final state after an unexpected error, and log the error.
+
+        Args:
+            error: The error, whose text becomes the task's `exception`.
+            doing: The operation that failed, such as 'input staging', for `exception_detail`.
+        """
         logger(LOG).error('%s fails: %s', self.uid, doing, exc_info=error)
         self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent')
 

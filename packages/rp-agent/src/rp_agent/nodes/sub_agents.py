@@ -140,7 +140,7 @@ class SubAgents:
         return remotes
 
     def end(self, done: Callable[[], object]) -> None:
-        """End all sub-agents, by SIGKILL after `END_TIMEOUT`; `done()` is called when they have ended."""
+        """End all sub-agents, by signals after `END_TIMEOUT`; `done()` is called when they have ended."""
         self._on_end = done
         for name in self._running:
             self._root.put(name, [{'component': '', 'op': 'end'}])

@@ -93,10 +93,12 @@ class Pipeline:
         self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
                                  EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced),
                                  STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
-        self._local: list[Scheduler | Worker | Raptor] = []
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
-        self._scheduler = self._make_scheduler(allocation)
+        uid = f'{SCHEDULING}.0000'
+        self._scheduler = Scheduler(uid, make_tracer(config, uid), allocation, config, self._unplaced, loop.call_later)
+        self._scheduler.advanced = self._advanced
+        self._local: list[Scheduler | Worker | Raptor] = [self._scheduler]
         self._task_copies = TaskCopies(config['agent'], self._scheduler.tracer, self._scheduler.release)
         self._pools = {component: self._pool(plan.of(component), remotes)
                        for component in (STAGING_INPUT, EXECUTING, STAGING_OUTPUT)}
@@ -222,14 +224,6 @@ class Pipeline:
         # Agent_0 launches all MPI tasks, into DVMs
         central = is_mpi if registry.launches_into_dvms(self._config['platform']) else None
         return NodePool(members, on_nodes, central)
-
-    def _make_scheduler(self, allocation: Allocation) -> Scheduler:
-        uid = f'{SCHEDULING}.0000'
-        made = Scheduler(uid, make_tracer(self._config, uid), allocation, self._config, self._unplaced,
-                         self._loop.call_later)
-        made.advanced = self._advanced
-        self._local.append(made)
-        return made
 
     def _make(self, instance: Instance) -> Worker:
         """Construct an instance in this process."""
