@@ -79,7 +79,7 @@ class AgentTask:
         self.target_state: str | None = None
         """DONE, FAILED or CANCELED; None as long as the final state is open. Set by `fail` or by the executor."""
         self.cancelled = False
-        """Whether the cancellation of the task was requested."""
+        """True if the cancellation of the task was requested."""
         self.output_files: list[str] = []
         """Names of the files that the task has left in its sandbox, besides its standard files."""
         self.extra: dict[str, Any] = {}

@@ -44,7 +44,7 @@ class Remote:
         self.node = node
         """The position of the node on which an executor starts tasks."""
         self.came = False
-        """Whether the process of the component has connected."""
+        """True if the process of the component has connected."""
         self.tasks: dict[str, AgentTask] = {}
         self._ports = ports
         self._send = send

@@ -24,7 +24,7 @@ class ProxyReporter:
 
     @property
     def speaking(self) -> bool:
-        """Whether a report was not delivered yet."""
+        """True if a report was not delivered yet."""
         return bool(self._speaking)
 
     def say(self, last: Update) -> None:

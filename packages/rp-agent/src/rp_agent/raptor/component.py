@@ -280,7 +280,7 @@ class Raptor(Component):
 
     @property
     def has_own(self) -> bool:
-        """Whether tasks that masters have submitted are in the pipeline."""
+        """True if tasks that masters have submitted are in the pipeline."""
         return bool(self._submissions.own)
 
     def was_own(self, task: AgentTask) -> bool:

@@ -22,11 +22,11 @@ class Master:
 
     uid: str
     awaited: bool = False
-    """Whether its task has arrived and has not ended."""
+    """True while its task is in the agent."""
     up: bool = False
-    """Whether it accepts tasks: it has sent `hello`, and not `bye`."""
+    """True while it accepts tasks: it has sent `hello`, and not `bye`."""
     gone: bool = False
-    """Whether its task has ended."""
+    """True if its task has ended."""
     ended: str = ''
     """How it has ended, once no more messages can arrive from it."""
     address: bytes = b''

@@ -46,12 +46,12 @@ class CoordinatorLink:
 
     @property
     def lost(self) -> bool:
-        """Whether the coordinator is lost at present."""
+        """True if the coordinator is lost at present."""
         return self._loss.lost
 
     @property
     def reports_end(self) -> bool:
-        """Whether the final report was begun."""
+        """True if the final report was begun."""
         return self._final_report is not None
 
     def report_active(self, info: Mapping[str, Any]) -> None:

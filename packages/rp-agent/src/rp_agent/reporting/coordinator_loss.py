@@ -30,7 +30,7 @@ class CoordinatorLoss:
         self._rule = ShutdownRule(timeout)
         self._timer: Timer | None = None
         self.lost = False
-        """Whether the coordinator is lost at present."""
+        """True if the coordinator is lost at present."""
 
     def coordinator_lost(self, how: str) -> None:
         """Start the time-out: the coordinator has died or does not answer."""

@@ -162,7 +162,7 @@ class Reporter:
 
     @property
     def _has_few(self) -> bool:
-        """Whether there are so few tasks that all states are sent with the next message."""
+        """True if there are so few tasks that all states are sent with the next message."""
         return delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY
 
     def _on_room(self) -> None:

@@ -28,7 +28,7 @@ class ResultSpool:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are updates to take."""
+        """True if there are updates to take."""
         return self._file.waiting and not self._unreadable
 
     def put(self, updates: Sequence[Update]) -> bool:

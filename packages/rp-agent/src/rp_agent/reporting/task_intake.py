@@ -25,7 +25,7 @@ class Intake:
         self._hold = hold
         self._high = max(MANY, PER_CORE * cores)
         self.holding = False
-        """Whether the delivery of tasks is suspended."""
+        """True if the delivery of tasks is suspended."""
         self._seen = UidSet()
         self._cancelled: set[str] = set()
 
