@@ -66,14 +66,14 @@ def test_more_than_there_is() -> None:
 
 
 def test_a_job_without_an_instance() -> None:
-    with pytest.raises(PlatformError, match=r'job f123 of FLUX has no instance of its own.* flux batch or flux alloc'):
+    with pytest.raises(PlatformError, match=r'job f123 of FLUX has no Flux instance.* flux batch or flux alloc'):
         allocate('FLUX', {**ENVIRON, 'FLUX_JOB_ID': 'f123'}, {}, nodes=1, answers=TWO)
 
 
 @pytest.mark.parametrize('said', ['', '{}', '{"execution": {"R_lite": [{"rank": "0"}], "nodelist": ["a"]}}',
                                   resources('a', group('0-1', core='0'))])
 def test_what_is_not_understood(said: str) -> None:
-    with pytest.raises(PlatformError, match='`flux resource R` is not understood'):
+    with pytest.raises(PlatformError, match='`flux resource R` cannot be parsed'):
         of_resources(said)
 
 

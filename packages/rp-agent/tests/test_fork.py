@@ -107,7 +107,7 @@ def test_a_pilot_that_asks_for_cores_gets_as_many_besides_the_blocked_ones() -> 
 
 
 def test_a_node_without_any_core_left_is_refused() -> None:
-    with pytest.raises(PlatformError, match='leaves none of the 4 cores'):
+    with pytest.raises(PlatformError, match='blocks all 4 cores'):
         allocate({'system_architecture': {'blocked_cores': [0, 1, 2, 3]}}, nodes=1)
 
 

@@ -1,4 +1,4 @@
-"""Resource managers find out which nodes, cores and GPUs a pilot has; `base` is their base.
+"""Resource managers: find the nodes, cores and GPUs of a pilot. `base` has the request and the allocation.
 
-`systems` has one for each batch system.
+`systems` has one resource manager per batch system.
 """

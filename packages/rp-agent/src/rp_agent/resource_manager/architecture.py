@@ -1,4 +1,4 @@
-"""What of a node tasks may use, by the platform definition: threads of a core, blocked devices, NUMA domains."""
+"""Hardware limits of the platform definition: threads per core, blocked devices, NUMA domains."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rp_api.errors import PlatformError
 
 
 def threads_per_core(platform: Mapping[str, Any], environ: Mapping[str, str]) -> int:
-    """How many hardware threads of each core count as cores; the environment variable RADICAL_SMT has the last word."""
+    """Return the number of hardware threads per core that count as cores; RADICAL_SMT overrides the platform."""
     value = environ.get('RADICAL_SMT') or _architecture(platform).get('smt') or 1
     if not str(value).isdecimal() or int(value) < 1:
-        raise PlatformError(f'the number of hardware threads for each core (system_architecture.smt, or RADICAL_SMT) '
-                            f'must be at least 1, not {value!r}')
+        raise PlatformError(f'system_architecture.smt (or the variable RADICAL_SMT) must be a whole number of at least '
+                            f'1, not {value!r}')
     return int(value)
 
 
 def blocked(platform: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """The indices in `blocked_cores` or `blocked_gpus`, sorted."""
+    """Return the indices in `blocked_cores` or `blocked_gpus`, sorted."""
     value = _architecture(platform).get(name) or ()
     if not isinstance(value, list | tuple) or not all(isinstance(index, int) and index >= 0 for index in value):
         raise PlatformError(f'system_architecture.{name} must be a list of indices, not {value!r}')
@@ -27,12 +27,12 @@ def blocked(platform: Mapping[str, Any], name: str) -> tuple[int, ...]:
 
 
 def usable(there: int, without: tuple[int, ...]) -> int:
-    """How many devices are left of those that are there."""
+    """Return the number of devices that are not blocked."""
     return there - sum(index < there for index in without)
 
 
 def domains(platform: Mapping[str, Any], cores: int, gpus: int) -> tuple[Domain, ...]:
-    """The NUMA domains of the definition, in the order of their numbers, with those devices that a node has."""
+    """Return the NUMA domains of the platform definition by number, limited to the devices of a node."""
     found = (platform.get('numa_domain_map') or {}).items()
     return tuple((tuple(index for index in members.get('cores', ()) if index < cores),
                   tuple(index for index in members.get('gpus', ()) if index < gpus))

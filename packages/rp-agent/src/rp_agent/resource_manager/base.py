@@ -1,4 +1,4 @@
-"""What a resource manager finds out: the nodes of a pilot."""
+"""The request and the allocation of a pilot: input and output of every resource manager."""
 
 from __future__ import annotations
 
@@ -8,74 +8,74 @@ from itertools import count, islice
 from typing import Any
 
 Domain = tuple[tuple[int, ...], tuple[int, ...]]
-"""The indices of the cores and of the GPUs of a NUMA domain."""
+"""Core indices and GPU indices of a NUMA domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the pilot description asks for; 0 where it does not say."""
+    """The resources that the pilot description requests; 0 where it gives no number."""
 
     nodes: int
     cores: int
     gpus: int
     backup_nodes: int = 0
-    """Nodes that the batch system was asked for besides, to take the place of unhealthy ones."""
+    """Additional nodes of the batch job, which replace unhealthy ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The nodes of a pilot; cores are hardware threads where the platform counts several on a core.
+    """The nodes of a pilot. A core is a hardware thread if the platform counts several threads per core.
 
-    Nodes are alike, but for those that `smaller` names.
+    All nodes have the same number of devices, except those in `smaller`.
     """
 
     names: tuple[str, ...]
     cores_per_node: int
-    """Those that tasks may use: blocked ones are not counted."""
+    """Usable cores, without blocked ones."""
     gpus_per_node: int
-    """Those that tasks may use: blocked ones are not counted."""
+    """Usable GPUs, without blocked ones."""
     mem_per_node: int
-    """MB; 0 if unknown."""
+    """Memory in MB; 0 if unknown."""
     lfs_per_node: int
-    """MB; 0 if unknown."""
+    """Local storage in MB; 0 if unknown."""
     blocked_cores: tuple[int, ...] = ()
-    """Indices of cores on each node that are left to the system."""
+    """Core indices on each node that are reserved for the system."""
     blocked_gpus: tuple[int, ...] = ()
     domains: tuple[Domain, ...] = ()
     """NUMA domains of each node."""
     threads_per_core: int = 1
     cpus: tuple[int, ...] = ()
-    """What the operating system calls the cores of the agent's host; empty if tasks must not be bound to them."""
+    """Operating-system CPU numbers of the cores on the agent's host; empty if tasks must not be bound."""
     gpu_ids: tuple[str, ...] = ()
-    """What a visible-devices variable calls the GPUs of that host; empty if it calls them by their index."""
+    """Names of the GPUs on that host for a visible-devices variable; empty if they are named by index."""
     smaller: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Positions of nodes that have less than the others, and how many cores and GPUs tasks may use on them."""
+    """Usable cores and GPUs of each node that has fewer than the others, by position."""
     elsewhere: tuple[int, ...] = ()
-    """Positions of nodes that are not the agent's own host."""
+    """Positions of nodes that are not the agent's host."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else the resource manager has found out, for launch methods and the application."""
+    """Additional values for launch methods and the application."""
     hint: str = ''
-    """A sentence for the application, if there is more to be had than it uses."""
+    """A sentence that tells the application about unused resources; empty without a hint."""
 
     @property
     def here(self) -> list[int] | None:
-        """Positions of the nodes that are the agent's own host; None if all of them are."""
+        """Positions of the nodes that are the agent's host; None if all nodes are."""
         return sorted({*range(len(self.names))}.difference(self.elsewhere)) if self.elsewhere else None
 
     def devices(self, index: int) -> tuple[int, int]:
-        """How many cores and GPUs of a node tasks may use."""
+        """Return the number of usable cores and GPUs of a node."""
         return self.smaller.get(index, (self.cores_per_node, self.gpus_per_node))
 
     @property
     def unlike(self) -> tuple[int, ...]:
-        """Positions of nodes that have other numbers of cores or GPUs than the agent's own host."""
+        """Positions of nodes with other numbers of cores or GPUs than the agent's host."""
         if not self.smaller or not self.here:
             return ()
         own = self.devices(self.here[0])
         return tuple(index for index in self.elsewhere if self.devices(index) != own)
 
     def all_devices(self, index: int) -> tuple[int, tuple[int, ...], int]:
-        """How many cores a node has, blocked ones counted, which of them are blocked, and how many GPUs it has."""
+        """Return the number of all cores of a node, the indices of the blocked ones, and the number of all GPUs."""
         cores, gpus = self.devices(index)
         blocked_cores, blocked_gpus = self.blocked_cores, self.blocked_gpus
         if index in self.smaller:
@@ -84,38 +84,38 @@ class Allocation:
 
     @property
     def cores(self) -> int:
-        """How many cores tasks may use on all nodes together."""
+        """Number of usable cores on all nodes."""
         return sum(self.devices(index)[0] for index in range(len(self.names)))
 
     @property
     def gpus(self) -> int:
-        """How many GPUs tasks may use on all nodes together."""
+        """Number of usable GPUs on all nodes."""
         return sum(self.devices(index)[1] for index in range(len(self.names)))
 
     def node(self, index: int) -> dict[str, Any]:
-        """One of the nodes as plain data, everything free but what is blocked."""
+        """Return a node as plain data, with all devices free except the blocked ones."""
         cores, gpus = self.devices(index)
         return {'index': index, 'name': self.names[index],
                 'cores': _devices(cores, self.blocked_cores), 'gpus': _devices(gpus, self.blocked_gpus),
                 'lfs': self.lfs_per_node, 'mem': self.mem_per_node}
 
     def node_list(self) -> list[dict[str, Any]]:
-        """The nodes as plain data, everything free but what is blocked."""
+        """Return all nodes as plain data, with all devices free except the blocked ones."""
         return [self.node(index) for index in range(len(self.names))]
 
     def __str__(self) -> str:
-        """For messages: how many nodes there are, and what each of them has."""
+        """Return the number of nodes and their resources, for messages."""
         most = 'at most ' if self.smaller else ''
         return (f'{len(self.names)} node(s), each with {most}{self.cores_per_node} cores, {self.gpus_per_node} GPUs, '
                 f'{self.mem_per_node} MB mem and {self.lfs_per_node} MB lfs')
 
     def trace(self) -> str:
-        """What tasks may use, in the form that traces have."""
+        """Return the usable resources in the form of the trace event `resources`."""
         return (f'nodes={len(self.names)} cores={self.cores} gpus={self.gpus} cores_per_node={self.cores_per_node} '
                 f'gpus_per_node={self.gpus_per_node}')
 
     def details(self, lost: Container[int] = ()) -> dict[str, Any]:
-        """What the application gets to see as `Pilot.resource_details`; nodes that were `lost` have nothing to use."""
+        """Return `Pilot.resource_details`; the nodes in `lost` have no usable devices."""
         nodes = [_down(node) if node['index'] in lost else node for node in self.node_list()]
         return {'node_list': nodes, 'cores_per_node': self.cores_per_node,
                 'gpus_per_node': self.gpus_per_node, 'mem_per_node': self.mem_per_node,
@@ -125,7 +125,7 @@ class Allocation:
 
 
 def _devices(usable: int, blocked: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The devices of a node: so many usable ones, and the blocked ones among them."""
+    """Return the given number of usable devices together with the blocked devices among them."""
     blocked = below(usable, blocked)
     return [{'index': index, 'occupation': None if index in blocked else 0.0}
             for index in range(usable + len(blocked))]
@@ -136,11 +136,11 @@ def _usable(nodes: Iterable[Mapping[str, Any]], kind: str) -> int:
 
 
 def _down(node: dict[str, Any]) -> dict[str, Any]:
-    """A node of which nothing can be used."""
+    """Return a copy of the node without usable devices."""
     return node | {kind: [device | {'occupation': None} for device in node[kind]] for kind in ('cores', 'gpus')}
 
 
 def below(usable: int, blocked: tuple[int, ...]) -> tuple[int, ...]:
-    """The blocked ones among the devices of a node that has so many usable ones, and no more than it needs for them."""
+    """Return the blocked devices below the index of the last usable one, on a node with that many usable devices."""
     last = next(islice((index for index in count() if index not in blocked), usable - 1, None)) if usable else -1
     return tuple(index for index in blocked if index < last)

@@ -1,4 +1,4 @@
-"""What resource managers of batch systems have in common: from what was granted to what tasks may use."""
+"""`BatchSystem`: the base class of the resource managers of batch systems."""
 
 from __future__ import annotations
 
@@ -15,24 +15,63 @@ from rp_api.errors import PlatformError
 
 
 class BatchSystem(ABC):
-    """A batch system: sub-classes say what it has given to the job that the agent runs in."""
+    """The resources that a batch system has granted to the job of the agent.
+
+    A subclass sets `NAME` and `JOB` and implements `nodes`. This class selects the nodes of the pilot and applies the
+    platform definition (cores per node, blocked devices, NUMA domains). A resource manager is created without
+    arguments. The agent finds it by name: see `rp_agent.resource_manager.systems.find`.
+    """
 
     NAME: ClassVar[str]
+    """Name of the batch system, for messages."""
     JOB: ClassVar[str]
-    """The environment variable that has the id of the job."""
+    """Environment variable that holds the job id."""
     COUNTS_THREADS: ClassVar[bool] = True
-    """Whether the cores it counts are hardware threads where a core has several."""
+    """True if the batch system counts hardware threads, False if it counts cores."""
 
     @abstractmethod
     def nodes(self, system: System) -> list[Node]:
-        """The nodes that the job has, in the order of the batch system."""
+        """Return the nodes of the job.
+
+        Args:
+            system: The agent's host. Read the environment and files and run programs through it, so that tests can
+                replace it.
+
+        Returns:
+            The granted nodes in the order of the batch system. `Node.cores` counts hardware threads or cores, as
+            `COUNTS_THREADS` says; amounts of memory are in MB; unknown amounts keep their defaults.
+
+        Raises:
+            PlatformError: The batch system does not answer, or its answer cannot be parsed.
+        """
 
     def own(self, nodes: Sequence[Node], system: System) -> Node | None:
-        """The node that the agent runs on; None if it is none of them."""
+        """Return the node that the agent runs on.
+
+        Args:
+            nodes: The nodes that `nodes` returned.
+            system: The agent's host.
+
+        Returns:
+            The first node whose name or address belongs to this host, or None, for example on a service node.
+        """
         return next((node for node in nodes if system.is_here(node.name)), None)
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """What the pilot gets; `ResourceError` if that is less than it asks for, or cannot be used."""
+        """Return the allocation of the pilot.
+
+        Args:
+            request: The nodes, cores and GPUs that the pilot description requests.
+            platform: The platform definition.
+            system: The agent's host.
+
+        Returns:
+            The selected nodes, the agent's own first, with the devices that tasks may use.
+
+        Raises:
+            PlatformError: The agent does not run in a job, the job has no nodes, or all cores of a node are blocked.
+            ResourceError: The job has fewer resources than the request.
+        """
         job = self._job(system)
         nodes = self.nodes(system)
         if not nodes:
@@ -44,7 +83,7 @@ class BatchSystem(ABC):
         return shape.allocation(chosen, own)
 
     def _job(self, system: System) -> str:
-        """The job, for messages; `PlatformError` if the agent does not run in one."""
+        """Return a name of the job for messages."""
         uid = system.environ.get(self.JOB)
         if not uid:
             raise PlatformError(f'the agent does not run in a job of {self.NAME}: the environment variable {self.JOB} '
@@ -53,7 +92,18 @@ class BatchSystem(ABC):
 
 
 def variable(system: System, *names: str) -> str:
-    """The first of these environment variables that has a value; `PlatformError` if none has."""
+    """Return the value of an environment variable.
+
+    Args:
+        system: The host whose environment is read.
+        names: Names of variables, in the order in which they are tried.
+
+    Returns:
+        The first value that is not empty.
+
+    Raises:
+        PlatformError: No variable is set.
+    """
     for name in names:
         if system.environ.get(name):
             return system.environ[name]

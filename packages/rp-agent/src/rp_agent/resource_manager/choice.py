@@ -1,4 +1,4 @@
-"""Which of the nodes that a job has its pilot uses."""
+"""Selection of a pilot's nodes among the nodes of its job."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rp_agent.resource_manager.granted import Node
 from rp_api.errors import ResourceError
 
 Devices = Callable[[Node], tuple[int, int]]
-"""How many cores and GPUs of a node tasks may use."""
+"""Function that returns the number of usable cores and GPUs of a node."""
 
 _SHOWN = 5
 
 
 def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: Devices, job: str,
            sick: Mapping[str, str]) -> list[Node]:
-    """As many healthy nodes as the pilot needs, the one that the agent runs on first, the others in their order.
+    """Return as many healthy nodes as the pilot needs, the agent's own first, the others in their order.
 
-    `ResourceError` if they are too few. `sick` are the names of those that must not be used, with reasons.
+    `sick` maps the names of excluded nodes to reasons. Raises `ResourceError` if there are too few nodes.
     """
     healthy = [node for node in nodes if node.name not in sick]
     ordered = sorted(healthy, key=lambda node: node is not own)
@@ -40,7 +40,7 @@ def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: D
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names, for messages."""
+    """Return the first names, joined for a message."""
     left = len(names) - _SHOWN
     return ', '.join(names[:_SHOWN]) + (f' and {left} more' if left > 0 else '')
 

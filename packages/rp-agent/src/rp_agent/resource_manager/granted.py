@@ -1,4 +1,4 @@
-"""What a batch system has given to a job, before it is known what of it tasks may use."""
+"""Nodes as a batch system grants them, and parsers for the forms in which batch systems list them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _UNITS = {'': 1, 'k': 1024, 'm': 1024**2, 'g': 1024**3, 't': 1024**4}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node, or the part of it that the job has."""
+    """A node, or the part of it that is granted to the job."""
 
     name: str
     cores: int = 0
-    """In whatever the batch system counts; 0 if it does not say."""
+    """Number of cores in the unit of the batch system; 0 if unknown."""
     gpus: int | None = None
-    """None if the batch system does not say."""
+    """Number of GPUs; None if unknown."""
     mem: int = 0
-    """MB; 0 if the batch system does not say, or the job has all."""
+    """Memory in MB; 0 if unknown, or if the job has all memory of the node."""
 
 
 def count_lines(text: str) -> list[Node]:
-    """The nodes of a file that has one line for each core: the name of its node is the first word."""
+    """Return the nodes of a file with one line per core; the first word of a line is the name of the node."""
     counts: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split()
@@ -35,7 +35,7 @@ def count_lines(text: str) -> list[Node]:
 
 
 def merged(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes in their order; of those with the same name, one that has all that they have."""
+    """Return the nodes in their order, with the resources of nodes of the same name added up."""
     found: dict[str, Node] = {}
     for node in nodes:
         known = found.get(node.name)
@@ -49,33 +49,33 @@ def _sum(one: Node, other: Node) -> Node:
 
 
 def number(text: str, what: str) -> int:
-    """The number that a variable or a file has; `PlatformError` if it is none."""
+    """Return the number in `text`; raise `PlatformError`, which names `what`, if it is not a number."""
     if not text.strip().isdecimal():
-        raise PlatformError(f'{what} is {text!r}, which is no number')
+        raise PlatformError(f'{what} must be a number, not {text!r}')
     return int(text)
 
 
 def repeated(text: str, what: str) -> list[int]:
-    """The numbers of a list such as `8(x3),4`: 8, 8, 8, 4."""
+    """Return the numbers of a list such as `8(x3),4`: 8, 8, 8, 4."""
     numbers = []
     for part in text.split(','):
         match = re.fullmatch(r'\s*(\d+)(?:\(x(\d+)\))?\s*', part)
         if match is None:
-            raise PlatformError(f'{what} is {text!r}, of which {part!r} is not understood')
+            raise PlatformError(f'{what} is {text!r}, of which {part!r} is not a number such as 8 or 8(x3)')
         numbers += [int(match[1])] * int(match[2] or 1)
     return numbers
 
 
 def megabytes(text: str, what: str) -> int:
-    """The MB of an amount such as `512gb`; a number alone is in bytes, as PBS has it."""
+    """Return an amount such as `512gb` in MB. A number without a unit is in bytes, as in PBS."""
     match = re.fullmatch(r'\s*(\d+)\s*([kmgt]?)[bw]?\s*', text, re.IGNORECASE)
     if match is None:
-        raise PlatformError(f'{what} is {text!r}, which is no amount of memory')
+        raise PlatformError(f'{what} must be an amount of memory such as 512gb, not {text!r}')
     return int(match[1]) * _UNITS[match[2].lower()] // 1024**2
 
 
 def indices(text: str) -> list[str]:
-    """What a list such as `0-2,5` names: 0, 1, 2, 5. Words that are no range stand for themselves."""
+    """Return the entries of a list such as `0-2,5`: 0, 1, 2, 5. An entry that is not a range is kept as it is."""
     found = []
     for part in filter(None, (part.strip() for part in text.split(','))):
         match = re.fullmatch(r'(\d+)-(\d+)', part)
@@ -84,5 +84,5 @@ def indices(text: str) -> list[str]:
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """The names in their order, each of them once."""
+    """Return the names in their order, without repetitions."""
     return list(dict.fromkeys(names))

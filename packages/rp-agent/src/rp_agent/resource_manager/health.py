@@ -1,4 +1,4 @@
-"""Which nodes of a job are out of order: those that ssh cannot run a command on."""
+"""Health check of the nodes of a job: each must run a command over ssh."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NODE_TIMEOUT = 15.0
 AT_ONCE = 64
 
 _SSH = ('ssh', '-oBatchMode=yes', '-oForwardAgent=no', '-oLogLevel=ERROR',
-        # nothing is told to the node, and the user's list of hosts is not ours to add to
+        # forward nothing to the node, and keep the user's known_hosts file unchanged
         '-oStrictHostKeyChecking=no', '-oUserKnownHostsFile=/dev/null')
 
 
 def sick(names: Sequence[str]) -> dict[str, str]:
-    """The nodes that do not answer, and why; they are all asked at the same time."""
+    """Return the nodes that fail the check, with reasons. All nodes are checked at the same time."""
     if not names:
         return {}
     with ThreadPoolExecutor(min(AT_ONCE, len(names))) as helpers:
@@ -26,7 +26,7 @@ def sick(names: Sequence[str]) -> dict[str, str]:
 
 
 def _ask(name: str) -> str:
-    """Why the node is out of order; empty if it is not."""
+    """Return why the node fails the check; empty if it is healthy."""
     try:
         done = subprocess.run([*_SSH, name, 'hostname'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               errors='replace', timeout=NODE_TIMEOUT, check=False)

@@ -1,4 +1,4 @@
-"""Compressed lists of host names, as Slurm and others write them: `n[001-003,7],login,rack[0-1]node[1-2]-ib`."""
+"""Parser for compressed lists of host names, as Slurm writes them: `n[001-003,7],login,rack[0-1]node[1-2]-ib`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 from rp_api.errors import PlatformError
 
 LIMIT = 1_000_000
-"""Hosts that one list may stand for: more is a mistake, and would fill the memory."""
+"""Maximum number of hosts in one list; a longer list is a mistake that would exhaust the memory."""
 
 
 def expand(text: str) -> list[str]:
-    """The names that the list stands for, in its order; `PlatformError` if it is broken."""
+    """Return the host names in the list, in order; raise `PlatformError` if the list is malformed."""
     return [name for part in _split(text) for name in _expand_one(part, text)]
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that are outside of brackets."""
+    """Split the list at commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == '[') - (character == ']')
@@ -32,7 +32,7 @@ def _split(text: str) -> list[str]:
 
 
 def _expand_one(part: str, text: str) -> list[str]:
-    """The names of one part: all combinations of what its brackets stand for."""
+    """Return the names of one part: all combinations of the values of its brackets."""
     pieces = [_numbers(piece[1:-1], text) if piece.startswith('[') else [piece]
               for piece in re.split(r'(\[[^\]]*\])', part)]
     total = 1
@@ -44,15 +44,15 @@ def _expand_one(part: str, text: str) -> list[str]:
 
 
 def _numbers(ranges: str, text: str) -> list[str]:
-    """The numbers of `001-003,7`, with their leading zeros."""
+    """Return the numbers of `001-003,7`, with leading zeros."""
     found: list[str] = []
     for part in ranges.split(','):
         match = re.fullmatch(r'\s*(\d+)(?:-(\d+)(?:[:/](\d+))?)?\s*', part)
         if match is None:
-            raise _broken(text, f'{part!r} is no range of numbers')
+            raise _broken(text, f'{part!r} is not a range of numbers')
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or not step or last - first > LIMIT:
-            raise _broken(text, f'{part!r} is no range of numbers')
+            raise _broken(text, f'{part!r} is not a range of numbers')
         found += [f'{each:0{len(match[1])}}' for each in range(first, last + 1, step)]
     return found
 

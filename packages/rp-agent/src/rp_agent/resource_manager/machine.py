@@ -1,4 +1,4 @@
-"""What this machine has, as far as this process may use it."""
+"""Resources of this machine that this process may use, within affinity mask, cgroups and device variables."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from pathlib import Path
 
 
 def usable_cores(root: Path = Path('/')) -> int:
-    """The number of hardware threads: those of the affinity mask, and no more than the cgroup's CPU limit allows."""
+    """Return the number of hardware threads in the affinity mask, limited by the CPU quota of the cgroup."""
     mask = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     return max(1, mask if quota is None else min(mask, math.ceil(quota)))
 
 
 def usable_memory(root: Path = Path('/')) -> int:
-    """The memory in MB: the machine's, and no more than the cgroup's limit allows."""
+    """Return the memory of the machine in MB, limited by the cgroup."""
     total = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     limits = [int(text) for text in _values(root, ('memory.max', 'memory/memory.limit_in_bytes')) if text.isdigit()]
     return int(min([total, *limits]) // 2**20)
 
 
 def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
-    """The number of NVIDIA or AMD GPUs, or what a visible-devices variable names: only that counts those of Intel."""
+    """Return the number of GPUs in a visible-devices variable, else of NVIDIA or AMD GPUs found on the machine.
+
+    Intel GPUs are only found through the variable.
+    """
     visible = visible_gpus(environ)
     if visible is not None:
         return len(visible)
@@ -34,17 +37,17 @@ def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The GPUs that a visible-devices variable names; None if none is set."""
+    """Return the GPUs in a visible-devices variable; None if no such variable is set."""
     for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'):
         if name in environ:
             devices = (device.strip() for device in environ[name].split(','))
-            # an entry that is no device hides all that come after it
+            # an entry that is not a device hides all entries after it
             return tuple(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), devices))
     return None
 
 
 def cpu_quota(root: Path) -> float | None:
-    """The CPU limit of this process' cgroups in cores; None if there is none. The tightest of all levels counts."""
+    """Return the smallest CPU limit of this process's cgroups in cores; None if there is no limit."""
     quotas = []
     for text in _values(root, ('cpu.max',)):
         quota, _, period = text.partition(' ')
@@ -58,9 +61,9 @@ def cpu_quota(root: Path) -> float | None:
 
 
 def _values(root: Path, names: tuple[str, ...]) -> list[str]:
-    """The contents of control files in this process' cgroups, from the outermost to its own.
+    """Return the contents of control files in this process's cgroups, outermost first.
 
-    Version 2 has one hierarchy; version 1 has one for each controller, whose name is the first part of the file name.
+    Version 2 has one hierarchy; version 1 has one per controller, and file names start with the controller's name.
     """
     found = []
     for line in read(root / 'proc/self/cgroup').splitlines():
@@ -84,7 +87,7 @@ def _amd_gpus(root: Path) -> int:
 
 
 def listdir(path: Path) -> list[str]:
-    """The names in a directory; empty if it cannot be read."""
+    """Return the names in a directory; empty if it cannot be read."""
     try:
         return os.listdir(path)
     except OSError:
@@ -92,7 +95,7 @@ def listdir(path: Path) -> list[str]:
 
 
 def read(path: Path) -> str:
-    """The text of a file; empty if it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding='ascii', errors='replace')
     except OSError:

@@ -1,4 +1,4 @@
-"""What tasks may use of granted nodes: the batch system's word, the platform definition's, and the machine's."""
+"""Usable devices of granted nodes: the minimum of batch system, platform definition and machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rp_api.errors import PlatformError
 
 
 class Part(NamedTuple):
-    """What tasks may use of one kind of device on a node, and which are blocked besides."""
+    """Number of usable devices of one kind on a node, and the indices of blocked ones."""
 
     usable: int
     blocked: tuple[int, ...]
 
 
 class Shape:
-    """Nodes of a platform. Cores are hardware threads, `smt` of them on each core of the platform definition.
+    """Rules of a platform for the usable devices of a node.
 
-    `counts_threads` says whether the batch system does so, too.
+    Cores are hardware threads: `smt` per core of the platform definition. `counts_threads` is True if the batch system
+    counts hardware threads as well.
     """
 
     def __init__(self, platform: Mapping[str, Any], environ: Mapping[str, str], counts_threads: bool) -> None:
@@ -36,14 +37,14 @@ class Shape:
         self._gpus: int = platform.get('gpus_per_node') or 0
 
     def devices(self, node: Node) -> tuple[int, int]:
-        """How many cores and GPUs of a node tasks may use; `PlatformError` if it has no core left."""
+        """Return the number of usable cores and GPUs of a node; raise `PlatformError` if all cores are blocked."""
         cores = self._cores_of(node).usable
         if not cores:
             raise PlatformError(f'system_architecture.blocked_cores leaves no core of {node.name}')
         return cores, self._gpus_of(node).usable
 
     def allocation(self, nodes: Sequence[Node], own: Node | None) -> Allocation:
-        """The nodes with what tasks may use of them; `own` is the one that the agent runs on, None if it is no node."""
+        """Return the nodes with their usable devices; `own` is the agent's node, None if it runs on another host."""
         devices = [self.devices(node) for node in nodes]
         cores, blocked_cores = max(map(self._cores_of, nodes))
         gpus, blocked_gpus = max(map(self._gpus_of, nodes))
@@ -59,11 +60,11 @@ class Shape:
         return found if here is None else self._bound(found, here)
 
     def _bound(self, nodes: Allocation, here: int) -> Allocation:
-        """The nodes with what is known of the one at this position, which is this host."""
+        """Return the allocation with the CPUs, domains and GPU names of the agent's node, at position `here`."""
         all_cores, blocked, all_gpus = nodes.all_devices(here)
         cpus, near = binding.of_this_host(all_cores, all_gpus, blocked, self._threads)
         if here in nodes.smaller:
-            near = ()   # which are not those of other nodes
+            near = ()   # the domains of a smaller node do not apply to the others
         return replace(nodes, cpus=cpus, domains=nodes.domains or near,
                        gpu_ids=binding.gpu_ids(self._environ, all_gpus))
 
@@ -74,24 +75,24 @@ class Shape:
 
     def _gpus_of(self, node: Node) -> Part:
         if node.gpus is None and self._is_part(node):
-            return Part(0, ())   # those of the node may be another job's
+            return Part(0, ())   # the GPUs of a shared node may belong to another job
         if node.gpus is None:
             return _part(self._gpus or machine.usable_gpus(self._environ), None, self._blocked_gpus)
         return _part(self._gpus, node.gpus, self._blocked_gpus)
 
     def _is_part(self, node: Node) -> bool:
-        """Whether the job has been granted a part of the node only, as far as is known."""
+        """Return whether the job is known to have only a part of the node."""
         whole = architecture.usable(self._cores, self._blocked_cores)
         return 0 < node.cores * self._factor < whole
 
     def _memory(self, nodes: Sequence[Node]) -> int:
-        """The smallest of all nodes, and no more than the definition says; that of this machine if nobody says."""
+        """Return the smallest memory of all nodes, limited by the definition; the machine's if neither is known."""
         known = [self._platform.get('mem_per_node') or 0, *(node.mem for node in nodes)]
         return min(filter(None, known), default=0) or machine.usable_memory()
 
 
 def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> Part:
-    """The whole node without what is blocked, or, if it has been granted less, just that: nothing is blocked there."""
+    """Return the devices of a whole node without blocked ones. A smaller grant has no blocked devices."""
     there = defined or granted or 0
     whole = architecture.usable(there, blocked)
     if granted is not None and granted < whole:

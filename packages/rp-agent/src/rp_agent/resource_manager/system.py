@@ -1,6 +1,6 @@
-"""The host that the agent runs on, as far as resource managers ask it: environment, files, programs, names.
+"""The agent's host as resource managers see it: environment, files, programs, names.
 
-Resource managers get it as an argument and touch nothing else, so that tests can give them a made-up one.
+Resource managers access the host only through this class, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ COMMAND_TIMEOUT = 20.0
 
 
 class System:
-    """This host."""
+    """The host that this process runs on."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        """Use these environment variables, by default the variables of this process."""
         self.environ = os.environ if environ is None else environ
 
     def read(self, path: str) -> str:
-        """The text of a file; `PlatformError` if it cannot be read."""
+        """Return the text of a file; raise `PlatformError` if it cannot be read."""
         try:
             with open(path, encoding='utf-8', errors='replace') as file:
                 return file.read()
@@ -32,11 +33,16 @@ class System:
             raise PlatformError(f'{path} cannot be read: {error.strerror}') from None
 
     def newest(self, pattern: str) -> str | None:
-        """The path that matches the pattern (`~` is the home directory) and was written last; None if there is none."""
+        """Return the newest path that matches the pattern (`~` is the home directory); None if there is none."""
         return max(glob.glob(os.path.expanduser(pattern)), key=os.path.getmtime, default=None)
 
     def run(self, *command: str) -> str:
-        """What a program prints; `PlatformError` with its words if it fails, is missing, or takes too long."""
+        """Return the output of a program.
+
+        Raises:
+            PlatformError: The program is missing, fails (with its error output), or takes longer than
+                `COMMAND_TIMEOUT`.
+        """
         said = ' '.join(command)
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors='replace',
@@ -51,13 +57,13 @@ class System:
         return done.stdout
 
     def sick(self, names: Sequence[str]) -> dict[str, str]:
-        """Those of these hosts that are out of order, and why."""
+        """Return the hosts that fail the health check, with reasons."""
         from rp_agent.resource_manager import health  # few pilots have backup nodes
 
         return health.sick(names)
 
     def is_here(self, name: str) -> bool:
-        """Whether a node of that name is this host: by its name, else by its addresses."""
+        """Return whether the name belongs to this host, by its host name or one of its addresses."""
         hosts = {'localhost', os.uname().nodename}
         if short(name) in map(short, hosts):
             return True
@@ -69,12 +75,12 @@ class System:
 
 
 def short(name: str) -> str:
-    """A host's name without its domain."""
+    """Return a host name without its domain."""
     return name.partition('.')[0]
 
 
 def _is_own(family: int, address: tuple[str | int, ...] | tuple[int, bytes]) -> bool:
-    """Whether this host has the address: a socket can be bound to no other."""
+    """Return whether the address belongs to this host: a socket cannot be bound to any other."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind(address)

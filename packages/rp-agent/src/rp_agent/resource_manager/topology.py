@@ -1,4 +1,4 @@
-"""How the processors and GPUs of this machine lie, as the kernel describes it in /sys and /proc."""
+"""NUMA topology of the CPUs and GPUs of this machine, read from /sys and /proc."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _AMD = 'sys/class/kfd/kfd/topology/nodes'
 
 
 def numa_nodes(root: Path = Path('/')) -> dict[int, list[int]]:
-    """The CPUs of each NUMA node that has any; empty if the kernel does not say."""
+    """Return the CPUs of each NUMA node that has any; empty if the kernel does not report them."""
     found = {number: cpu_list(read(root / _NODES / f'node{number}' / 'cpulist'))
              for number in _numbers(root / _NODES, 'node')}
     return {number: cpus for number, cpus in found.items() if cpus}
 
 
 def threads_of_cores(cpus: Iterable[int], threads: int, root: Path = Path('/')) -> list[int]:
-    """Of these CPUs the first `threads` of each core, sorted; all of them if the kernel does not say."""
+    """Return the first `threads` of these CPUs per core, sorted; all CPUs if the kernel does not report cores."""
     left: dict[tuple[int, ...], int] = {}
     chosen = []
     for cpu in sorted(cpus):
@@ -35,12 +35,12 @@ def threads_of_cores(cpus: Iterable[int], threads: int, root: Path = Path('/')) 
 
 
 def gpu_numa_nodes(root: Path = Path('/')) -> list[int]:
-    """The NUMA node of each NVIDIA or AMD GPU, in the order of their numbers; -1 where the kernel does not say."""
+    """Return the NUMA node of each NVIDIA or AMD GPU by number; -1 where the kernel does not report one."""
     return [_numa_of(root, address) for address in _nvidia(root) or _amd(root)]
 
 
 def cpu_list(text: str) -> list[int]:
-    """The numbers of a list such as `0-3,8,10-11`."""
+    """Return the numbers of a list such as `0-3,8,10-11`."""
     found: list[int] = []
     for part in filter(None, text.strip().split(',')):
         first, _, last = part.partition('-')
@@ -49,7 +49,7 @@ def cpu_list(text: str) -> list[int]:
 
 
 def _nvidia(root: Path) -> list[str]:
-    """The PCI addresses of NVIDIA's GPUs, by the number of their device file."""
+    """Return the PCI addresses of NVIDIA GPUs, by the number of their device file."""
     found = {}
     for address in listdir(root / _NVIDIA):
         minor = re.search(r'^Device Minor:\s*(\d+)', read(root / _NVIDIA / address / 'information'), re.MULTILINE)
@@ -59,7 +59,7 @@ def _nvidia(root: Path) -> list[str]:
 
 
 def _amd(root: Path) -> list[str]:
-    """The PCI addresses of AMD's GPUs, in the order of the driver, which lists processors, too, without SIMD units."""
+    """Return the PCI addresses of AMD GPUs in driver order; entries without SIMD units are processors."""
     found = []
     for number in _numbers(root / _AMD, ''):
         properties = dict(line.split(maxsplit=1) for line in read(root / _AMD / str(number) / 'properties').splitlines()

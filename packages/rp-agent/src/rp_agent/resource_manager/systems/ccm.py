@@ -1,4 +1,4 @@
-"""The resource manager CCM (Cray Cluster Compatibility Mode): the node list that was written last in `~/.crayccm`."""
+"""Resource manager CCM (Cray Cluster Compatibility Mode): reads the newest node list in `~/.crayccm`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATTERN = '~/.crayccm/*nodelist*'
 
 
 class Ccm(BatchSystem):
-    """Cluster Compatibility Mode, in a job of PBS."""
+    """Cluster Compatibility Mode in a PBS job."""
 
     NAME: ClassVar[str] = 'CCM'
     JOB: ClassVar[str] = 'PBS_JOBID'
@@ -21,6 +21,6 @@ class Ccm(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         path = system.newest(PATTERN)
         if path is None:
-            raise PlatformError(f'there is no node list {PATTERN}: the pilot must be submitted with the option for '
-                                'Cluster Compatibility Mode')
+            raise PlatformError(f'there is no node list {PATTERN}: submit the pilot with the option for Cluster '
+                                'Compatibility Mode')
         return count_lines(system.read(path))

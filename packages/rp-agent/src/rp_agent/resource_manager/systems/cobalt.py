@@ -1,4 +1,4 @@
-"""The resource manager COBALT: a node file, or the numbers of a partition's nodes; the agent runs on a service node."""
+"""Resource manager COBALT: a node file, or the node numbers of a partition. The agent runs on a service node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Cobalt(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         path = system.environ.get('COBALT_NODEFILE')
         if path:
-            # lines are places for processes, as many as the job wants to have
+            # a line is a place for a process, not a core
             return [Node(node.name) for node in count_lines(system.read(path))]
         if system.environ.get('COBALT_PARTNAME'):
             return of_partition(system.environ['COBALT_PARTNAME'])
@@ -28,8 +28,8 @@ class Cobalt(BatchSystem):
 
 
 def of_partition(text: str) -> list[Node]:
-    """The nodes of a partition on a Cray, such as `0-2,17`."""
+    """Return the nodes of a Cray partition such as `0-2,17`."""
     numbers = indices(text)
     if not all(each.isdecimal() for each in numbers):
-        raise PlatformError(f'COBALT_PARTNAME is {text!r}, which has no numbers of nodes')
+        raise PlatformError(f'COBALT_PARTNAME must be a list of node numbers such as 0-2,17, not {text!r}')
     return [Node(f'nid{int(each):05}') for each in numbers]

@@ -1,4 +1,4 @@
-"""The resource manager DEBUG: as many nodes as the pilot asks for, all of which are the agent's own machine."""
+"""Resource manager DEBUG: simulates the requested nodes on the agent's own machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rp_agent.resource_manager.systems import fork
 
 
 class Debug:
-    """Pretended nodes."""
+    """Simulated nodes."""
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """What the pilot asks for, whatever the machine has."""
+        """Return the requested allocation, regardless of the machine's resources."""
         return fork.allocate(request, {**platform, 'fake_resources': True}, system.environ)

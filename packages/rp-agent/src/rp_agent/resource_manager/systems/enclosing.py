@@ -1,7 +1,7 @@
-"""The resource manager ALLOCATION: the job that the application itself runs in, whichever batch system it belongs to.
+"""Resource manager ALLOCATION: the job in which the application runs, of any batch system.
 
-For applications that are started inside of an allocation (`salloc`, a batch script, `qsub -I`, `bsub -Is`). The nodes
-are those that the resource manager of that batch system finds.
+For applications that start inside an allocation (`salloc`, a batch script, `qsub -I`, `bsub -Is`). The resource
+manager of that batch system finds the nodes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Enclosing:
     """ALLOCATION."""
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """The nodes of the enclosing job; a request without a size gets all of them.
+        """Return the nodes of the enclosing job, all of them if the request has no size.
 
-        Raises `PlatformError` outside of any job, `ResourceError` if the job has less than the request asks for.
+        Raises `PlatformError` outside of a job, `ResourceError` if the job is smaller than the request.
         """
         manager = enclosing(system)
         if manager is None:
@@ -37,7 +37,7 @@ class Enclosing:
 
 
 def enclosing(system: System) -> BatchSystem | None:
-    """The resource manager of the job that this process runs in; None outside of a job."""
+    """Return the resource manager of the job that this process runs in; None outside of a job."""
     name = _name(system.environ)
     found = find(name) if name else None
     assert found is None or isinstance(found, BatchSystem)
@@ -45,7 +45,7 @@ def enclosing(system: System) -> BatchSystem | None:
 
 
 def _name(environ: Mapping[str, str]) -> str | None:
-    """The resource manager of the job; those of other distributions come last, as finding them takes long."""
+    """Return the name of the job's resource manager. Other distributions come last, as loading them is slow."""
     found = next((system for system in systems.BATCH_SYSTEMS if _is_in_job(system, environ)), None)
     found = found or next((system for system in systems.other_systems() if _is_in_job(system, environ)), None)
     return found.resource_manager if found else None
@@ -58,11 +58,11 @@ def _is_in_job(system: systems.BatchSystem, environ: Mapping[str, str]) -> bool:
 
 
 def hint(system: System, used: int) -> str:
-    """A sentence for a pilot that uses so many nodes of a job with more of them; empty for any other."""
+    """Return a sentence for a pilot that uses only some nodes of the application's job; empty for any other."""
     try:
         manager = enclosing(system)
         nodes = manager.nodes(system) if manager else []
-    except PlatformError:   # which is no reason to refuse a pilot that needs nothing of the job
+    except PlatformError:   # a local pilot does not depend on the job
         return ''
     if manager is None or len(nodes) <= used:
         return ''

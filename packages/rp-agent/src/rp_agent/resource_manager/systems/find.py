@@ -1,8 +1,7 @@
-"""Which resource manager a platform asks for: the name `resource_manager` of its definition.
+"""Registry of resource managers: loads the one that a platform names as `resource_manager`.
 
-Those of this project are in the table `rp_api.platforms.systems`; others can be added as entry points
-`radical_pilot.resource_managers`, or with a batch system (`radical_pilot.batch_systems`). A resource manager is a class
-that is made without arguments and has `allocate(request, platform, system)`.
+The table `rp_api.platforms.systems` lists the resource managers of this project. Other distributions add theirs with an
+entry point of the group `radical_pilot.resource_managers`, or with a batch system (`radical_pilot.batch_systems`).
 """
 
 from __future__ import annotations
@@ -17,23 +16,53 @@ from rp_api.platforms.systems import RESOURCE_MANAGERS, other_systems
 
 GROUP = 'radical_pilot.resource_managers'
 FORK = 'FORK'
-"""The resource manager of a platform that names none."""
+"""Default resource manager of a platform."""
 
 
 class ResourceManager(Protocol):
-    """Finds out what a pilot gets."""
+    """Finds the nodes and devices of a pilot. The class is instantiated without arguments.
+
+    `rp_agent.resource_manager.batch.BatchSystem` is the base class for batch systems; implement this protocol for
+    anything else.
+    """
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """What the pilot gets; `ResourceError` if it is less than it asks for, `PlatformError` if it is not known."""
+        """Return the allocation of the pilot.
+
+        Args:
+            request: The nodes, cores and GPUs that the pilot description requests.
+            platform: The platform definition.
+            system: The agent's host.
+
+        Returns:
+            The nodes of the pilot with their usable devices.
+
+        Raises:
+            PlatformError: The resources cannot be determined.
+            ResourceError: There are fewer resources than the request.
+        """
 
 
 def allocate(request: Request, platform: Mapping[str, Any], system: System | None = None) -> Allocation:
-    """What a pilot gets on this platform, by its resource manager."""
+    """Return the allocation of a pilot, from the resource manager of its platform.
+
+    Args:
+        request: The nodes, cores and GPUs that the pilot description requests.
+        platform: The platform definition.
+        system: The agent's host; None for this one.
+
+    Returns:
+        The nodes of the pilot with their usable devices.
+
+    Raises:
+        PlatformError: The platform names an unknown resource manager, or the resources cannot be determined.
+        ResourceError: There are fewer resources than the request.
+    """
     return find(platform.get('resource_manager') or FORK).allocate(request, platform, system or System())
 
 
 def find(name: str) -> ResourceManager:
-    """The resource manager of that name; `PlatformError`, with all names, if there is none."""
+    """Return a new resource manager; raise `PlatformError`, which lists all names, if the name is unknown."""
     own = RESOURCE_MANAGERS
     if name not in own:
         own = own | {system.resource_manager: system.agent for system in other_systems() if system.agent}

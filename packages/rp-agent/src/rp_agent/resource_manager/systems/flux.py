@@ -1,7 +1,7 @@
-"""The resource manager FLUX: the resources of the instance that the agent runs in.
+"""Resource manager FLUX: the resources of the Flux instance that the agent runs in.
 
-`flux batch` and `flux alloc` give each job an instance of its own, whose resources are all that the job has. A plain
-job (`flux run`, `flux submit`) finds the address of the instance that has started it, whose resources are not its own.
+`flux batch` and `flux alloc` start an instance per job, which owns all resources of the job. A plain job (`flux run`,
+`flux submit`) sees the address of the parent instance, whose resources belong to other jobs as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
 URI, SIZE = 'flux_uri', 'flux_size'
-"""Facts: the address of the instance, and its number of nodes."""
+"""Keys of `Allocation.facts`: address and number of nodes of the instance."""
 
 
 class Flux(BatchSystem):
@@ -37,13 +37,13 @@ class Flux(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         job = system.environ.get('FLUX_JOB_ID')
         if job:
-            raise PlatformError(f'job {job} of FLUX has no instance of its own, and so no resources that can be '
-                                'divided among tasks: start it with flux batch or flux alloc')
+            raise PlatformError(f'job {job} of FLUX has no Flux instance, and so no resources that can be divided '
+                                'among tasks: start it with flux batch or flux alloc')
         return of_resources(system.run('flux', 'resource', 'R', '--states=up'))
 
 
 def of_resources(text: str) -> list[Node]:
-    """The nodes of a resource set as RFC 20 of Flux describes it; those without a GPU have none."""
+    """Return the nodes of a resource set in the format of Flux RFC 20."""
     try:
         execution = json.loads(text)['execution']
         names = [name for part in execution['nodelist'] for name in expand(part)]
@@ -52,4 +52,4 @@ def of_resources(text: str) -> list[Node]:
         return [Node(name, len(indices(each['core'])), len(indices(each.get('gpu', ''))))
                 for name, (_, each) in zip(names, sorted(children.items()), strict=True)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PlatformError(f'`flux resource R` is not understood: {text[:200]!r} ({error!r})') from None
+        raise PlatformError(f'the output of `flux resource R` cannot be parsed: {text[:200]!r} ({error!r})') from None

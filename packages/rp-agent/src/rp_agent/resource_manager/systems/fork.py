@@ -1,4 +1,4 @@
-"""The resource manager FORK: the machine that the agent runs on."""
+"""Resource manager FORK: the machine that the agent runs on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fork:
     """FORK."""
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """What the pilot gets on this machine."""
+        """Return the resources of the pilot on this machine."""
         found = allocate(request, platform, system.environ)
         if any(map(system.environ.get, JOB_VARIABLES)):
             from rp_agent.resource_manager.systems.enclosing import hint
@@ -28,14 +28,14 @@ class Fork:
 
 
 def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Allocation:
-    """What a pilot gets on this machine.
+    """Return the resources of a pilot on this machine.
 
-    A node has what the platform definition says, or what the machine has, without the cores and GPUs that the
-    definition blocks. A pilot that asks for cores gets one node with just these: nobody else has a claim on the rest.
-    More than there is can be had where the definition allows `fake_resources`; elsewhere it is a `ResourceError`.
+    A node has the resources of the platform definition, else of the machine, without blocked cores and GPUs. A
+    pilot that requests cores instead of nodes gets one node with exactly these. A larger request raises
+    `ResourceError`, unless the platform sets `fake_resources`.
 
-    Cores are counted, numbered and blocked as hardware threads: `cores_per_node` of the definition is multiplied by its
-    `smt`, for which the environment variable RADICAL_SMT can be set.
+    Cores are counted, numbered and blocked as hardware threads: `cores_per_node` of the definition is multiplied by
+    `smt`, which the environment variable RADICAL_SMT overrides.
     """
     environ = os.environ if environ is None else environ
     threads = architecture.threads_per_core(platform, environ)
@@ -44,7 +44,7 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
     all_gpus = platform.get('gpus_per_node') or machine.usable_gpus(environ)
     cores, gpus = architecture.usable(all_cores, blocked_cores), architecture.usable(all_gpus, blocked_gpus)
     if not cores:
-        raise PlatformError(f'system_architecture.blocked_cores leaves none of the {all_cores} cores of a node')
+        raise PlatformError(f'system_architecture.blocked_cores blocks all {all_cores} cores of a node')
     if not platform.get('fake_resources'):
         _refuse_more('nodes', request.nodes, 1)
         _refuse_more('cores', request.cores, cores)

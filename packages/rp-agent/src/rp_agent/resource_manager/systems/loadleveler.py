@@ -1,4 +1,4 @@
-"""The resource manager LOADLEVELER: a host file on clusters, a block of nodes on a Blue Gene/Q."""
+"""Resource manager LOADLEVELER: a host file on clusters, a block of nodes on a Blue Gene/Q."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
 BG_CORES = 16
-"""Cores of a node of a Blue Gene/Q."""
+"""Cores per node of a Blue Gene/Q."""
 
 
 class LoadLeveler(BatchSystem):
@@ -35,7 +35,7 @@ class LoadLeveler(BatchSystem):
             text = '\n'.join(variable(system, 'LOADL_HOSTFILE', 'LOADL_PROCESSOR_LIST').split())
         found = count_lines(text)
         total = number(system.environ.get('LOADL_TOTAL_TASKS') or '0', 'LOADL_TOTAL_TASKS')
-        if all(node.cores == 1 for node in found) and total > len(found):   # hosts are listed once
+        if all(node.cores == 1 for node in found) and total > len(found):   # the file lists each host once
             return [Node(node.name, total // len(found)) for node in found]
         return found
 
@@ -46,8 +46,8 @@ class LoadLeveler(BatchSystem):
 
 
 def of_block(block: str, text: str) -> list[Node]:
-    """The nodes of a Blue Gene/Q's block: as many as `llq -l` says; they have numbers, but no names."""
+    """Return the nodes of a Blue Gene/Q block, which have no names, by the size that `llq -l` reports."""
     match = re.search(r'^\s*BG Size Allocated:\s*(\d+)', text, re.MULTILINE)
     if match is None:
-        raise PlatformError(f'`llq -l` does not say how many nodes block {block} has')
+        raise PlatformError(f'`llq -l` reports no size of block {block}')
     return [Node(f'{block}:{index}', BG_CORES) for index in range(int(match[1]))]

@@ -1,7 +1,7 @@
-"""The resource manager LSF: the host file has one line for each slot, which is a core, however many threads that has.
+"""Resource manager LSF: the host file has one line per slot; a slot is a core with all its hardware threads.
 
-On some machines the agent is started on a launch node, which is listed as well, with one slot, or as a batch or login
-node. Nothing can run there.
+Some machines start the agent on a launch node and list it as well: as a node with one slot, or by the name of a batch
+or login node. Tasks cannot run there.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Lsf(BatchSystem):
 
 
 def of_counts(text: str) -> list[Node]:
-    """The nodes of LSB_MCPU_HOSTS: each is followed by its number of slots."""
+    """Return the nodes of LSB_MCPU_HOSTS, in which a number of slots follows each name."""
     words = text.split()
     if len(words) % 2:
-        raise PlatformError(f'LSB_MCPU_HOSTS is {text!r}, where a number of slots is missing')
+        raise PlatformError(f'LSB_MCPU_HOSTS must be pairs of a host and a number of slots, not {text!r}')
     return [Node(name, number(slots, f'the number of slots on {name} in LSB_MCPU_HOSTS'))
             for name, slots in zip(words[::2], words[1::2], strict=True)]
 
 
 def without_launch_nodes(nodes: list[Node]) -> list[Node]:
-    """The nodes that tasks can run on; if all of them look like launch nodes, they are none."""
+    """Return the nodes without launch nodes; all nodes if each of them looks like one."""
     named = [node for node in nodes if not re.fullmatch(r'(login|batch)\d*', short(node.name))] or nodes
     return [node for node in named if node.cores > 1] or named

@@ -1,7 +1,7 @@
-"""The resource manager PBSPRO (PBS Professional, OpenPBS): `qstat -f` knows what the job has, the node file only where.
+"""Resource manager PBSPRO (PBS Professional, OpenPBS): reads `qstat -f`, else the node file.
 
-`exec_vnode` of a job is a sum of chunks, each in parentheses, each a sum of parts of virtual nodes:
-`(n1:ncpus=4:ngpus=1:mem=8gb)+(n2[0]:ncpus=2+n2[1]:ncpus=2)`. Virtual nodes of one host differ in what is in brackets.
+`exec_vnode` of a job is a sum of chunks in parentheses, each of which is a sum of parts of virtual nodes:
+`(n1:ncpus=4:ngpus=1:mem=8gb)+(n2[0]:ncpus=2+n2[1]:ncpus=2)`. Virtual nodes of a host differ in their brackets.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class PbsPro(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         try:
             found = attribute(system.run('qstat', '-f', variable(system, self.JOB)), 'exec_vnode')
-        except PlatformError as error:   # compute nodes of some sites have no qstat
+        except PlatformError as error:   # some sites have no qstat on compute nodes
             _log.warning('the nodes are taken from PBS_NODEFILE: %s', error)
             found = ''
         if found:
             return of_vnodes(found)
-        # lines are MPI processes there, not cores; NCPUS has those of the first chunk
+        # a line is an MPI process, not a core; NCPUS is the number of cores of the first chunk
         cores = number(system.environ.get('NCPUS') or '0', 'NCPUS')
-        # those of a pilot without whole nodes are chunks of one core each
+        # a pilot without whole nodes gets chunks of one core
         return [Node(node.name, node.cores if cores == 1 else cores)
                 for node in count_lines(system.read(variable(system, 'PBS_NODEFILE')))]
 
 
 def attribute(text: str, name: str) -> str:
-    """The value of an attribute in what `qstat -f` says, where long lines go on after a tab; empty if there is none."""
+    """Return an attribute in the output of `qstat -f`, whose long lines continue after a tab; empty if missing."""
     match = re.search(rf'^\s*{re.escape(name)} = (.*(?:\n\t.*)*)', text, re.MULTILINE)
     return re.sub(r'\n\t', '', match[1]) if match else ''
 
 
 def of_vnodes(text: str) -> list[Node]:
-    """The nodes of the attribute `exec_vnode`."""
+    """Return the nodes of the attribute `exec_vnode`."""
     return merged([_of_vnode(part) for part in re.sub(r'[()\s]', '', text).split('+')])
 
 

@@ -1,6 +1,6 @@
-"""The resource manager SGE (Grid Engine): a parallel job has a host file, another one runs on one host with one slot.
+"""Resource manager SGE (Grid Engine): a parallel job has a host file, any other job runs on one host.
 
-A line of the host file has the name of a host, the number of slots there, the queue, and a range of processors.
+A line of the host file has a host name, a number of slots, a queue, and a range of processors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
 _GPUS = ('SGE_HGR_gpu', 'SGE_HGR_gpus')
-"""Variables with the ids of GPUs that the job has on this host, if the site calls that resource so."""
+"""Variables with the ids of the job's GPUs on this host, at sites with a resource of that name."""
 
 
 class Sge(BatchSystem):
@@ -35,7 +35,7 @@ class Sge(BatchSystem):
 
 
 def of_host_file(text: str, path: str) -> list[Node]:
-    """The nodes of a host file; a host has one line for each queue that the job got slots of."""
+    """Return the nodes of a host file, which has a line per host and queue."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if any(len(words) < 2 for words in lines):
         raise PlatformError(f'{path} has a line without a number of slots')

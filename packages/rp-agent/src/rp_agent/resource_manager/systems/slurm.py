@@ -1,6 +1,6 @@
-"""The resource manager SLURM: everything stands in the environment of the job.
+"""Resource manager SLURM: reads the environment of the job.
 
-A heterogeneous job has its variables once for each of its groups, with `_HET_GROUP_<number>` at their end.
+A heterogeneous job has one set of variables per group, with the suffix `_HET_GROUP_<number>`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
 _GPUS_HERE = ('SLURM_JOB_GPUS', 'SLURM_STEP_GPUS', 'GPU_DEVICE_ORDINAL')
-"""Variables that list the GPUs that the job has on the node of its batch script."""
+"""Variables that list the job's GPUs on the node of the batch script."""
 
 
 class Slurm(BatchSystem):
@@ -33,16 +33,16 @@ class Slurm(BatchSystem):
             node for group in range(number(groups, 'SLURM_HET_SIZE'))
             for node in of_group(environ, f'_HET_GROUP_{group}'))
         if all(node.gpus is None for node in found) and _grants_gpus(system, found[0].name):
-            return [replace(node, gpus=0) for node in found]   # it would have said so
+            return [replace(node, gpus=0) for node in found]   # Slurm would have set a variable for granted GPUs
         return found
 
     def own(self, nodes: Sequence[Node], system: System) -> Node | None:
-        name = system.environ.get('SLURMD_NODENAME')   # several nodes may be one host
+        name = system.environ.get('SLURMD_NODENAME')   # a host can be several nodes
         return next((node for node in nodes if node.name == name), None) or super().own(nodes, system)
 
 
 def of_group(environ: Mapping[str, str], group: str = '') -> list[Node]:
-    """The nodes of a job, or of one group of a heterogeneous job."""
+    """Return the nodes of a job, or of one group of a heterogeneous job."""
     def get(*names: str) -> str:
         return next(filter(None, (environ.get(name + group) for name in names)), '')
 
@@ -60,19 +60,19 @@ def of_group(environ: Mapping[str, str], group: str = '') -> list[Node]:
 
 
 def _grants_gpus(system: System, node: str) -> bool:
-    """Whether GPUs of a node have to be asked for: elsewhere jobs have those of their nodes."""
+    """Return whether jobs must request the GPUs of the node; otherwise they may use all of them."""
     try:
         said = system.run('scontrol', 'show', 'node', node)
-    except PlatformError:   # compute nodes of some sites cannot ask
+    except PlatformError:   # some sites have no scontrol on compute nodes
         return False
     return re.search(r'\bGres=\S*\bgpu\b', said) is not None
 
 
 def by_model(text: str) -> int:
-    """The number of GPUs in a request such as `4`, `a100:4` or `a100:2,h100:1`, whatever their models."""
+    """Return the number of GPUs in a request such as `4`, `a100:4` or `a100:2,h100:1`."""
     parts = [re.fullmatch(r'(?:[^:,()]+:)*(\d+)', part.strip()) for part in text.split(',') if part.strip()]
     if not all(parts):
-        raise PlatformError(f'SLURM_GPUS_PER_NODE is {text!r}, which is not understood')
+        raise PlatformError(f'SLURM_GPUS_PER_NODE must be a number such as 4, a100:4 or a100:2,h100:1, not {text!r}')
     return sum(int(part[1]) for part in parts if part)
 
 
@@ -81,10 +81,10 @@ def _listed(text: str) -> int:
 
 
 def _cores(each: str, here: int, nodes: int) -> list[int]:
-    """The number of CPUs on each node; 0 where it is not known."""
+    """Return the number of CPUs on each node; 0 where it is unknown."""
     if not each:
         return [here] * nodes
     counts = repeated(each, 'SLURM_JOB_CPUS_PER_NODE')
     if len(counts) != nodes:
-        raise PlatformError(f'SLURM_JOB_CPUS_PER_NODE is {each!r}, which is not for {nodes} node(s)')
+        raise PlatformError(f'SLURM_JOB_CPUS_PER_NODE is {each!r}, which does not match {nodes} node(s)')
     return counts

@@ -1,4 +1,4 @@
-"""The resource manager TORQUE: the node file has one line for each core, the GPU file one for each GPU."""
+"""Resource manager TORQUE: the node file has one line per core, the GPU file one per GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Torque(BatchSystem):
     def nodes(self, system: System) -> list[Node]:
         found = count_lines(system.read(variable(system, 'PBS_NODEFILE')))
         each = next(filter(None, map(system.environ.get, ('PBS_NUM_PPN', 'SAGA_PPN'))), '0')
-        if all(node.cores == 1 for node in found):   # some sites have one line for each node
+        if all(node.cores == 1 for node in found):   # some sites have one line per node
             found = [Node(node.name, max(1, number(each, 'PBS_NUM_PPN'))) for node in found]
         path = system.environ.get('PBS_GPUFILE')
         gpus = of_gpu_file(system.read(path)) if path else {}
@@ -26,7 +26,7 @@ class Torque(BatchSystem):
 
 
 def of_gpu_file(text: str) -> dict[str, int]:
-    """The number of GPUs on each node: lines are names of nodes, with `-gpu<number>` at their end."""
+    """Return the number of GPUs per node; a line is a node name with the suffix `-gpu<number>`."""
     counts: dict[str, int] = {}
     for line in text.split():
         name = line.rpartition('-gpu')[0]

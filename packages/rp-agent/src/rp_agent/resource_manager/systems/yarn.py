@@ -1,4 +1,4 @@
-"""The resource manager YARN: the machine that the agent runs on, in front of a Hadoop cluster that is up."""
+"""Resource manager YARN: the machine that the agent runs on, as a front end of a running Hadoop cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rp_api.errors import PlatformError
 
 
 class Yarn:
-    """YARN: `facts` say where its file system is (`namenode`) and what nodes run containers (`yarn_nodes`)."""
+    """YARN; `Allocation.facts` has the address of its file system (`namenode`) and its nodes (`yarn_nodes`)."""
 
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """What the pilot gets on this machine; `PlatformError` if the cluster does not answer or has no nodes."""
+        """Return the resources of this machine; raise `PlatformError` if the cluster is down or has no nodes."""
         namenode = system.run('hdfs', 'getconf', '-nnRpcAddresses').split()
         if not namenode:
             raise PlatformError('`hdfs getconf -nnRpcAddresses` names no address')
@@ -29,5 +29,5 @@ class Yarn:
 
 
 def running(text: str) -> list[str]:
-    """The hosts of nodes that are RUNNING; a node has a line with `host:port`, state, address and containers."""
+    """Return the hosts of nodes in the state RUNNING; lines have `host:port`, state, address and containers."""
     return re.findall(r'^\s*(\S+):\d+\s+RUNNING\s', text, re.MULTILINE)
