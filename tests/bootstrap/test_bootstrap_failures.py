@@ -202,8 +202,8 @@ def test_started_again_after_the_agent_has_ended(job: Job, told: dict[str, str],
 
 
 @pytest.mark.parametrize(('values', 'words'), [
-    ({}, 'a pilot goes on only if its description has requeue=True'),
-    ({'requeue': True, 'partitions': [1]}, 'a pilot with partitions cannot go on')])
+    ({}, 'a pilot continues only if its description has requeue=True'),
+    ({'requeue': True, 'partitions': [1]}, 'a pilot with partitions cannot continue')])
 def test_started_again_after_the_agent_was_killed(job: Job, installed: Path, values: dict[str, object],
                                                   words: str) -> None:
     job.config |= {'run': {'host': 'n7', 'time': 1.0}, **values}

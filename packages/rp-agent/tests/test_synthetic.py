@@ -102,13 +102,13 @@ def test_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(('arguments', 'sentence'), [
-    (['--seconds', '-1'], '-1 is no amount'),
-    (['--seconds', 'nan'], 'nan is no amount'),
+    (['--seconds', '-1'], '-1 must be a number of at least 0'),
+    (['--seconds', 'nan'], 'nan must be a number of at least 0'),
     (['--seconds', '1', '--flops', '1'], 'not allowed with'),
-    (['--flops', '1e9', '--sleep'], '--flops is for cores'),
-    (['--threads', '0'], '0 must be a whole number, 1 or more'),
+    (['--flops', '1e9', '--sleep'], '--flops cannot be combined'),
+    (['--threads', '0'], '0 must be a whole number of at least 1'),
     (['--memory', '3X'], "invalid _bytes value: '3X'"),
-    (['--read', '1M'], '--read needs --source FILE'),
+    (['--read', '1M'], '--read and --source must be given together'),
 ])
 def test_what_is_refused(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sentence in refused(capsys, *arguments)
@@ -116,7 +116,7 @@ def test_what_is_refused(arguments: list[str], sentence: str, capsys: pytest.Cap
 
 def test_what_cannot_be_done(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / 'empty').touch()
-    for arguments, sentence in ((['--memory', '100000T'], 'not so much memory'),
+    for arguments, sentence in ((['--memory', '100000T'], 'not enough memory'),
                                 (['--read', '1', '--source', str(tmp_path / 'empty')], 'is empty'),
                                 (['--read', '1', '--source', str(tmp_path / 'missing')], 'No such file'),
                                 (['--write', '1', '--directory', str(tmp_path / 'missing')], 'No such file')):
@@ -130,13 +130,13 @@ def test_what_cannot_be_done(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_without_a_gpu(tmp_path: Path) -> None:
     told = run_with_gpus(tmp_path, 1, gpus=0)
     assert told.returncode == 1
-    assert told.stderr.startswith('rp-synthetic: 1 GPUs are wanted, and 0 can be used here')
+    assert told.stderr.startswith('rp-synthetic: 1 GPUs are requested, but this process can use 0')
 
 
 def test_without_a_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('rp_agent.synthetic.gpu.LIBRARY', 'libcuda-which-is-nowhere.so')
     assert main(['--gpus', '1', '--seconds', '0.01']) == 1
-    assert 'there is no NVIDIA driver here' in capsys.readouterr().err
+    assert 'this host has no NVIDIA driver' in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not shutil.which('cc'), reason='no C compiler')

@@ -1,4 +1,4 @@
-"""Starts an agent on its nodes, once stage 0 (`bootstrap_0.sh`, which the client sends) has found Python.
+"""Bootstrap stages 1 and 2, which start an agent once stage 0 (`bootstrap_0.sh` of the client) has found Python.
 
-Imports nothing of the agent but `lineage`.
+Imports only `lineage` of the agent.
 """

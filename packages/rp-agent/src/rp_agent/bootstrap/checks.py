@@ -1,4 +1,4 @@
-"""What can be seen to be wrong before an agent is started, with the sentence for it."""
+"""Checks that run before an agent starts: clocks, and the connection to the hub."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rp_agent.bootstrap.failure import BootstrapError
 NETWORK_ERROR, CLOCK_ERROR = 22, 23
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds that a hub has to answer."""
+"""Seconds that a hub may take to answer."""
 
 MOST_SKEW = 6 * 3600.0
-"""Seconds by which clocks may differ. With more, traces are worth nothing, and certificates do not seem to be valid."""
+"""Maximum clock difference in seconds. A larger one makes traces useless and certificates invalid."""
 
 
 def clock(submitted: float, now: float, files: float) -> None:
-    """Compare the clock of this node with that of the client and with that of the file system.
+    """Compare the clock of this node with the clocks of the client and the file system.
 
-    A pilot may have waited for days before it started, but it cannot have started before it was submitted.
+    Only a start before the submission is an error: a pilot may wait in the batch queue for days.
     """
     node = os.uname().nodename
     if submitted - now > MOST_SKEW:
@@ -35,14 +35,14 @@ def clock(submitted: float, now: float, files: float) -> None:
 
 
 def hub_answers(access: Mapping[str, Any]) -> None:
-    """Returns if the hub of the session can be reached from here."""
+    """Check that this node reaches the hub of the session; raise `BootstrapError` if it does not."""
     endpoint = str(access.get('endpoint', ''))
     url = urlsplit(endpoint)
     if access.get('backend') != 'hub' or url.scheme not in ('tcp', 'ipc'):
         return
     try:
         with _connected(url.scheme, url.hostname, url.port, url.path) as connection:
-            if connection.recv(1):   # a ZeroMQ socket greets whoever connects
+            if connection.recv(1):   # a ZeroMQ socket sends a greeting first
                 return
         reason = 'the connection was closed at once'
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""An agent as the child of stage 1: its output is kept, signals are passed on, and it does not outlive us."""
+"""The agent as a child process of stage 1: captures its output, forwards signals, ends it together with stage 1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rp_agent.bootstrap.failure import TAIL, BootstrapError
 from rp_agent.lineage import die_with_parent
 
 FAILED = 30
-"""The exit code of the bootstrap for an agent that has failed."""
+"""Exit code of the bootstrap after an agent has failed."""
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Output:
-    """A file for what a process writes; made when it writes something."""
+    """A file for the output of a process, created at the first write. Keeps the last bytes as `tail`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class Output:
         self._fd: int | None = None
 
     def write(self, data: bytes) -> None:
-        """Add to the file; a disk that is full costs what is added, not the pilot."""
+        """Append to the file. A full disk loses output but does not end the pilot."""
         self.tail = (self.tail + data)[-TAIL:]
         try:
             if self._fd is None:
@@ -37,14 +37,14 @@ class Output:
             return
 
     def close(self) -> None:
-        """Have no more to write."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 class Child:
-    """Runs one agent; signals that come to this process meanwhile go to it."""
+    """Runs one agent. Signals that this process receives meanwhile are forwarded to it."""
 
     def __init__(self) -> None:
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -69,7 +69,7 @@ class Child:
             os.close(fd)
 
     def start(self, command: Sequence[str], name: str) -> None:
-        """Start it; its output goes to the files `<name>.out` and `<name>.err`."""
+        """Start the agent with its output in the files `<name>.out` and `<name>.err`."""
         self._name = name
         parent = os.getpid()
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -80,7 +80,7 @@ class Child:
                          self._process.stderr.fileno(): Output(f'{name}.err')}
 
     def wait(self) -> int:
-        """0 when it has ended in order; BootstrapError, with its last words, if it has not."""
+        """Wait for the agent; return 0, or raise `BootstrapError` with the end of its output if it has failed."""
         process = self._process
         assert process is not None
         pidfd = os.pidfd_open(process.pid)
@@ -105,13 +105,13 @@ class Child:
             selector.unregister(fd)
 
     def _copy(self, fd: int) -> bool:
-        """Take over what was written; False at the end."""
+        """Copy available output to its file; return False at the end of the stream."""
         data = os.read(fd, 1 << 16)
         self._outputs[fd].write(data) if data else None
         return bool(data)
 
     def _drain(self) -> None:
-        """Take over the last words. Others may still have the pipes, so the end of them is not waited for."""
+        """Copy the remaining output, without waiting for the end of the stream: other processes may hold the pipes."""
         for fd, output in self._outputs.items():
             os.set_blocking(fd, False)
             try:
@@ -129,7 +129,7 @@ class Child:
         self._signalled.append(number)
 
     def _pass_on(self) -> None:
-        """Tell the agent what we were told: it ends its tasks, and then itself."""
+        """Forward pending signals as SIGTERM, at which the agent ends its tasks and itself."""
         while self._signalled:
             self._signalled.pop()
             assert self._process is not None
@@ -151,5 +151,5 @@ def _how(code: int) -> str:
 
 
 def _last(words: str) -> str:
-    """The last line that it wrote, as part of a sentence."""
+    """Return the last line of the output as a part of a sentence."""
     return f': {words.splitlines()[-1].removeprefix("rp-agent: ")}' if words else ''

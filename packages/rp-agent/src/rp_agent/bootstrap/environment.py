@@ -1,4 +1,4 @@
-"""Environments: the one that the user's tasks start from, and the one of agents and sub-agents."""
+"""Environment variables of tasks, agents and sub-agents."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ _NAME = r'[A-Za-z_][A-Za-z0-9_]*'
 _OF_A_PROCESS = frozenset((
     'PWD', 'OLDPWD', 'SHLVL', '_', 'HOSTNAME', 'SLURMD_NODENAME', 'SLURM_PROCID', 'SLURM_LOCALID', 'SLURM_NODEID',
     'SLURM_TASK_PID', 'SLURM_GTIDS', 'MPI_LOCALRANKID'))
-"""Variables that tell one process where and what it is: those of another one would lie."""
+"""Variables that describe one process; they must not be passed to another one."""
 
 _BEGINS_OF_A_PROCESS = ('SLURM_STEP', 'PMI_', 'PMIX_', 'OMPI_', 'PALS_', 'ALPS_APP_')
-"""How the names of others begin that do so."""
+"""Prefixes of further such variables."""
 
 _STAGE_0 = ('RP_PILOT_SANDBOX',)
 
 
 def parse(content: bytes) -> dict[str, str]:
-    """The variables in a file `/proc/<pid>/environ`."""
+    """Return the variables in the content of a file `/proc/<pid>/environ`."""
     entries = (os.fsdecode(entry).partition('=') for entry in content.split(b'\0'))
     return {name: value for name, equals, value in entries if name and equals}
 
 
 def of_process(pid: int) -> dict[str, str]:
-    """The environment that a process was started with."""
+    """Return the environment with which a process was started."""
     with open(f'/proc/{pid}/environ', 'rb') as file:
         return parse(file.read())
 
 
 def without_virtualenv(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it is when its virtual environment, if it has one, is deactivated."""
+    """Return the environment after deactivation of its virtual environment, if it has one."""
     prefix = environ.get('VIRTUAL_ENV')
     if not prefix:
         return dict(environ)
@@ -47,17 +47,17 @@ def without_virtualenv(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def exports(environ: Mapping[str, str]) -> str:
-    """Lines for a POSIX shell that make the environment its own, but for what tells a process about itself."""
+    """Return POSIX shell lines that export the variables, except variables that describe one process."""
     return ''.join(f'export {name}={quote(value)}\n' for name, value in sorted(environ.items()) if _is_shared(name))
 
 
 def block(environ: Mapping[str, str]) -> str:
-    """The same for a program: strings that end with NUL, as in /proc/<pid>/environ."""
+    """Return the same variables as NUL-terminated strings, the format of /proc/<pid>/environ."""
     return ''.join(f'{name}={value}\0' for name, value in sorted(environ.items()) if _is_shared(name))
 
 
 def additions(tasks: Mapping[str, str] | None, own: Mapping[str, str]) -> dict[str, str]:
-    """What the agent's own environment has that the tasks' has not, or has otherwise; None: theirs is the agent's."""
+    """Return the variables that the agent adds to or changes in the tasks' environment; None if both are the same."""
     if tasks is None:
         return {}
     return {name: value for name, value in own.items()
@@ -65,7 +65,7 @@ def additions(tasks: Mapping[str, str] | None, own: Mapping[str, str]) -> dict[s
 
 
 def is_of_a_process(name: str) -> bool:
-    """Whether a variable tells one process where and what it is."""
+    """Return whether a variable describes one process."""
     return name in _OF_A_PROCESS or name.startswith(_BEGINS_OF_A_PROCESS)
 
 

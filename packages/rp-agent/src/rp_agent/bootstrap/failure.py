@@ -1,4 +1,4 @@
-"""How the bootstrap tells what went wrong: in the sandbox, where the client's launcher looks when the job has ended."""
+"""Error report of the bootstrap: a file in the sandbox, which the client's launcher reads after the job has ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rp_api.system import private
 FILE = 'bootstrap_0.failed'
 
 TAIL = 2048
-"""Bytes of output that are shown."""
+"""Bytes of output in the report."""
 
 
 class BootstrapError(Exception):
-    """The bootstrap cannot go on: exit code, sentence, and the file that says more (or '') with its last lines."""
+    """The bootstrap cannot continue. Holds an exit code, a sentence, and a log file (or '') with its last lines."""
 
     def __init__(self, code: int, sentence: str, file: str = '', tail: str = '') -> None:
         super().__init__(sentence)
@@ -25,7 +25,7 @@ class BootstrapError(Exception):
 
 
 def report(stage: int, error: BootstrapError) -> None:
-    """Write what went wrong to standard error and to the file; a disk that is full must not hide the former."""
+    """Write the error to standard error and to the report file; ignore a full disk."""
     print(f'stage {stage}: {error}', file=sys.stderr)
     content = json.dumps({'stage': stage, 'exit_code': error.code, 'sentence': str(error), 'file': error.file,
                           'tail': error.tail})

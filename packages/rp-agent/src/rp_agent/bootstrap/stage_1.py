@@ -1,7 +1,7 @@
-"""Stage 1: Python on the first node of the job. Makes what agents need, starts the agent, and waits for its end.
+"""Stage 1: Python on the first node of the job. Prepares the sandbox, starts the agent, and waits for its end.
 
-The agent is `agent_0`. If the pilot is divided, that is its supervisor (`pilot_supervisor.py`), which starts an agent
-for each partition.
+The agent is `agent_0`. In a pilot with partitions this is the supervisor (`pilot_supervisor.py`), which starts one
+agent per partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STARTED_AGAIN = 24
 
 
 def main() -> int:
-    """Run the agent of the pilot whose sandbox this is, until it ends; the exit code."""
+    """Run the agent of the pilot in the current directory until it ends; return the exit code."""
     signals.set_defaults()
     stage_0 = os.getppid()
     die_with_parent(stage_0)
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _prepare(stage_0: int) -> dict[str, Any]:
-    """Write what the agent needs, and see whether it can work here; the agent's configuration."""
+    """Write the files that the agent needs, check the node, and return the agent's configuration."""
     config = _read_config()
     _note_run(config)
     config['environment'] = environment.without_virtualenv(environment.of_process(stage_0))
@@ -67,7 +67,7 @@ def _read_config() -> dict[str, Any]:
     try:
         config = json.loads(private.read_file(path).decode())
         if not isinstance(config, dict):
-            raise ValueError('it holds no object')
+            raise ValueError('it is not a JSON object')
         _ = config['coordination']['backend'], config['pilot'], config['profile'], config['platform']['pre_bootstrap_1']
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BootstrapError(CONFIG_ERROR, f'{path}, which the client writes, cannot be used: {error!r}') from error
@@ -75,17 +75,17 @@ def _read_config() -> dict[str, Any]:
 
 
 def _note_run(config: dict[str, Any]) -> None:
-    """Note that the job has run here; BootstrapError if it has before, and the pilot does not go on in that case."""
+    """Record this run in the configuration; raise `BootstrapError` if the job has run before and may not continue."""
     earlier = config.get('run')
     if earlier is not None:
         pilot, host = config['pilot'], earlier['host']
         again = f'the batch system has started the job of {pilot} again, after it had run on {host}'
         if not config.get('requeue'):
-            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot goes on only if its description has requeue=True')
+            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot continues only if its description has requeue=True')
         if config.get('partitions'):
-            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot with partitions cannot go on')
+            raise BootstrapError(STARTED_AGAIN, f'{again}: a pilot with partitions cannot continue')
         config['earlier'] = earlier
-        for path in glob.glob('agent_*.prof'):   # a trace has one run
+        for path in glob.glob('agent_*.prof'):   # one run per trace
             os.replace(path, f'{path}.old')
     config['run'] = {'host': os.uname().nodename, 'time': time.time()}
 
@@ -95,7 +95,7 @@ def _write_config(config: dict[str, Any]) -> None:
 
 
 def _record(event: str, config: Mapping[str, Any]) -> None:
-    """Record an event where stage 0 does; a trace that cannot be written does no harm."""
+    """Append an event to the trace of stage 0; ignore errors."""
     if config['profile']:
         with suppress(OSError), open('bootstrap_0.prof', 'a', encoding='utf-8') as file:
             file.write(f'{time.time():.7f},{event},bootstrap_0,MainThread,{config["pilot"]},,\n')

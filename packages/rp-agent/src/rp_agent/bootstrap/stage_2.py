@@ -1,9 +1,9 @@
-"""Stage 2: the script `bootstrap_2.sh`, which starts agents and sub-agents in the environment that stage 0 has made.
+"""Stage 2: the script `bootstrap_2.sh`, which starts agents and sub-agents in the environment of stage 0.
 
-`/bin/sh bootstrap_2.sh agent_0` becomes the agent with the configuration `agent_0.cfg`, and with the name
-`pilot.0000.0001/agent_0` the one of that partition, whose configuration is in that directory. With `agent_n CONFIG`,
-and perhaps the position of its node, it becomes a sub-agent on a node (see `rp_agent.nodes.node_agent`), with
-another name a sub-agent that reads its configuration from its standard input.
+`/bin/sh bootstrap_2.sh agent_0` runs the agent with the configuration `agent_0.cfg`. The name
+`pilot.0000.0001/agent_0` runs the agent of that partition with the configuration in its directory. `agent_n CONFIG`,
+optionally with the position of the node, runs a sub-agent on a node (see `rp_agent.nodes.node_agent`). Any other name
+runs a sub-agent that reads its configuration from standard input.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ esac
 
 
 def script(sandbox: str, environ: Mapping[str, str], commands: Sequence[str]) -> str:
-    """The text of the script, for the interpreter that runs this; `commands` are run before agents and sub-agents."""
+    """Return the text of the script for this interpreter; it runs `commands` before each agent and sub-agent."""
     return _SCRIPT.format(
         exports=exports(environ), commands='\n'.join(commands), sandbox=quote(sandbox),
         agent=join(python_program('rp_agent.cli')), sub_agent=join(python_program('rp_agent.nodes.sub_agent')))
 
 
 def write(sandbox: str, environ: Mapping[str, str], commands: Sequence[str] = ()) -> str:
-    """Write it into the sandbox, for its owner only, as variables may hold secrets; gives its path."""
+    """Write the script into the sandbox, private because variables may hold secrets; return its path."""
     path = os.path.join(sandbox, FILE)
     private.write_file(path, script(sandbox, environ, commands).encode(errors='surrogateescape'), 0o700)
     return path

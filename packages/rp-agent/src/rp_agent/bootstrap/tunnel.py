@@ -1,4 +1,4 @@
-"""How the coordinator is reached when stage 0 has made a tunnel: at a socket of this node."""
+"""Access to the coordinator through the tunnel of stage 0: a socket on this node."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _MONGODB = re.compile(r'(mongodb://(?:[^/@?]*@)?)([^/?]*)/?([^?]*)\??(.*)', re.D
 
 
 def through_tunnel(access: Mapping[str, Any], socket: str) -> dict[str, Any]:
-    """The access to a coordinator for an agent that reaches it at the path of a socket, and nowhere else."""
+    """Return the access parameters with the endpoint replaced by the path of a socket."""
     if access.get('backend') != 'mongodb':
         return {**access, 'endpoint': f'ipc://{socket}'}
     return {**access, 'url': _mongodb(access['url'], socket)}
 
 
 def _mongodb(url: str, socket: str) -> str:
-    """The URL of the same server; other members of its replica set, which it tells of, are not reached."""
+    """Return the URL for this server only: the tunnel does not reach other members of its replica set."""
     match = _MONGODB.fullmatch(url)
-    assert match is not None   # the client has looked at it
+    assert match is not None   # the client has validated it
     begin, _, database, options = match.groups()
     given = [option for option in options.split('&') if option and not option.lower().startswith(
         ('replicaset=', 'directconnection='))]

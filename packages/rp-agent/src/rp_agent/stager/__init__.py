@@ -1,4 +1,4 @@
-"""The agent's part of file staging: within the file system of the platform, and what a task leaves behind.
+"""The agent's file staging: transfers within the platform's file system, and collection of task output.
 
-Imports nothing but tasks.
+Imports only tasks.
 """

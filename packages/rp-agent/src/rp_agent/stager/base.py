@@ -1,4 +1,4 @@
-"""What both stagers of the agent share: which directives are theirs, and how they are carried out."""
+"""Functions for both stagers of the agent: select and execute the agent's directives."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rp_profiling.write.tracer import Tracer
 
 
 def names(task: AgentTask) -> list[str]:
-    """Names of the files in the task's sandbox; none if there is no sandbox, and there can be none."""
+    """Return the names of the files in the task's sandbox; none if the sandbox cannot be read."""
     try:
         return os.listdir(task.sandbox)
-    except (OSError, ValueError):   # of which the executor says what is wrong
+    except (OSError, ValueError):   # the executor reports the error
         return []
 
 
 def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:
-    """Carry out the agent's directives, and record those that are the client's; relative paths are the task's.
+    """Execute the agent's directives, and record the client's as skipped. Relative paths start at the task's sandbox.
 
-    Raises `StagingError` for the first that fails.
+    Raises `StagingError` for the first directive that fails.
     """
     mine = []
     for directive in directives:

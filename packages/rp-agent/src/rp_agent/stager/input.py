@@ -1,4 +1,4 @@
-"""The component that stages input on the platform: AGENT_STAGING_INPUT_PENDING in, AGENT_SCHEDULING_PENDING out."""
+"""Input stager of the agent: AGENT_STAGING_INPUT_PENDING in, AGENT_SCHEDULING_PENDING out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rp_profiling.write.tracer import Tracer
 
 
 class StagerInput(Component):
-    """Carries out the agent's staging directives before a task is scheduled; tasks without any pass.
+    """Executes the agent's staging directives of a task before it is scheduled; passes on tasks without directives.
 
-    `failed(tasks)` takes those whose staging failed, or that were cancelled meanwhile.
+    `failed(tasks)` receives tasks whose staging has failed, or that were cancelled meanwhile.
     """
 
     def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes], offload: Offload,
@@ -33,17 +33,17 @@ class StagerInput(Component):
         self._busy: dict[str, AgentTask] = {}
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks to stage for."""
+        """Accept tasks and stage their input."""
         self.advance(tasks, states.AGENT_STAGING_INPUT)
         ready: list[AgentTask] = []
         odd: list[AgentTask] = []
         for task in tasks:
             description = task.description
-            if dict.get(description, 'input_staging'):   # most set nothing
+            if dict.get(description, 'input_staging'):   # not set in most descriptions
                 self._busy[task.uid] = task
                 self._offload(partial(self._stage, task), partial(self._staged, task), partial(self._broke, task))
                 continue
-            if dict.get(description, 'sandbox'):   # others may use that directory, too
+            if dict.get(description, 'sandbox'):   # other tasks may use the same directory
                 try:
                     task.extra['before'] = set(names(task))
                 except Exception as error:
@@ -54,7 +54,7 @@ class StagerInput(Component):
         self._pass_on(ready)
 
     def cancel(self, uids: Iterable[str], reason: str = 'cancelled while its input was staged') -> None:
-        """End those of the tasks that are being staged for; how that goes on is of no interest any more."""
+        """Cancel the tasks whose input is being staged, and ignore the results of the staging."""
         ended = [self._busy.pop(uid) for uid in uids if uid in self._busy]
         for task in ended:
             _cancelled(task, reason)
@@ -62,7 +62,7 @@ class StagerInput(Component):
             self._failed(ended)
 
     def cancel_all(self, reason: str) -> None:
-        """End all tasks that are being staged for, for this reason."""
+        """Cancel all tasks whose input is being staged."""
         self.cancel(list(self._busy), reason)
 
     def _stage(self, task: AgentTask) -> None:
@@ -81,7 +81,7 @@ class StagerInput(Component):
 
     @staticmethod
     def _unpack(task: AgentTask, directive: Directive) -> None:
-        """Unpack the archive that the client has brought, which holds the files of all directives of that kind."""
+        """Unpack the client's archive, which holds the files of all directives with this action."""
         from rp_api.staging.tarball import unpack
 
         archive = os.path.join(task.sandbox, f'{task.uid}.tar')
@@ -94,7 +94,7 @@ class StagerInput(Component):
 
     def _staged(self, task: AgentTask, _: None) -> None:
         if self._busy.pop(task.uid, None) is None:
-            return   # it has been ended
+            return   # cancelled
         if task.cancelled:
             _cancelled(task, 'cancelled while its input was staged')
         if task.target_state is None:
@@ -109,7 +109,7 @@ class StagerInput(Component):
 
 
 def _cancelled(task: AgentTask, reason: str) -> None:
-    """Make the task a cancelled one, unless something else has happened to it before."""
+    """Mark the task as cancelled, unless it has a target state already."""
     if task.target_state is None:
         task.target_state = states.CANCELED
         task.exception = reason

@@ -1,4 +1,4 @@
-"""A look at what a task has left, in as few system calls as that takes: it is had at every task, most leave nothing."""
+"""A directory listing for task output in few system calls: it runs for every task, and most leave no files."""
 
 import os
 
@@ -10,7 +10,7 @@ from posix.unistd cimport close
 
 
 cdef extern from "Python.h":
-    bytes PyUnicode_EncodeFSDefault(object text)   # what os.fsencode does, without two calls of Python code
+    bytes PyUnicode_EncodeFSDefault(object text)   # os.fsencode without two calls of Python code
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -33,15 +33,14 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef enum:
-    RECORD = 16     # where the length of an entry stands, as the kernel writes it
-    NAME = 19       # where its name begins
+    RECORD = 16     # offset of an entry's length in the kernel's record
+    NAME = 19       # offset of its name
 
 
 def look(str sandbox not None, str uid not None):
-    """Sizes of the files `uid`.out and `uid`.err in a directory, and the names of all that do not begin with `uid`.
+    """Return the sizes of the files `uid`.out and `uid`.err in a directory, and all names without the prefix `uid.`.
 
-    A dot belongs to that beginning. A size is -1 where there is no such file, or it cannot be asked for; there are no
-    names if the directory cannot be read.
+    A size is -1 if the file is missing or inaccessible; there are no names if the directory cannot be read.
     """
     cdef bytes path = PyUnicode_EncodeFSDefault(sandbox), stem = PyUnicode_EncodeFSDefault(uid), own = stem + b'.out'
     cdef list others = []
@@ -65,7 +64,7 @@ cdef long long _size(int directory, const char *name) noexcept:
 
 
 cdef int _others(int directory, const char *own, Py_ssize_t size, list others) except -1:
-    """Add the names that do not begin with the first `size` characters of `own`."""
+    """Append the names that do not start with the first `size` characters of `own`."""
     cdef uint64_t aligned[512]
     cdef char *entries = <char *>aligned
     cdef const char *name

@@ -1,6 +1,4 @@
-"""Which sandboxes do not exist: of the tasks that RAPTOR masters run, few have one, and to look for each takes longer
-than everything else that is done for them here.
-"""
+"""Detection of missing sandboxes. Few tasks of RAPTOR masters have one, and checking each path is expensive."""
 
 from __future__ import annotations
 
@@ -8,20 +6,20 @@ import os
 from collections.abc import Iterable
 
 FEW = 8
-"""Sandboxes in one directory for which the directory is not worth a look."""
+"""Minimum number of sandboxes in a directory for which the directory is listed."""
 
 MANY = 16
-"""Entries of a directory for each sandbox that is asked for, above which it is not, either."""
+"""Maximum number of directory entries per sandbox for which the directory is listed."""
 
 
 class Missing:
-    """Finds out about many sandboxes with one look at the directory that they are in."""
+    """Looks up many sandboxes with one listing of their directory."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, int] = {}   # how many there were when a directory was last looked at
+        self._entries: dict[str, int] = {}   # number of entries when a directory was last listed
 
     def of(self, sandboxes: Iterable[str]) -> set[str]:
-        """Those that certainly do not exist."""
+        """Return the sandboxes that are known not to exist; the others may exist."""
         wanted: dict[str, dict[str, str]] = {}
         for sandbox in sandboxes:
             parent, _, name = sandbox.rpartition('/')

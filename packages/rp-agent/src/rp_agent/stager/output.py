@@ -1,4 +1,4 @@
-"""The component that looks at what a task leaves: AGENT_STAGING_OUTPUT_PENDING in, TMGR_STAGING_OUTPUT_PENDING out."""
+"""Output stager of the agent: AGENT_STAGING_OUTPUT_PENDING in, TMGR_STAGING_OUTPUT_PENDING out."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rp_api.system.readable import open_regular
 from rp_profiling.write.tracer import Tracer
 
 OUTPUTS_KNOWN = 'outputs_known'
-"""The key in `AgentTask.extra` of tasks whose outputs need not be looked for."""
+"""Key in `AgentTask.extra` of tasks whose output is known, so that the stager does not read files."""
 
 TAIL = 1024
-"""Characters of standard output and error that travel to the application."""
+"""Maximum number of characters of standard output and error that are sent to the application."""
 
 _READ = ('staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop')
 
 
 class StagerOutput(Component):
-    """Reads the end of the tasks' outputs, and carries out the agent's output staging directives.
+    """Reads the end of each task's output, and executes the agent's output staging directives.
 
-    Staging is done for tasks that succeeded, and for others if they ask for it (`stage_on_error`).
+    Directives are executed for tasks that succeeded, and for failed ones with `stage_on_error`.
     """
 
     def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes],
@@ -42,7 +42,7 @@ class StagerOutput(Component):
         self._missing = Missing()
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks that have run."""
+        """Accept tasks that have run."""
         self.advance(tasks, states.AGENT_STAGING_OUTPUT)
         ready = []
         missing = self._missing.of([task.sandbox for task in tasks if task.packed is not None])
@@ -60,7 +60,7 @@ class StagerOutput(Component):
 
     def _wants_work(self, task: AgentTask) -> bool:
         description = task.description
-        return (('output_staging' in description or 'cleanup' in description)   # most tasks have neither
+        return (('output_staging' in description or 'cleanup' in description)   # not set in most descriptions
                 and bool(description['output_staging'] or description['cleanup']))
 
     def _finished(self, task: AgentTask) -> None:
@@ -71,7 +71,7 @@ class StagerOutput(Component):
         self._finished(task)
 
     def _finish(self, task: AgentTask) -> AgentTask:
-        """What may take long: reading outputs, staging, cleaning up; gives the task."""
+        """Read outputs, stage and clean up (may take long, in a thread); return the task."""
         directives = task.description['output_staging']
         self._collect(task)
         if task.target_state == states.DONE or task.description['stage_on_error']:
@@ -85,13 +85,13 @@ class StagerOutput(Component):
 
     def _collect(self, task: AgentTask) -> None:
         out, err, names = look(task.sandbox, task.uid)
-        if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # it has run
+        if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # the task has run
             self._read_outputs(task, out, err)
         if names:
             task.output_files = _new_files(task, names)
 
     def _read_outputs(self, task: AgentTask, out: int, err: int) -> None:
-        """Read the ends of the outputs; `out` and `err` are the sizes of the files that have the usual names."""
+        """Read the ends of the outputs; `out` and `err` are the sizes of the files with default names."""
         uid = task.uid
         stdout, stderr = task.description['stdout'], task.description['stderr']
         if not (stdout or stderr or out > 0 or err > 0):
@@ -114,25 +114,25 @@ def _path(task: AgentTask, name: str) -> str:
 
 
 def _new_files(task: AgentTask, found: list[str]) -> list[str]:
-    """The names of what the task left, besides its standard files and what was staged there before."""
+    """Return the files that the task has created, without its standard files and staged input."""
     known = task.extra.get('before', set()) | _standard_files(task)
     return sorted(name for name in found if name not in known)
 
 
 def _standard_files(task: AgentTask) -> set[str]:
-    """Those standard files that have other names than usual, relative to the sandbox."""
+    """Return the standard files with names other than the default, relative to the sandbox."""
     paths = [path for path in (task.description['stdout'], task.description['stderr']) if path]
     return {os.path.relpath(_path(task, path), task.sandbox) for path in paths}
 
 
 def tail(path: str, limit: int = TAIL) -> str:
-    """The end of a text file, marked as shortened if that is not all of it; empty if the file cannot be read."""
+    """Return the end of a text file, with a mark if it is shortened; empty if the file cannot be read."""
     try:
         size = os.stat(path).st_size
         if not size:
             return ''
         with open_regular(path) as file:
-            file.seek(max(0, size - 4 * limit))   # a character has at most four bytes
+            file.seek(max(0, size - 4 * limit))   # a UTF-8 character has at most four bytes
             text = file.read(4 * limit).decode(errors='replace')
     except OSError:
         return ''

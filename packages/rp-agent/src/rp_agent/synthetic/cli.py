@@ -1,4 +1,4 @@
-"""The program `rp-synthetic`: a task of a known size, for benchmarks and experiments."""
+"""The program `rp-synthetic`: a synthetic task of known size, for benchmarks and experiments."""
 
 from __future__ import annotations
 
@@ -14,61 +14,61 @@ UNITS = {'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments ask for, and write one line of JSON about it; the exit code."""
+    """Do the work that the arguments describe, print one line of JSON with the result, and return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.flops and (options.sleep or options.gpus):
-        parser.error('--flops is for cores: neither with --sleep nor with --gpus')
+        parser.error('--flops cannot be combined with --sleep or --gpus')
     if bool(options.read) != bool(options.source):
-        parser.error('--read needs --source FILE, and the other way round')
+        parser.error('--read and --source must be given together')
     wanted = vars(options)
     exit_code = wanted.pop('exit_code')
     try:
         done = do(Amount(**wanted))
     except (ImportError, MemoryError, NoGpu, OSError) as error:
-        print(f'rp-synthetic: {str(error) or "there is not so much memory"}', file=sys.stderr)
+        print(f'rp-synthetic: {str(error) or "not enough memory"}', file=sys.stderr)
         return 1
     print(json.dumps(done), flush=True)
     return int(exit_code)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog='rp-synthetic', description='Do nothing useful, in a known amount.')
+    parser = argparse.ArgumentParser(prog='rp-synthetic', description='Consume known amounts of resources.')
     add = parser.add_argument
     how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument('--seconds', type=_number, default=0.0, metavar='S', help='compute for so long')
+    how_long.add_argument('--seconds', type=_number, default=0.0, metavar='S', help='seconds to compute')
     how_long.add_argument('--flops', type=_number, default=0.0, metavar='N',
-                          help='compute so many floating-point operations, shared by the threads (1e9)')
+                          help='floating-point operations, divided among the threads (1e9)')
     add('--sleep', action='store_true', help='sleep for --seconds and use no core')
-    add('--threads', type=_whole(1), default=1, metavar='N', help='that compute (default: 1)')
-    add('--gpus', type=_whole(0), default=0, metavar='N', help='to keep busy for --seconds (NVIDIA)')
-    add('--memory', type=_bytes, default=0, metavar='BYTES', help='to use meanwhile (64M, 2G)')
-    add('--read', type=_bytes, default=0, metavar='BYTES', help='to read first from --source, again and again')
-    add('--source', default='', metavar='FILE')
-    add('--write', type=_bytes, default=0, metavar='BYTES', help='to write afterwards to a file, which is deleted')
-    add('--directory', default='.', metavar='DIR', help='for that file (default: the working directory)')
-    add('--mpi', action='store_true', help='all ranks of an MPI program do the same, together (needs mpi4py)')
-    add('--exit-code', type=_whole(0), default=0, metavar='N')
+    add('--threads', type=_whole(1), default=1, metavar='N', help='number of computing threads (default: 1)')
+    add('--gpus', type=_whole(0), default=0, metavar='N', help='number of NVIDIA GPUs to keep busy for --seconds')
+    add('--memory', type=_bytes, default=0, metavar='BYTES', help='memory in use during the computation (64M, 2G)')
+    add('--read', type=_bytes, default=0, metavar='BYTES', help='bytes to read from --source, repeatedly if needed')
+    add('--source', default='', metavar='FILE', help='file for --read')
+    add('--write', type=_bytes, default=0, metavar='BYTES', help='bytes to write to a temporary file at the end')
+    add('--directory', default='.', metavar='DIR', help='directory of that file (default: the working directory)')
+    add('--mpi', action='store_true', help='do the work on all ranks of an MPI program, synchronised (needs mpi4py)')
+    add('--exit-code', type=_whole(0), default=0, metavar='N', help='exit code of the program (default: 0)')
     return parser
 
 
 def _number(text: str) -> float:
     value = float(text)
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f'{text} is no amount: it must be 0 or more')
+        raise argparse.ArgumentTypeError(f'{text} must be a number of at least 0')
     return value
 
 
 def _whole(least: int) -> Callable[[str], int]:
     def whole(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f'{text} must be a whole number, {least} or more')
+            raise argparse.ArgumentTypeError(f'{text} must be a whole number of at least {least}')
         return int(text)
     return whole
 
 
 def _bytes(text: str) -> int:
-    """`1048576`, `1024K`, `1M`."""
+    """Return a number of bytes given as `1048576`, `1024K` or `1M`."""
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     return int(_number(number) * unit)
 

@@ -1,7 +1,7 @@
-"""Floating-point work that holds no lock, so that the threads of a process compute at the same time.
+"""Floating-point work without the GIL, so that the threads of a process compute in parallel.
 
-One step is sixteen operations, a multiplication and an addition on each of eight numbers, which do not wait for each
-other. What they multiply with keeps them where they are: neither infinities nor denormals, which would be slower.
+One step is sixteen operations: a multiplication and an addition on each of eight independent numbers. The factors keep
+the numbers away from infinities and denormals, which would be slower.
 """
 
 from libc.time cimport time_t
@@ -18,10 +18,10 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     WIDTH = 8
-    BLOCK = 4096   # steps between two looks at the clock: some 10 us
+    BLOCK = 4096   # steps between two readings of the clock: about 10 us
 
 OPERATIONS = 2 * WIDTH
-"""Of one step."""
+"""Floating-point operations per step."""
 
 
 cdef double _now() noexcept nogil:
@@ -39,7 +39,7 @@ cdef void _steps(double *numbers, long long count) noexcept nogil:
 
 
 cdef double _sum(double *numbers) noexcept nogil:
-    """Something that depends on all of the work, so that no compiler can leave it out."""
+    """Return a result that depends on all of the work, so that no compiler can eliminate it."""
     cdef double total = 0
     cdef int index
     for index in range(WIDTH):
@@ -48,7 +48,7 @@ cdef double _sum(double *numbers) noexcept nogil:
 
 
 def compute(double flops):
-    """Do at least so many floating-point operations; how many were done."""
+    """Do at least `flops` floating-point operations; return the number done."""
     cdef double numbers[WIDTH]
     cdef double total
     cdef int index
@@ -63,7 +63,7 @@ def compute(double flops):
 
 
 def compute_until(double end):
-    """Compute until `time.monotonic()` is `end`, at least a bit; how many floating-point operations were done."""
+    """Compute at least one block, until `time.monotonic()` is `end`; return the number of floating-point operations."""
     cdef double numbers[WIDTH]
     cdef double total
     cdef int index

@@ -1,6 +1,6 @@
-"""Keeps GPUs busy through the CUDA driver's own library, which is there wherever there is such a GPU.
+"""GPU load through the library of the CUDA driver, which is present on every machine with an NVIDIA GPU.
 
-The work is filling a buffer of the GPU's memory, again and again: it needs no compiler, no runtime and no package.
+The work fills a buffer in GPU memory repeatedly: this requires no compiler, runtime or package.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rp_agent.synthetic.work import NoGpu
 LIBRARY = 'libcuda.so.1'
 BUFFER = 256 << 20
 FILLS = 64
-"""Of the buffer, between two looks at the clock: tens of milliseconds."""
+"""Fills of the buffer between two readings of the clock: tens of milliseconds."""
 
 
 class Gpu:
-    """One GPU, as this process sees them (`CUDA_VISIBLE_DEVICES`), with a buffer on it."""
+    """One GPU visible to this process (`CUDA_VISIBLE_DEVICES`), with a buffer in its memory."""
 
     def __init__(self, index: int, size: int = BUFFER) -> None:
         self._cuda = _library()
@@ -28,8 +28,8 @@ class Gpu:
         self._call('cuMemAlloc_v2', ctypes.byref(self._buffer), ctypes.c_size_t(size))
 
     def work_until(self, end: float) -> int:
-        """Fill the buffer until `time.monotonic()` is `end`, at least once; the bytes that were written on the GPU."""
-        self._call('cuCtxSetCurrent', self._context)   # of the thread that is to work
+        """Fill the buffer at least once, until `time.monotonic()` is `end`; return the number of bytes written."""
+        self._call('cuCtxSetCurrent', self._context)   # the context is set per thread
         filled = 0
         while not filled or time.monotonic() < end:
             for number in range(FILLS):
@@ -43,7 +43,7 @@ class Gpu:
 
 
 def visible_gpus() -> int:
-    """How many GPUs this process may use; `NoGpu` if there is no driver for them."""
+    """Return the number of GPUs that this process may use; raise `NoGpu` without a driver."""
     count = ctypes.c_int()
     cuda = _library()
     _check(cuda, 'cuDeviceGetCount', cuda.cuDeviceGetCount(ctypes.byref(count)))
@@ -51,10 +51,10 @@ def visible_gpus() -> int:
 
 
 def open_gpus(count: int) -> list[Gpu]:
-    """The first `count` GPUs; `NoGpu` if there are fewer."""
+    """Return the first `count` GPUs; raise `NoGpu` if there are fewer."""
     found = visible_gpus()
     if found < count:
-        raise NoGpu(f'{count} GPUs are wanted, and {found} can be used here')
+        raise NoGpu(f'{count} GPUs are requested, but this process can use {found}')
     return [Gpu(index) for index in range(count)]
 
 
@@ -62,7 +62,7 @@ def _library() -> ctypes.CDLL:
     try:
         cuda = ctypes.CDLL(LIBRARY)
     except OSError as error:
-        raise NoGpu(f'there is no NVIDIA driver here: {error}') from None
+        raise NoGpu(f'this host has no NVIDIA driver: {error}') from None
     _check(cuda, 'cuInit', cuda.cuInit(0))
     return cuda
 

@@ -1,7 +1,7 @@
-"""What a synthetic task does: it takes memory, reads, computes on cores and GPUs, and writes, in this order.
+"""The work of a synthetic task, in this order: allocate memory, read, compute on cores and GPUs, write.
 
-With MPI all ranks do the same, and begin and end to compute together. What few tasks need is imported when they need
-it: a task of a second should start in a few hundredths of one.
+With MPI all ranks do the same, synchronised before and after the computation. Rarely used modules are imported on
+demand, so that a task of a second starts within a few hundredths of one.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
     from rp_agent.synthetic.gpu import Gpu
 
 PIECE = 1 << 20
-"""Bytes that are read or written at a time."""
+"""Bytes per read or write call."""
 
 
 class NoGpu(Exception):
-    """There is no such GPU, or it cannot be used; says why."""
+    """A GPU is missing or unusable; the text is the reason."""
 
 
 class Amount(NamedTuple):
-    """How much of each there is to do, by each rank."""
+    """The work of each rank."""
 
     seconds: float = 0.0
-    """To compute, or to sleep; not together with `flops`."""
+    """Seconds to compute or sleep; not together with `flops`."""
     flops: float = 0.0
-    """To compute, shared by the threads."""
+    """Floating-point operations, divided among the threads."""
     sleep: bool = False
     threads: int = 1
     gpus: int = 0
     memory: int = 0
-    """Bytes that are used from the beginning to the end."""
+    """Bytes of memory in use during the whole run."""
     read: int = 0
-    """Bytes that are read: of `source`, from its beginning again as often as needed."""
+    """Bytes to read from `source`, which is read repeatedly if it is shorter."""
     source: str = ''
     write: int = 0
-    """Bytes that are written to a new file in `directory`, which is deleted."""
+    """Bytes to write to a temporary file in `directory`."""
     directory: str = '.'
     mpi: bool = False
 
 
 class Ranks:
-    """The only rank there is; `MpiRanks` are more."""
+    """The only rank of a program without MPI."""
 
     rank, size = 0, 1
 
     def together(self) -> None:
-        """Wait for all ranks."""
+        """Wait for all ranks (a barrier)."""
 
 
 class MpiRanks(Ranks):
-    """The ranks of an MPI program, which is initialised by this."""
+    """The ranks of an MPI program; initialises MPI."""
 
     def __init__(self) -> None:
         from mpi4py import MPI
@@ -68,9 +68,9 @@ class MpiRanks(Ranks):
 
 
 def do(amount: Amount) -> dict[str, Any]:
-    """Do all of it; what was done: `rank`, `ranks`, `seconds` of computing, `flops`, and bytes.
+    """Do the work; return `rank`, `ranks`, `seconds` of computation, `flops` and numbers of bytes.
 
-    Raises `ImportError` where MPI is asked for and mpi4py is missing, `NoGpu`, and `OSError` of files.
+    Raises `ImportError` if mpi4py is missing for MPI, `NoGpu`, and `OSError` of file operations.
     """
     ranks = MpiRanks() if amount.mpi else Ranks()
     gpus = _gpus(amount.gpus)
@@ -95,7 +95,7 @@ def _gpus(count: int) -> list[Gpu]:
 
 
 def _compute(amount: Amount, gpus: list[Gpu], begin: float) -> tuple[float, int]:
-    """Keep all threads and GPUs busy; operations of the threads, bytes filled on the GPUs."""
+    """Keep all threads and GPUs busy; return the operations of the threads and the bytes filled on the GPUs."""
     end = begin + amount.seconds
     if amount.sleep:
         time.sleep(amount.seconds)
@@ -113,7 +113,7 @@ def _compute(amount: Amount, gpus: list[Gpu], begin: float) -> tuple[float, int]
 
 
 def _used(size: int) -> bytearray:
-    """So many bytes of memory, each page of which has been written to."""
+    """Return that many bytes of memory, with every page written."""
     held = bytearray(size)
     pages = range(0, size, os.sysconf('SC_PAGESIZE'))
     held[pages.start:pages.stop:pages.step] = b'\1' * len(pages)
@@ -121,7 +121,7 @@ def _used(size: int) -> bytearray:
 
 
 def _read(amount: Amount) -> int:
-    """Read as much as there is to be read; the bytes."""
+    """Read as many bytes as requested; return their number."""
     if not amount.read:
         return 0
     left = amount.read
@@ -137,7 +137,7 @@ def _read(amount: Amount) -> int:
 
 
 def _write(amount: Amount) -> int:
-    """Write as much as there is to be written, down to the disk; the bytes."""
+    """Write as many bytes as requested and flush them to the disk; return their number."""
     if not amount.write:
         return 0
     from tempfile import TemporaryFile
