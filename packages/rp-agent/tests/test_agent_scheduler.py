@@ -70,7 +70,7 @@ def test_ranks_per_node_is_kept(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(('wanted', 'reason'), [
-    ({'ranks': 9}, '9 ranks of 1 cores are asked for, the 2 node(s) of the pilot hold 8'),
+    ({'ranks': 9}, '9 ranks of 1 cores are requested, the 2 node(s) of the pilot hold 8'),
     ({'cores_per_rank': 5}, '5 cores'), ({'gpus_per_rank': 2}, '2 GPUs'),
     ({'mem_per_rank': 1001}, '1001 MB mem'), ({'lfs_per_rank': 101}, '101 MB lfs'),
     ({'ranks': 3, 'ranks_per_node': 1}, 'at most 1 on a node')])

@@ -58,7 +58,8 @@ def test_virtual_nodes(text: str, expected: list[Node]) -> None:
 
 
 @pytest.mark.parametrize(('text', 'sentence'), [
-    ('(n1:ncpus=x)', "ncpus of n1 must be a number, not 'x'"), ('(n1:ncpus=1:mem=lots)', 'mem of n1 must be an amount of memory')])
+    ('(n1:ncpus=x)', "ncpus of n1 must be a number, not 'x'"),
+    ('(n1:ncpus=1:mem=lots)', 'mem of n1 must be an amount of memory')])
 def test_broken_virtual_nodes(text: str, sentence: str) -> None:
     with pytest.raises(PlatformError, match=sentence):
         pbspro.of_vnodes(text)

@@ -408,8 +408,8 @@ def test_all_tasks_of_hombre_are_alike() -> None:
     assert bench.running() == ['t0', 't1', 't2', 't3']
     assert [bench.cores_of(uid) for uid in ('t0', 't1')] == [[[0, 1]], [[2, 3]]]
     assert bench.reasons() == {'other': 'other can never run on pilot.0000: the scheduler HOMBRE takes only tasks that '
-                                        'are all alike: the first one asked for 1 rank(s) of 2 cores, this one asks '
-                                        'for 1 rank(s) of 1 cores'}
+                                        'are all alike: the first one requests 1 rank(s) of 2 cores, this one requests '
+                                        '1 rank(s) of 1 cores'}
     bench.finish('t1')
     assert bench.cores_of('t4') == [[2, 3]]
 

@@ -233,7 +233,7 @@ def test_jobs_that_cannot_have_one_do_not_keep_others_from_it() -> None:
 
 @pytest.mark.parametrize('patience', [0.0, -1.0, math.nan])
 def test_patience_must_be_a_time(patience: float) -> None:
-    with pytest.raises(ValueError, match='patience is'):
+    with pytest.raises(ValueError, match='patience must be'):
         Reserving(patience=patience)
 
 

@@ -1,4 +1,5 @@
-"""Places tasks on the cores and GPUs of a pilot: `component` takes tasks, `waitpool` holds them, `slotmap` finds room.
+"""The agent's scheduler: `component` accepts tasks, `waitpool` queues them, `slotmap` finds free cores and GPUs.
 
-`policies` decide when and where; `policy` is their base. Imports resource managers, but no executor.
+`policies` decide when and where a task is placed; `policy` is their base class. Imports resource managers, but no
+executor.
 """

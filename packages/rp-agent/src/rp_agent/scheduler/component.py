@@ -1,4 +1,4 @@
-"""The component that gives tasks their cores and GPUs: AGENT_SCHEDULING_PENDING in, AGENT_EXECUTING_PENDING out."""
+"""The scheduler component: AGENT_SCHEDULING_PENDING in, AGENT_EXECUTING_PENDING out."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rp_api.errors import DescriptionError, ResourceError
 from rp_profiling.write.tracer import Tracer
 
 RESERVATION_DELAY = 60.0
-"""Seconds that a task waits before nodes are reserved for it."""
+"""Seconds that a task waits before the scheduler reserves nodes for it."""
 
 CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class Scheduler(Component):
-    """Places tasks on the nodes of an allocation by the policy of the platform; tasks wait while there is no room.
+    """Places tasks on the nodes of an allocation with the policy of the platform; tasks wait until there is room.
 
-    `config` is the agent's configuration. `failed(tasks)` takes those that can never run, or are cancelled while they
-    wait. `call_later(delay, callback)` and `clock()` are those of the event loop that the component lives on.
+    `config` is the agent's configuration. `failed(tasks)` receives tasks that can never run, or are cancelled while
+    they wait. `call_later(delay, callback)` and `clock()` belong to the event loop of the component.
     """
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
@@ -47,21 +47,21 @@ class Scheduler(Component):
         self._clock = clock
         self._alarm: float | None = None
         self._waiting: dict[str, AgentTask] = {}
-        """All tasks that have come and are not placed: in the pool, or held back by the policy."""
+        """Accepted tasks that are not placed: in the pool, or held back by the policy."""
         self._refused: list[tuple[AgentTask, Exception]] = []
         self._down: set[int] = set()
 
     @property
     def held_back(self) -> int:
-        """Number of tasks that wait for other tasks, not for room; those that wait for room together count as one."""
+        """Number of tasks that wait for other tasks, not for room. A group that waits for room counts as one task."""
         return len(self._waiting) - len(self._pool)
 
     def upcoming(self, count: int) -> list[AgentTask]:
-        """At most so many of the tasks that will probably be placed next."""
+        """Return up to `count` tasks that will probably be placed next."""
         return [item for item in self._pool.upcoming(count) if type(item) is AgentTask]
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks to place."""
+        """Accept tasks, and place waiting tasks that fit."""
         self.advance(tasks, states.AGENT_SCHEDULING)
         self.tracer.record_bulk('schedule_try', [task.uid for task in tasks if not task.cancelled])
         now = self._clock()
@@ -74,7 +74,7 @@ class Scheduler(Component):
         self.tracer.record_bulk('schedule_fail', [task.uid for task in tasks if task.uid in self._waiting])
 
     def release(self, tasks: Iterable[AgentTask]) -> None:
-        """Take back what finished tasks occupied, and place others there."""
+        """Free the resources of finished tasks, and place waiting tasks on them."""
         uids: list[str] = []
         ours: list[AgentTask] = []
         given: list[AgentTask] = []
@@ -93,22 +93,22 @@ class Scheduler(Component):
         self._place()
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """End tasks that wait; others are not concerned."""
+        """Cancel the waiting ones of these tasks; ignore all others."""
         tasks = [self._waiting[uid] for uid in uids if uid in self._waiting]
         self._give_up(tasks, 'cancelled while it waited for resources')
         self._place()
 
     def cancel_all(self, reason: str) -> None:
-        """End all tasks that wait, for this reason."""
+        """Cancel all waiting tasks."""
         self._give_up(list(self._waiting.values()), reason)
         self._place()
 
     def node_down(self, index: int) -> None:
-        """A node was lost: nothing is placed there any more, and what needs it fails."""
+        """Remove a lost node from scheduling; tasks that need it fail."""
         self.nodes_down((index,))
 
     def nodes_down(self, indices: Iterable[int]) -> None:
-        """Several nodes were lost at once."""
+        """Remove several lost nodes at once."""
         for index in indices:
             self._slots.set_down(index)
             self._reservation.node_down(index)
@@ -116,7 +116,7 @@ class Scheduler(Component):
         self._consider_again()
 
     def node_up(self, index: int) -> None:
-        """A node is back."""
+        """Add a recovered node."""
         self._slots.set_up(index)
         self._down.discard(index)
         self._consider_again()
@@ -127,27 +127,27 @@ class Scheduler(Component):
             part.check()
         assert not self._refused, 'refused tasks were not reported'
 
-    # what a reservation asks of a policy, for given slots as well
+    # the policy's methods for reservations, extended to explicit slots
 
     def candidates(self, item: Item) -> Sequence[int]:
-        """The nodes to set aside for an item; none for given slots, which are a matter of the application."""
+        """Return the nodes to reserve for an item; none for explicit slots, which the application manages."""
         return () if type(item.request) is ExplicitRequest else self._policy.candidates(item)
 
     def place_on(self, item: Item, positions: Sequence[int]) -> Placement | None:
-        """Place an item on nodes that were set aside."""
+        """Place an item on its reserved nodes."""
         return self._policy.place_on(item, positions)
 
-    # tasks come
+    # entering the pool
 
     def _come(self, task: AgentTask, now: float) -> None:
-        """Let a task enter the pool, or the policy hold it back."""
+        """Add a task to the pool, unless the policy holds it back."""
         try:
             if task.description['slots']:
                 task.request = self._explicit.request(task.description['slots'], task.description['ranks'])
                 items: Sequence[Item] = (task,)
             else:
                 items = self._policy.admit(task)
-        except Exception as error:   # which concerns this task alone
+        except Exception as error:   # fails this task only
             self._refused.append((task, error))
         else:
             self._enter(items, now)
@@ -161,21 +161,21 @@ class Scheduler(Component):
                     continue
                 item.request = request = self._policy.request(item)
                 item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
-            except Exception as error:   # which concerns this item alone
+            except Exception as error:   # fails this item only
                 self._refuse(item, error)
 
     def _consider_again(self) -> None:
-        """Hold all that waits against the nodes that there are now."""
+        """Validate all waiting items against the nodes that are up."""
         self._explicit.down = frozenset(self._down)
         self._policy.nodes_changed(self._down)
         self._enter_again()
         self._place()
 
     def _enter_again(self) -> None:
-        """Take all that waits for room out of the pool, and let it in again."""
+        """Take all items out of the pool and add them again."""
         self._enter(self._pool.clear(), self._clock())
 
-    # tasks are placed
+    # placing
 
     def _place(self) -> None:
         now = self._clock()
@@ -197,7 +197,7 @@ class Scheduler(Component):
         self._set_alarm(self._reservation.update(now), now)
 
     def _try(self, now: float) -> list[AgentTask]:
-        """The tasks of the items that leave the pool, because they are placed or because they never can be."""
+        """Return the tasks of all items that leave the pool, placed or refused."""
         items = []
         offered = self._reservation.offer() if self._reservation.item is not None else None
         if offered is not None:
@@ -210,11 +210,11 @@ class Scheduler(Component):
         return self._policy.tasks(items)
 
     def _from_pool(self, now: float) -> list[Item]:
-        """The items that there is room for, out of the pool."""
+        """Place items of the pool and return them."""
         return self._pool.place(self._fits, now)
 
     def _fits(self, item: Item) -> bool:
-        """Whether the item leaves the pool."""
+        """Return whether the item leaves the pool, placed or refused."""
         try:
             if type(item.request) is ExplicitRequest:
                 item.placement = self._explicit.place(item.request)
@@ -225,7 +225,7 @@ class Scheduler(Component):
             return True
 
     def _set_alarm(self, deadline: float | None, now: float) -> None:
-        """Have `_place` called at that time, or earlier."""
+        """Call `_place` at the deadline, unless an earlier call is scheduled."""
         if deadline is not None and (self._alarm is None or deadline < self._alarm):
             self._alarm = deadline
             self._call_later(max(0.0, deadline - now), self._on_alarm)
@@ -241,17 +241,17 @@ class Scheduler(Component):
                 self._explicit.release(task.placement)
                 self._pool.freed(task.placement.whole)
 
-    # tasks end here
+    # failing and cancelling
 
     def _refuse(self, item: Item, error: Exception) -> None:
-        """Note that the item is not in the pool (any more), and never can be placed."""
+        """Record that an item outside of the pool can never be placed."""
         self._reservation.dropped(item)
         item.ticket = -1
         self._refused += [(task, error) for task in self._policy.tasks([item])]
 
     def _report_refused(self, now: float) -> None:
-        """End the tasks that can never run; others may enter because of that."""
-        refused = [each for each in self._refused if each[0].uid in self._waiting]   # else cancelled meanwhile
+        """Fail the tasks that can never run. Other tasks may enter the pool because of that."""
+        refused = [each for each in self._refused if each[0].uid in self._waiting]   # not cancelled meanwhile
         self._refused = []
         for task, error in refused:
             if not isinstance(error, ResourceError | DescriptionError):
@@ -271,7 +271,7 @@ class Scheduler(Component):
             self._failed(tasks)
 
     def _withdraw(self, task: AgentTask, now: float) -> None:
-        """Forget a task that waits."""
+        """Remove a waiting task."""
         del self._waiting[task.uid]
         if task.ticket >= 0:
             item = self._pool.remove(task.ticket)

@@ -1,7 +1,7 @@
-"""Slots that the application has chosen itself: they are claimed from the slot map, all slots of a task at once.
+"""Explicit slots, chosen by the application: claims all slots of a task from the slot map at once.
 
-The slot map knows whole cores. A core of which a share is given is taken from it whole, and kept here until the last
-share is given back.
+The slot map manages whole cores. A core of which a task claims a share is taken from it as a whole, and held here until
+its last share is released.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from rp_api.resources.pool import UNITS, to_units
 from rp_profiling.write.slots import short_form
 
 Core = tuple[int, int]
-"""Index of the node, index of the core."""
+"""Node index and core index."""
 
 
 class ExplicitRequest(NamedTuple):
-    """The slots of a task; tasks with the same slots ask for the same."""
+    """The slots of a task. Tasks with equal slots have equal requests."""
 
     slots: tuple[tuple[Any, ...], ...]
 
 
 class ExplicitPlacement:
-    """What a task with given slots occupies."""
+    """The resources of a task with explicit slots."""
 
     def __init__(self, slots: list[dict[str, Any]], whole: Placement, shares: Mapping[Core, int]) -> None:
         self._slots = slots
         self.whole = whole
-        """All but the shares of cores."""
+        """Placement of everything except shared cores."""
         self.shares = shares
-        """Units of each shared core."""
+        """Units taken of each shared core."""
 
     def nodes(self) -> list[int]:
-        """The positions of the nodes, slot by slot."""
+        """Return the positions of the nodes, slot by slot."""
         return self.whole.nodes()
 
     def slots(self) -> list[dict[str, Any]]:
-        """The slots as plain data."""
+        """Return the slots as plain data."""
         return self._slots
 
     def cores_of_rank(self, rank: int) -> tuple[int, ...]:
-        """The indices of the cores of a rank."""
+        """Return the core indices of a rank."""
         return tuple(core['index'] for core in self._slots[rank]['cores'])
 
     def trace(self) -> str:
-        """The slots in the short form that traces have (`rp_profiling.write.slots`)."""
+        """Return the slots in the short form of traces (`rp_profiling.write.slots`)."""
         return short_form(self._slots)
 
 
 class ExplicitSlots:
-    """Claims given slots; `names` are those of the nodes, by their index."""
+    """Claims explicit slots; `names` are the node names by index."""
 
     def __init__(self, slots: SlotMap, names: Sequence[str]) -> None:
         self._slots = slots
         self._names = names
         self._used: Counter[Core] = Counter()
-        """Units taken of the cores that are shared."""
+        """Units taken of each shared core."""
         self._cores: dict[Core, Placement] = {}
         self.down: Collection[int] = ()
-        """Positions of nodes that were lost."""
+        """Positions of lost nodes."""
 
     def request(self, slots: Sequence[Any], ranks: int) -> ExplicitRequest:
-        """The request for these slots, one for each rank; an error if they cannot be had."""
+        """Return the request for these slots, one per rank; raise `ResourceError` if it can never be met."""
         wanted = [slot if isinstance(slot, Slot) else Slot(slot) for slot in slots]
         if len(wanted) != ranks:
             raise ResourceError(f'{len(wanted)} slots are given for {ranks} ranks: each rank needs one')
@@ -76,13 +76,13 @@ class ExplicitSlots:
         return ExplicitRequest(tuple(_key(slot) for slot in wanted))
 
     def refuse_lost(self, request: ExplicitRequest) -> None:
-        """`ResourceError` if the slots can never be had any more, because a node was lost."""
+        """Raise `ResourceError` if a node of the slots is lost."""
         for slot in request.slots:
             if slot[0] in self.down:
                 raise ResourceError(f'a slot is for node {slot[0]} ({self._names[slot[0]]}), which is lost')
 
     def place(self, request: ExplicitRequest) -> ExplicitPlacement | None:
-        """A placement of these slots; None, and nothing is taken, if something of them is not free now."""
+        """Return a placement of these slots; take nothing and return None if a part of them is in use."""
         shares = _shares(request)
         claims = [_without_shares(slot) for slot in request.slots]
         new = [core for core in shares if core not in self._cores]
@@ -91,7 +91,7 @@ class ExplicitSlots:
         whole = self._slots.claim(claims + [_core(core) for core in new])
         if whole is None:
             return None
-        # cores that are shared outlive this placement, so that each has one of its own
+        # a shared core outlives this placement, and therefore has its own
         if new:
             self._slots.release(whole)
             whole = self._claim(claims)
@@ -100,7 +100,7 @@ class ExplicitSlots:
         return ExplicitPlacement([self._plain(slot) for slot in request.slots], whole, shares)
 
     def release(self, placement: ExplicitPlacement) -> None:
-        """Give back what a placement holds."""
+        """Release a placement."""
         self._slots.release(placement.whole)
         for core, units in placement.shares.items():
             self._used[core] -= units
@@ -109,7 +109,7 @@ class ExplicitSlots:
                 self._slots.release(self._cores.pop(core))
 
     def check(self) -> None:
-        """Verify that each shared core is held, and not more than all of it given."""
+        """Verify that each shared core is held, and shared at most once."""
         assert set(self._used) == set(self._cores), 'shared cores are not those that are held'
         assert all(0 < units <= UNITS for units in self._used.values()), 'a shared core is given too often'
 
@@ -128,7 +128,7 @@ class ExplicitSlots:
                                 f'{self._names[index]!r}')
 
     def _refuse_impossible(self, wanted: Iterable[Slot]) -> None:
-        """The slot map raises if whole cores and all else could never be had together."""
+        """Raise `ResourceError` if the slots can never be free together; the slot map checks all but shared cores."""
         request = ExplicitRequest(tuple(_key(slot) for slot in wanted))
         for core, units in _shares(request).items():
             if units > UNITS:
@@ -153,7 +153,7 @@ def _plain_devices(devices: Iterable[tuple[int, float]]) -> list[dict[str, Any]]
 
 
 def _shares(request: ExplicitRequest) -> dict[Core, int]:
-    """Units of the cores of which only a part is asked for."""
+    """Return the units of all cores that are requested in part."""
     units: Counter[Core] = Counter()
     for slot in request.slots:
         for core, part in slot[1]:

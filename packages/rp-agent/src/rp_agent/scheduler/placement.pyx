@@ -1,4 +1,4 @@
-"""What is asked of the slot map (a shape), and what it gives (a placement)."""
+"""`Shape`, the request to the slot map, and `Placement`, its result."""
 
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int32_t, int64_t
@@ -17,10 +17,10 @@ cdef int64_t UNITS = _UNITS
 @cython.final
 @cython.auto_pickle(False)
 cdef class Shape:
-    """What a request asks for: `ranks`, and for each of them cores (hardware threads), GPUs, MB of memory and storage.
+    """A request for `ranks` ranks, each with cores (hardware threads), GPUs, and MB of memory and storage.
 
-    `gpus` are whole GPUs, or a share of one if it is below 1. At most `ranks_per_node` lie on one node; 0 is no limit.
-    Shapes do not change, and are equal if they ask for the same.
+    `gpus` is a number of whole GPUs, or a share of one GPU if it is below 1. At most `ranks_per_node` ranks are placed
+    on a node; 0 is no limit. Shapes are immutable, and equal if their values are.
     """
 
     def __cinit__(self, ranks=1, cores=1, gpus=0.0, mem=0, lfs=0, ranks_per_node=0):
@@ -64,7 +64,7 @@ cdef class Shape:
 
 
 cdef char *_put_number(char *end, int32_t number) noexcept nogil:
-    """Write a number of at most ten digits; gives the new end."""
+    """Write a number of at most ten digits; return the new end."""
     cdef char[10] digits
     cdef int count = 0
     while True:
@@ -81,7 +81,7 @@ cdef char *_put_number(char *end, int32_t number) noexcept nogil:
 
 
 cdef char *_put_ranges(char *end, const uint64_t *bits, int32_t words) noexcept nogil:
-    """Write the indices of the bits that are set, those that follow each other as ranges; gives the new end."""
+    """Write the indices of the bits that are set, consecutive ones as ranges; return the new end."""
     cdef int32_t index = 0, first
     cdef uint64_t rest
     cdef bint any_yet = False
@@ -109,7 +109,7 @@ cdef char *_put_ranges(char *end, const uint64_t *bits, int32_t words) noexcept 
 @cython.no_gc
 @cython.freelist(256)
 cdef class Placement:
-    """What one task occupies; made by a slot map. `shape` is None if the application chose the slots."""
+    """The resources of one task, created by a slot map. `shape` is None for explicit slots."""
 
     def __init__(self):
         raise TypeError('a Placement is made by a SlotMap')
@@ -120,21 +120,21 @@ cdef class Placement:
 
     @property
     def held(self):
-        """Whether it is not released yet."""
+        """True until the placement is released."""
         return self.number >= 0
 
     def nodes(self):
-        """The positions that are in use, in the order of the ranks."""
+        """Return the positions of the nodes in use, in the order of the ranks."""
         return list(dict.fromkeys([part_of(self, which).position for which in range(self.n_parts)]))
 
     def cores_of_rank(self, int32_t rank):
-        """The indices of the cores of a rank; none for a rank that there is not."""
+        """Return the core indices of a rank; empty if there is no such rank."""
         if not 0 <= rank < self.ranks:
             return ()
         return tuple(bit_indices(part_of(self, rank).cores, self.words))
 
     def slots(self):
-        """The slots of the ranks as plain data, newly made; also after the release."""
+        """Return new plain data of the ranks' slots; works after the release as well."""
         cdef int32_t which
         cdef int64_t *units = units_of(self)
         cdef int64_t share = 0 if self.shape is None else self.shape.share
@@ -157,12 +157,12 @@ cdef class Placement:
         return found
 
     def trace(self):
-        """The slots in the short form that traces have (`rp_profiling.write.slots`)."""
+        """Return the slots in the short form of traces (`rp_profiling.write.slots`)."""
         cdef int32_t which
         cdef int64_t *units = units_of(self)
         cdef int64_t share = 0 if self.shape is None else self.shape.share
         cdef rp_part *part
-        cdef size_t room = 16 * 64 * <size_t>(self.words + 1)   # more than all indices of a rank can take
+        cdef size_t room = 16 * 64 * <size_t>(self.words + 1)   # enough for all indices of a rank
         cdef char *text = <char *>malloc(room)
         cdef char *end
         cdef list ranks = []

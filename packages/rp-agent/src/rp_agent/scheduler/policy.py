@@ -1,7 +1,7 @@
-"""What a scheduling policy is: the base of all of them.
+"""`Policy`: the base class of the scheduling policies.
 
-A policy decides when a task may be placed, and where. All of them place on the same slot map, and let tasks wait in the
-same wait pool. `find` has the one that a platform names; docs/extend/scheduling-policy.md shows how to add one.
+A policy decides when and where a task is placed. All policies share the slot map and the wait pool.
+`policies.find` loads the policy of a platform; docs/extend/scheduling-policy.md shows how to add one.
 """
 
 from __future__ import annotations
@@ -15,85 +15,186 @@ from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.task import AgentTask
 
 Item = Any
-"""What waits in the pool: a task, or an object of the policy's own that has the attributes `request` and `ticket`."""
+"""A member of the wait pool: a task, or an object of the policy with the attributes `request` and `ticket`."""
 
 
 class Policy:
-    """Places each task as soon as there is room for it, wherever the slot map finds some.
+    """Places each task as soon as there is room for it, on the nodes that the slot map finds.
 
-    `slots` is the slot map, `allocation` says what its nodes are, and `config` is the agent's configuration, with the
-    definition of the platform as `config['platform']`. A method that cannot go on with a task because of what its
-    description says, or because the pilot can never give it what it asks for, raises `DescriptionError` or
-    `ResourceError` with the reason, and the task fails with it.
+    Subclasses override the methods that differ. An item goes through `admit`, `request`, `priority` and `place`; the
+    tasks of a placed item go through `release` and `left`. A method that raises `DescriptionError` (the description is
+    wrong) or `ResourceError` (the pilot can never provide what it requests) fails the task, with the text as reason.
+    Nodes are given by their position in the allocation, from 0.
+
+    Attributes:
+        slots: The slot map: free cores, GPUs, memory and storage of all nodes.
+        allocation: The nodes of the pilot.
+        platform: The platform definition.
+        shapes: Cache of the shapes of task descriptions.
+        set_aside: Positions of nodes reserved for an item that has waited too long. `place` must not use them. The
+            slot map offers them only to `place_on` and `claim`.
     """
 
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
+        """Create the policy of a pilot.
+
+        Args:
+            slots: The slot map of all nodes.
+            allocation: The nodes of the pilot.
+            config: The agent's configuration, with the platform definition as `config['platform']`.
+
+        Raises:
+            PlatformError: The platform definition lacks a value that the policy needs.
+        """
         self.slots = slots
         self.allocation = allocation
         self.platform: Mapping[str, Any] = config.get('platform') or {}
         self.shapes = Shapes(slots)
         self.set_aside: Collection[int] = ()
-        """Positions of nodes that are kept for an item that has waited too long: `place` does not use them. In the slot
-        map they are hidden from all but `place_on` and `claim`."""
 
-    # a task on its way into the pool and out of it
+    # entering the pool
 
     def admit(self, task: AgentTask) -> Sequence[Item]:
-        """A task has come: what may enter the wait pool now, if anything."""
+        """Accept a task.
+
+        Args:
+            task: A task that waits for resources.
+
+        Returns:
+            The items that enter the wait pool: the task itself, nothing if the policy holds it back, or an object of
+            the policy that stands for several tasks.
+
+        Raises:
+            DescriptionError: The description of the task is wrong.
+            ResourceError: The pilot can never provide what the task requests.
+        """
         return (task,)
 
     def request(self, item: Item) -> Hashable:
-        """What the item asks for; items with equal requests are interchangeable.
+        """Return the request of an item. The wait pool treats items with equal requests as interchangeable.
 
-        It is kept as `item.request`. If it is a `Shape`, or has one as attribute `shape`, no time is lost on trying the
-        item while no node has room for that shape; with a range of positions as attribute `within`, no node of these.
+        The request is stored as `item.request`. If it is a `Shape`, or has one as attribute `shape`, the pool does not
+        try the item while no node has room for a rank of that shape. A range of positions as attribute `within` limits
+        this to these nodes. `request` is called again after `nodes_changed`.
+
+        Args:
+            item: An item that enters the pool.
+
+        Returns:
+            A hashable request.
+
+        Raises:
+            DescriptionError: The description of a task is wrong.
+            ResourceError: The nodes that are up can never provide the request.
         """
         return self.shapes.of(item.description)
 
     def priority(self, item: Item) -> int:
-        """The priority of the item; higher ones are tried first."""
+        """Return the priority of an item.
+
+        Args:
+            item: An item that enters the pool.
+
+        Returns:
+            A number; the pool tries items with higher numbers first.
+        """
         priority: int = item.description['priority']
         return priority
 
     def place(self, item: Item) -> bool:
-        """Place the item now, which sets `placement` of its tasks; False if there is no room for it."""
+        """Place an item now, if there is room.
+
+        Args:
+            item: An item of the pool.
+
+        Returns:
+            True if `placement` of its tasks is set, False if there is no room.
+
+        Raises:
+            DescriptionError: The description of a task is wrong.
+            ResourceError: The pilot can never provide the request.
+        """
         item.placement = placement = self.slots.place(item.request)
         return placement is not None
 
     def tasks(self, items: list[Item]) -> list[AgentTask]:
-        """The tasks that the items stand for."""
+        """Return the tasks of items.
+
+        Args:
+            items: Items of the pool.
+
+        Returns:
+            All tasks that the items stand for.
+        """
         return items
 
     def withdraw(self, task: AgentTask) -> Sequence[Item]:
-        """A task that has not been placed never will be: what may enter the pool, now that it is gone.
+        """Forget a task that is cancelled or refused before it is placed.
 
-        The item that the task was part of is out of the pool, and enters again if it is given here.
+        Args:
+            task: A task that waits in the pool or is held back. The item that it belongs to has left the pool.
+
+        Returns:
+            The items that enter the pool now, for example the rest of a group of tasks.
         """
         return ()
 
-    # a task that has run
+    # finished tasks
 
     def release(self, tasks: Sequence[AgentTask]) -> Sequence[Placement]:
-        """Free what placed tasks occupy; gives what was freed."""
+        """Free the resources of placed tasks.
+
+        Args:
+            tasks: Tasks that have ended.
+
+        Returns:
+            The freed placements.
+        """
         placements = [task.placement for task in tasks if task.placement is not None]
         self.slots.release_many(placements)
         return placements
 
     def left(self, tasks: Sequence[AgentTask]) -> Sequence[Item]:
-        """Tasks were released: what may enter the pool because of that."""
+        """React to released tasks.
+
+        Args:
+            tasks: Tasks whose resources were released.
+
+        Returns:
+            Items that the policy has held back and that enter the pool now.
+        """
         return ()
 
-    # large tasks, and lost nodes
+    # reservations and lost nodes
 
     def candidates(self, item: Item) -> Sequence[int]:
-        """The positions of nodes to set aside for an item that waits too long; none if it is to wait on."""
+        """Return the nodes to reserve for an item that waits too long.
+
+        Args:
+            item: An item of the pool.
+
+        Returns:
+            Positions of nodes that hold the item when they are idle; empty to wait without a reservation.
+        """
         return self.slots.candidates(item.request)
 
     def place_on(self, item: Item, positions: Sequence[int]) -> Placement | None:
-        """Place the item like `place`, on these nodes."""
+        """Place an item on given nodes, if there is room.
+
+        Args:
+            item: An item of the pool.
+            positions: Positions of the nodes, which may be hidden in the slot map.
+
+        Returns:
+            The placement of the item (of its first task, if it stands for several), or None if there is no room yet.
+        """
         item.placement = placement = self.slots.place_on(item.request, positions)
         return placement
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """The positions of all nodes that are down, whenever one was lost or came back; `request` is asked again."""
+        """React to a node that is lost or back. The scheduler then calls `request` again for all waiting items.
+
+        Args:
+            down: Positions of all nodes that are down.
+        """
         self.shapes.forget()

@@ -1,16 +1,16 @@
-"""Nodes that are set aside for a task that waits too long, so that smaller ones cannot starve it.
+"""Reservations: nodes set aside for a task that waits too long, so that smaller tasks cannot starve it.
 
-No I/O, no clock. A large task finds no room as long as smaller ones take every node that becomes free. When it has
-waited for the time called *patience*, the nodes that would hold it are hidden from everybody else, what runs there
-ends, and the task is placed there; the smaller ones go on on the other nodes. One reservation at a time.
+No I/O, no clock. A large task finds no room while smaller ones take every node that becomes free. After a wait of
+`patience` seconds, the reservation hides the nodes that can hold it from other tasks; when the tasks on them have
+ended, the large task is placed there. Smaller tasks continue on the other nodes. There is one reservation at a time.
 
-How it is used, whenever something was submitted, released or cancelled, and at the time that `update` has given:
+Usage, after each submission, release or cancellation, and at the deadline of `update`:
 
     if (offered := reservation.offer()) is not None:    # (task, placement): take it from the pool and start it
         ...
     for task in pool.place(fits, now):
         reservation.dropped(task)
-    deadline = reservation.update(now)                  # do all this again then; None: only when something happens
+    deadline = reservation.update(now)                  # time to repeat all this; None: wait for an event
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Item = TypeVar('Item', contravariant=True)
 
 
 class Reserving(Protocol[Item]):
-    """What a reservation asks of a policy."""
+    """The methods of a policy that a reservation calls."""
 
     def candidates(self, item: Item) -> Sequence[int]:
-        """Positions of the nodes to set aside for an item (`slots.candidates`); none if it is to wait without."""
+        """Return positions of the nodes to set aside for an item (`slots.candidates`); none for no reservation."""
 
     def place_on(self, item: Item, positions: Sequence[int]) -> Placement | None:
-        """Place the item on these nodes, which are hidden: `slots.place_on`; None if there is no room yet."""
+        """Place the item on these hidden nodes (`slots.place_on`); return None if there is no room yet."""
 
 
 class Reservation(Generic[T]):
-    """The nodes that are set aside, and `item`, for which they are; None if there is no reservation now."""
+    """The reserved nodes (`positions`), and the item that they are for; None without a reservation."""
 
     def __init__(self, slots: SlotMap, pool: WaitPool[T], policy: Reserving[T], patience: float) -> None:
         if not patience > 0:
-            raise ValueError(f'patience is {patience}: it must be seconds above 0, or inf for no reservations')
+            raise ValueError(f'patience must be more than 0 seconds, or inf for no reservations, not {patience}')
         self._slots = slots
         self._pool = pool
         self._policy = policy
@@ -51,9 +51,9 @@ class Reservation(Generic[T]):
         self.positions: tuple[int, ...] = ()
 
     def update(self, now: float) -> float | None:
-        """Set nodes aside if an item has waited too long; gives when to look again, None if no time is known.
+        """Reserve nodes for an item that has waited too long; return the time of the next check, None for no time.
 
-        While there is a reservation, or nothing is stuck, only other events can change anything.
+        Time alone changes nothing while there is a reservation, or while all items can be tried.
         """
         if self.item is not None:
             return None
@@ -62,7 +62,7 @@ class Reservation(Generic[T]):
         return self._next_look if math.isfinite(self._next_look) else None
 
     def offer(self) -> tuple[T, Placement] | None:
-        """The item and its placement if the nodes suffice by now, which ends the reservation."""
+        """Return the item and its placement, and end the reservation, if the nodes have room for it now."""
         if self.item is None:
             return None
         item = self.item
@@ -73,28 +73,28 @@ class Reservation(Generic[T]):
         return item, placement
 
     def dropped(self, item: T) -> None:
-        """The item has left the pool in another way (placed elsewhere, cancelled); this ends its reservation."""
+        """End the reservation of an item that has left the pool in another way (placed elsewhere, cancelled)."""
         if item is self.item:
             self._end()
 
     def node_down(self, position: int) -> None:
-        """A node was lost; if it is set aside, the next `update` chooses anew."""
+        """End the reservation if it includes a lost node; the next `update` selects other nodes."""
         if position in self.positions:
             self._end()
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise `AssertionError` if one is violated."""
         assert (self.item is None) == (not self.positions), f'{self.positions} are set aside for {self.item}'
         assert len(set(self.positions)) == len(self.positions), f'{self.positions} are not different nodes'
 
     def _look(self, now: float) -> float:
-        """Set nodes aside for the first item that starves; gives when to look again."""
+        """Reserve nodes for the first starving item; return the time of the next check."""
         item = None
         for item in self._pool.starving(now, self._patience):
             positions = tuple(self._policy.candidates(item))
             if positions:
                 self._begin(item, positions)
-                # there may be room already
+                # there may be room at once
                 return now
         if item is not None:
             return now + self._patience
@@ -110,5 +110,5 @@ class Reservation(Generic[T]):
         for position in self.positions:
             self._slots.show(position)
         self.item, self.positions = None, ()
-        # others may use these nodes again
+        # these nodes are available to others again
         self._pool.wake()

@@ -1,4 +1,4 @@
-"""Requests that have to be fulfilled on one and the same node, or not at all."""
+"""Requests whose parts must be placed on the same node, all or none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rp_api.resources.pool import UNITS
 
 
 class SameNode(NamedTuple):
-    """Shapes for one node; `shape` is one rank that takes as much as all of them, as far as that can be said."""
+    """Shapes for one node. `shape` is a single rank with a lower bound of their total."""
 
     shape: Shape
     parts: tuple[Shape, ...]
 
 
 def on_same_node(parts: Sequence[Shape], node: SlotMap) -> SameNode:
-    """The request for these shapes; `ResourceError` if `node`, an empty one, does not hold them all."""
+    """Return the request for these shapes; raise `ResourceError` if `node`, an empty one, does not hold them all."""
     gpus = sum(part.ranks * part.gpus for part in parts)
-    # how shares go on GPUs depends on those that are partly taken, so that only the largest is sure to be needed whole
+    # packing of shares depends on partly used GPUs: only the largest share is certainly needed on one GPU
     share = max((part.share / UNITS for part in parts), default=0) if not gpus else 0
     shape = Shape(cores=sum(part.ranks * part.cores for part in parts), gpus=gpus or share,
                   mem=sum(part.ranks * part.mem for part in parts), lfs=sum(part.ranks * part.lfs for part in parts))
@@ -35,7 +35,7 @@ def on_same_node(parts: Sequence[Shape], node: SlotMap) -> SameNode:
 
 
 def place_on_same_node(slots: SlotMap, request: SameNode) -> list[Placement] | None:
-    """A placement for each part on the first node that has room for all of them; None if there is no such node."""
+    """Return a placement per part on the first node with room for all of them; None if there is no such node."""
     full: list[int] = []
     while (probe := slots.place(request.shape, full)) is not None:
         position, = set(probe.nodes())
@@ -43,12 +43,12 @@ def place_on_same_node(slots: SlotMap, request: SameNode) -> list[Placement] | N
         placements = place_all(slots, request.parts, position)
         if placements is not None:
             return placements
-        full.append(position)   # enough GPUs are partly free there, but not the right parts of them
+        full.append(position)   # free GPU shares are enough in total, but not for each part
     return None
 
 
 def place_all(slots: SlotMap, parts: Sequence[Shape], position: int) -> list[Placement] | None:
-    """A placement for each part on this node; None, and nothing is taken, if one finds no room."""
+    """Return a placement per part on this node; take nothing and return None if one part has no room."""
     placements: list[Placement] = []
     for part in parts:
         placement = slots.place_on(part, [position])

@@ -1,4 +1,4 @@
-"""The shapes of tasks: what their descriptions ask for, and whether the pilot's nodes can ever give it."""
+"""Shapes of task descriptions, and the check that the pilot's nodes can hold them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _VALUES = itemgetter('ranks', 'cores_per_rank', 'gpus_per_rank', 'mem_per_rank',
 
 
 class Shapes:
-    """One shape for all tasks that ask for the same, held against the slot map once."""
+    """Cache of shapes: one shape for all tasks with equal requests, checked against the slot map once."""
 
     def __init__(self, slots: SlotMap) -> None:
         self._slots = slots
         self._found: dict[tuple[Any, ...], Shape] = {}
 
     def of(self, description: Mapping[str, Any]) -> Shape:
-        """The shape of a task with this description; `ResourceError` if there can never be room for it."""
+        """Return the shape of a task description; raise `ResourceError` if it can never be placed."""
         values = _VALUES(description)
         found = self._found.get(values)
         if found is None:
@@ -31,34 +31,34 @@ class Shapes:
         return found
 
     def forget(self) -> None:
-        """Hold all shapes against the slot map again when they are asked for."""
+        """Clear the cache, so that shapes are checked against the slot map again."""
         self._found.clear()
 
 
 def shape_of(description: Mapping[str, Any]) -> Shape:
-    """The shape of a task with this description."""
+    """Return the shape of a task description."""
     ranks, cores, gpus, mem, lfs, ranks_per_node = _VALUES(description)
     return Shape(ranks, cores, gpus, mem, lfs, ranks_per_node or 0)
 
 
 def refuse_impossible(slots: SlotMap, shape: Shape) -> None:
-    """A `ResourceError` that says why, if the nodes that are up could not hold the shape if they were all free."""
+    """Raise `ResourceError` if the nodes that are up cannot hold the shape even when they are empty."""
     most = slots.most(shape)
     if most < shape.ranks:
         where = f'the {len(slots)} node(s) of the pilot'
         if most:
             limit = f', at most {shape.ranks_per_node} on a node,' if shape.ranks_per_node else ''
-            raise ResourceError(f'{shape.ranks} ranks of {text(shape)}{limit} are asked for, {where} hold {most}')
+            raise ResourceError(f'{shape.ranks} ranks of {text(shape)}{limit} are requested, {where} hold {most}')
         raise ResourceError(f'none of {where} has {_too_much(slots, shape)} for a rank')
 
 
 def text(shape: Shape) -> str:
-    """What each rank of the shape takes, for messages."""
+    """Return the resources of a rank of the shape, for messages."""
     return ' and '.join(_parts(shape)) or 'no cores'
 
 
 def _parts(shape: Shape) -> dict[str, Shape]:
-    """What each rank takes, each part by itself."""
+    """Return the resources of a rank by kind: a text, and a shape with this kind only."""
     share = shape.share / UNITS
     parts = {f'{shape.cores} cores': Shape(cores=shape.cores)} if shape.cores else {}
     if shape.gpus or shape.share:
@@ -71,6 +71,6 @@ def _parts(shape: Shape) -> dict[str, Shape]:
 
 
 def _too_much(slots: SlotMap, shape: Shape) -> str:
-    """The parts that no node has, or all of them if they are only too much together."""
+    """Return the resources that no node has, or all of them if each is available on its own."""
     alone = [what for what, part in _parts(shape).items() if not slots.most(part)]
     return ' and '.join(alone) or text(shape)

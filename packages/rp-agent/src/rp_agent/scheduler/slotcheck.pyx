@@ -1,4 +1,4 @@
-"""The invariants of a slot map."""
+"""Verification of the invariants of a slot map."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
@@ -23,7 +23,7 @@ cdef extern from "slotindex.h" nogil:
 
 
 def check(SlotMap slots not None):
-    """Verify that what is held and what is free add up to what each node has, and that the index shows it."""
+    """Verify that held and free resources add up to the resources of each node, and that the index matches."""
     cdef int32_t position
     held = _held(slots)
     kinds = list(slots.kinds)
@@ -42,7 +42,7 @@ def check(SlotMap slots not None):
 
 
 def _held(SlotMap slots):
-    """By position, what all placements together hold."""
+    """Return the resources held by all placements, by position."""
     cdef Py_ssize_t number
     cdef Placement placement
     found = {}
@@ -75,7 +75,7 @@ def _add_parts(Placement placement, dict found):
 
 
 def _node(SlotMap slots, int32_t position):
-    """What the slot map says of a node."""
+    """Return the slot map's data of a node."""
     cdef const rp_node *node = rp_at(&slots.nodes, position)
     cdef int32_t words = slots.nodes.words, gpu
     return {'title': f'node {slots.table[position][0]}',
@@ -90,7 +90,7 @@ def _node(SlotMap slots, int32_t position):
 
 
 def _check_node(node, held):
-    """The free and the held make up all that the node has, and nothing is held twice."""
+    """Verify that free and held resources add up to the resources of the node, and that each is held once."""
     title, kind = node['title'], node['kind']
     cores = set(held['cores'])
     ensure(len(cores) == len(held['cores']), f'{title}: a core is held twice: {sorted(held["cores"])}')
@@ -111,7 +111,7 @@ def _check_node(node, held):
 
 
 def _check_leaf(SlotMap slots, int32_t position, node, totals):
-    """The index shows what is free on the node, and the totals count it, if it can be found."""
+    """Verify that the index shows the free resources of a node, and add them to the totals, unless it is hidden."""
     cdef int32_t leaf = slots.index.leaves + position, gpus
     found, free_gpus = node['found'], len(node['gpus'])
     for gpus in range(slots.nodes.gpus + 1):

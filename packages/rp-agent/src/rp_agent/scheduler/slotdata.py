@@ -1,4 +1,4 @@
-"""Nodes and slots as plain data, read for the slot map: everything that comes from outside is checked here."""
+"""Nodes and slots as plain data: validation and conversion of all input of the slot map."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS, to_units
 
 MOST_CORES = 32_766
-"""The highest index of a core: numbers of cores are 16 bits wide in the index."""
+"""Maximum index of a core: the index stores numbers of cores in 16 bits."""
 MOST_GPUS = 63
-"""The highest index of a GPU: a bitmap of GPUs is one word."""
+"""Maximum index of a GPU: a bitmap of GPUs is one 64-bit word."""
 MOST_MB = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeData:
-    """What a node has: usable cores as a bitmap, units of each GPU that are not taken, and MB of memory and storage."""
+    """A node: bitmap of usable cores, available units of each GPU, MB of memory and storage."""
 
     index: int
     name: str
@@ -30,7 +30,7 @@ class NodeData:
 
 @dataclass(frozen=True, slots=True)
 class SlotData:
-    """What a slot takes of a node: cores, units of GPUs by their index, and MB of memory and storage."""
+    """A slot on a node: cores, units of GPUs by index, MB of memory and storage."""
 
     node_index: int
     cores: list[int]
@@ -40,7 +40,7 @@ class SlotData:
 
 
 class Kind(NamedTuple):
-    """What a node has when it is empty: number of cores, units of each GPU, and MB of memory and storage."""
+    """The resources of an empty node: number of cores, units of each GPU, MB of memory and storage."""
 
     cores: int
     gpus: tuple[int, ...]
@@ -49,23 +49,23 @@ class Kind(NamedTuple):
 
 
 def whole_number(name: str, value: Any, least: int, most: int) -> int:
-    """The value if it is an integer within the bounds, else a `ResourceError`."""
+    """Return the value if it is an integer within the bounds, else raise `ResourceError`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ResourceError(f'{name} must be a whole number from {least} to {most}, not {value!r}')
     return value
 
 
 def read_indices(devices: tuple[Iterable[Any], Iterable[Any]]) -> tuple[list[int], list[int]]:
-    """Indices of cores and of GPUs, as of a NUMA domain."""
+    """Return validated indices of cores and of GPUs."""
     cores, gpus = devices
     return ([whole_number('an index of cores', core, 0, MOST_CORES) for core in cores],
             [whole_number('an index of gpus', gpu, 0, MOST_GPUS) for gpu in gpus])
 
 
 def read_nodes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeData]:
-    """The nodes of a node list; `ResourceError` if one is none.
+    """Return the nodes of a node list; raise `ResourceError` if one is malformed.
 
-    Nodes are mostly alike: devices that equal those of the node before are not read again.
+    Most nodes are alike: devices that equal those of the previous node are not parsed again.
     """
     found: list[NodeData] = []
     cores: int
@@ -84,7 +84,7 @@ def read_nodes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeData]:
 
 
 def read_slot(slot: Mapping[str, Any]) -> SlotData:
-    """A slot that an application has chosen; `ResourceError` if it is none, or has shares of cores."""
+    """Return an explicit slot; raise `ResourceError` if it is malformed, or has shares of cores."""
     try:
         index, cores, gpus = slot['node_index'], _parts('core', slot['cores']), _parts('GPU', slot.get('gpus', ()))
         mem, lfs = slot.get('mem', 0), slot.get('lfs', 0)
@@ -98,7 +98,7 @@ def read_slot(slot: Mapping[str, Any]) -> SlotData:
 
 
 def together(slots: Iterable[SlotData]) -> dict[int, SlotData]:
-    """By index of the node, what the slots take of it together; `ResourceError` if a core is in two of them."""
+    """Return the total of the slots by node index; raise `ResourceError` if a core is in two slots."""
     found: dict[int, SlotData] = {}
     for slot in slots:
         before = found.get(slot.node_index, SlotData(slot.node_index, [], {}, 0, 0))
@@ -112,7 +112,7 @@ def together(slots: Iterable[SlotData]) -> dict[int, SlotData]:
 
 
 def refuse_impossible(slot: SlotData, cores: Iterable[int], kind: Kind) -> None:
-    """`ResourceError` if a node of this kind, with these usable cores, could never give what the slot takes."""
+    """Raise `ResourceError` if an empty node of this kind, with these usable cores, cannot hold the slot."""
     missing = set(slot.cores).difference(cores)
     if missing:
         raise ResourceError(f'core {min(missing)} of node {slot.node_index} does not exist, or must not be used')
@@ -149,7 +149,7 @@ def _occupations(kind: str, devices: Iterable[Mapping[str, Any]], most: int) -> 
 
 
 def _parts(kind: str, devices: Iterable[Any]) -> dict[int, float]:
-    """The part of each device by its index; devices are given as mappings, or as indices, for all of each."""
+    """Return the part of each device by index. Devices are mappings, or indices for whole devices."""
     found: dict[int, float] = {}
     for device in devices:
         index, part = (device, 1.0) if isinstance(device, int) else (device['index'], device['occupation'])

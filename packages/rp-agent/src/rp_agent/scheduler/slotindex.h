@@ -1,12 +1,12 @@
 /* The index of the slot map: a binary tree over the positions of the nodes, in plain arrays.
  *
- * Tree node 1 is the root, the children of node i are 2i and 2i + 1, and position p is the leaf `leaves` + p. Of each
- * subtree the index knows
- *   best   for each number g of GPUs, the most free cores of a node with at least g free GPUs (-1: there is none)
- *   share, mem, lfs   the largest free part of a GPU, and the most free memory and storage, each of any node
- *   run    the idle positions at its front, at its end, and the longest run of them anywhere
- * `best` is exact for requests of cores and whole GPUs: the search goes straight down. The others are bounds, with which
- * the search may have to turn back.
+ * Tree node 1 is the root, the children of node i are 2i and 2i + 1, and position p is the leaf `leaves` + p. For each
+ * subtree the index holds
+ *   best   for each number g of GPUs, the maximum of free cores on a node with at least g free GPUs (-1: no such node)
+ *   share, mem, lfs   the maximum of the free share of a GPU, of free memory and of free storage on a node
+ *   run    the number of idle positions at its front, at its end, and in the longest run
+ * `best` is exact for requests of cores and whole GPUs: the search descends directly. The others are bounds, after
+ * which the search may have to backtrack.
  */
 #ifndef RP_SLOTINDEX_H
 #define RP_SLOTINDEX_H
@@ -17,20 +17,20 @@
 
 enum { RP_LANES = 8 };
 
-/* as many small integers as the machine compares at once; may_alias because single ones are read through int16_t * */
+/* vectors of small integers for SIMD comparison; may_alias because elements are read through int16_t * */
 typedef int16_t rp_lanes __attribute__((vector_size(2 * RP_LANES), may_alias));
 
 typedef struct {
-    int64_t cores, gpus, share, mem, lfs; /* what one node must have, at least */
+    int64_t cores, gpus, share, mem, lfs; /* minimum that a node must have free */
 } rp_need;
 
 typedef struct {
-    int32_t head, tail, longest; /* idle nodes at the front, at the end, and in a row anywhere */
+    int32_t head, tail, longest; /* idle nodes at the front, at the end, and in the longest run */
 } rp_run;
 
 typedef struct {
     int32_t leaves;  /* a power of two */
-    int32_t vectors; /* of best, for each tree node */
+    int32_t vectors; /* of best, per tree node */
     rp_lanes *best;
     int64_t *share, *mem, *lfs;
     rp_run *run;
@@ -46,7 +46,7 @@ static inline void rp_index_close(rp_index *index)
     memset(index, 0, sizeof *index);
 }
 
-/* An index over `count` positions, all of them empty leaves. Gives 0, or -1 if there is no memory. */
+/* Open an index over `count` positions with empty leaves. Return 0, or -1 if there is no memory. */
 static inline int rp_index_open(rp_index *index, int32_t count, int32_t gpus)
 {
     memset(index, 0, sizeof *index);
@@ -82,7 +82,7 @@ static inline int rp_lanes_equal(rp_lanes a, rp_lanes b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* The node at this position now has so many free cores and GPUs; -1 of both if it must not be found. */
+/* Set the free cores and GPUs of the node at this position; -1 for both hides it. */
 static inline void rp_index_set_devices(const rp_index *index, int32_t position, int cores, int gpus)
 {
     int32_t vectors = index->vectors;
@@ -103,7 +103,7 @@ static inline void rp_index_set_devices(const rp_index *index, int32_t position,
     }
 }
 
-/* The same for one of the amounts share, mem, lfs. */
+/* Set one of the amounts share, mem, lfs of a node. */
 static inline void rp_index_set_amount(const rp_index *index, int64_t *tree, int32_t position, int64_t amount)
 {
     int32_t node = index->leaves + position;
@@ -115,7 +115,7 @@ static inline void rp_index_set_amount(const rp_index *index, int64_t *tree, int
     }
 }
 
-/* The runs of two neighbouring subtrees of so many positions each, put together. */
+/* Join the runs of two adjacent subtrees with `width` positions each. */
 static inline rp_run rp_run_join(rp_run left, rp_run right, int32_t width)
 {
     rp_run both = {left.head == width ? width + right.head : left.head,
@@ -126,7 +126,7 @@ static inline rp_run rp_run_join(rp_run left, rp_run right, int32_t width)
     return both;
 }
 
-/* The same for whether the node is idle (0 or 1). */
+/* Set whether a node is idle (0 or 1). */
 static inline void rp_index_set_idle(const rp_index *index, int32_t position, int32_t idle)
 {
     int32_t node = index->leaves + position, width = 1;
@@ -141,7 +141,7 @@ static inline void rp_index_set_idle(const rp_index *index, int32_t position, in
     }
 }
 
-/* Whether a node below this tree node may have what is needed; for a leaf: whether it has. */
+/* Return whether a node below this tree node may have the needed resources; for a leaf, the result is exact. */
 static inline int rp_index_fits(const rp_index *index, int32_t node, const rp_need *need)
 {
     const int16_t *best = (const int16_t *)(index->best + (size_t)node * index->vectors);
@@ -151,7 +151,7 @@ static inline int rp_index_fits(const rp_index *index, int32_t node, const rp_ne
         && (need->lfs == 0 || index->lfs[node] >= need->lfs);
 }
 
-/* Tells the processor that the index will be renewed here: on many nodes, it has to be fetched from far. */
+/* Prefetch the entries of a node that will be updated: the index of many nodes exceeds the caches. */
 static inline void rp_index_expect(const rp_index *index, int32_t position)
 {
     int32_t node = index->leaves + position;
@@ -160,13 +160,13 @@ static inline void rp_index_expect(const rp_index *index, int32_t position)
     __builtin_prefetch(index->run + index->leaves + position);
 }
 
-/* The free cores that the index shows for a node, if it has so many free GPUs. */
+/* Return the free cores that the index holds for a node, if it has that many free GPUs. */
 static inline int rp_index_leaf(const rp_index *index, int32_t position, int32_t gpus)
 {
     return ((const int16_t *)(index->best + ((size_t)index->leaves + position) * index->vectors))[gpus];
 }
 
-/* The first position, not before `from`, of a node that has what is needed; -1 if there is none. */
+/* Return the first position, not before `from`, of a node with the needed resources; -1 if there is none. */
 static inline int32_t rp_index_next(const rp_index *index, const rp_need *need, int32_t from)
 {
     int32_t node = from == 0 ? 1 : index->leaves + from;
@@ -178,7 +178,7 @@ static inline int32_t rp_index_next(const rp_index *index, const rp_need *need, 
                 return node - index->leaves;
             node *= 2;
         } else {
-            while (node & 1) /* a right child, or the root: nothing is left below its parent */
+            while (node & 1) /* a right child or the root: continue at the parent */
                 node /= 2;
             if (node == 0)
                 return -1;
@@ -187,7 +187,7 @@ static inline int32_t rp_index_next(const rp_index *index, const rp_need *need, 
     }
 }
 
-/* The first position of the first run of `length` idle nodes; -1 if there is none. */
+/* Return the first position of the first run of `length` idle nodes; -1 if there is none. */
 static inline int32_t rp_index_run(const rp_index *index, int32_t length)
 {
     int32_t node = 1, start = 0, width = index->leaves;
@@ -208,7 +208,7 @@ static inline int32_t rp_index_run(const rp_index *index, int32_t length)
     return start;
 }
 
-/* The first tree node that contradicts its children; 0 if there is none. */
+/* Return the first tree node that contradicts its children; 0 if there is none. */
 static inline int32_t rp_index_flaw(const rp_index *index)
 {
     int32_t width = index->leaves;

@@ -1,4 +1,4 @@
-"""What other extensions of the agent use of the slot map without going through Python."""
+"""C declarations of the slot map, for other extensions of the agent."""
 
 cimport cython
 from cpython.ref cimport PyObject
@@ -61,17 +61,17 @@ cdef class SlotMap:
     cdef rp_nodes nodes
     cdef rp_index index
     cdef list table
-    cdef dict by_index      # position by the index of the node
+    cdef dict by_index      # position by node index
     cdef dict kinds         # number of (cores, units of each GPU, mem, lfs) of an empty node
     cdef list kind_up       # nodes of each kind that are up
-    cdef int64_t epoch      # changes with what empty nodes have
-    cdef int64_t free_cores  # of all nodes that can be found
+    cdef int64_t epoch      # changes with the resources of empty nodes
+    cdef int64_t free_cores  # of all available nodes
     cdef int64_t free_gpus
-    cdef int32_t *dirty     # positions whose entries in the index are to be renewed
+    cdef int32_t *dirty     # positions with outdated entries in the index
     cdef int32_t n_dirty
-    cdef PyObject **held    # all placements that are held, each with a reference
+    cdef PyObject **held    # all held placements, each with a reference
     cdef Py_ssize_t n_held
-    cdef Py_ssize_t most_held  # for which there is memory
+    cdef Py_ssize_t most_held  # capacity of `held`
 
     cdef bint may_fit(self, Shape shape) noexcept
     cdef bint may_fit_within(self, Shape shape, int32_t first, int32_t end) noexcept

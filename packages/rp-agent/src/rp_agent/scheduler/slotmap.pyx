@@ -1,17 +1,17 @@
-"""Which cores, GPUs, memory and storage of which node are free, and the search for room on them.
+"""The slot map: free cores, GPUs, memory and storage of all nodes, and the search for room on them.
 
 Rules:
 
-- What is free stands in bitmaps and counters (slotnodes.h). An index over the nodes (slotindex.h) leads to the first
-  node, or the first run of idle nodes, that has room, without a look at the others.
-- A request is placed whole or not at all. All ranks go on the first node that has room for all of them. If there is
-  none, they go on the first run of as few idle neighbours as can hold them; if there is none either, on the first of
-  the nodes with the most room for what is missing, again and again.
-- On a node, each rank in turn gets the lowest free cores and GPUs of the first NUMA domain that has enough of both,
-  else the cores of the first that has the cores, else the lowest of the node. A share of a GPU comes from the fullest
-  GPU that has it, the lowest of these.
-- Every placement is held until it is released. A node that goes down, or a core that is blocked, while it is in use is
-  accounted for until then, and not used again.
+- Free resources are kept in bitmaps and counters (slotnodes.h). An index over the nodes (slotindex.h) finds the first
+  node, or the first run of idle nodes, with room for a request, without a scan of the others.
+- A request is placed as a whole or not at all. All ranks are placed on the first node with room for all of them.
+  Without such a node, they are placed on the first run of idle adjacent nodes that has the minimum length; without such
+  a run, on the first node with the most room for the remaining ranks, repeatedly.
+- On a node, each rank in turn gets the lowest free cores and GPUs of the first NUMA domain with enough of both, else
+  the cores of the first domain with enough cores, else the lowest of the node. A share of a GPU comes from the most
+  used GPU that has it, the lowest of these.
+- Every placement is held until it is released. A node that goes down, or a core that is blocked, while it is in use
+  stays accounted for until then, and is not used again.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
@@ -76,14 +76,14 @@ cdef extern from "slotindex.h" nogil:
     void rp_index_expect(const rp_index *index, int32_t position)
 
 
-globals().update(Placement=_placement.Placement, Shape=_placement.Shape)  # what is cimported is not there for Python
+globals().update(Placement=_placement.Placement, Shape=_placement.Shape)  # cimported names are invisible to Python
 
 cdef int64_t UNITS = _UNITS
 cdef int64_t _epochs = 0
 
 
 cdef int64_t _next_epoch() noexcept:
-    """A number that no slot map has had before."""
+    """Return a number that no slot map has used."""
     global _epochs
     _epochs += 1
     return _epochs
@@ -92,11 +92,11 @@ cdef int64_t _next_epoch() noexcept:
 @cython.final
 @cython.auto_pickle(False)
 cdef class SlotMap:
-    """The nodes of a pilot and what is free on them.
+    """The nodes of a pilot and their free resources.
 
-    `nodes` are plain data as in `Allocation.node_list()`; an occupation of None is a device that must not be used,
-    others are taken for ever. `domains` are NUMA domains as indices of cores and of GPUs, on every node the same.
-    Positions count the nodes from 0, in the order given.
+    `nodes` are plain data as in `Allocation.node_list()`. An occupation of None marks a blocked device; other
+    occupations are permanent. `domains` are the NUMA domains of every node, as indices of cores and of GPUs. Positions
+    count the nodes from 0, in the given order.
     """
 
     def __init__(self, nodes, domains=()):
@@ -131,14 +131,14 @@ cdef class SlotMap:
         return self.nodes.count
 
     cdef bint may_fit(self, Shape shape) noexcept:
-        """Whether it is worth a search: if not, `place` would give None."""
+        """Return False if `place` would certainly return None."""
         cdef rp_need need = rp_need(shape.cores, shape.gpus, shape.share, shape.mem, shape.lfs)
         return (rp_index_fits(&self.index, 1, &need)
                 and self.free_cores >= <int64_t>shape.ranks * shape.cores
                 and self.free_gpus >= <int64_t>shape.ranks * shape.gpus)
 
     cdef bint may_fit_within(self, Shape shape, int32_t first, int32_t end) noexcept:
-        """Whether it is worth a search on the nodes from `first` up to `end`."""
+        """Return False if there is certainly no room on the nodes from `first` up to `end`."""
         cdef rp_need need
         if first == 0 and end >= self.nodes.count:
             return self.may_fit(shape)
@@ -146,27 +146,27 @@ cdef class SlotMap:
         return 0 <= rp_index_next(&self.index, &need, first) < end
 
     cdef bint may_fit_on(self, Shape shape, int32_t position) noexcept:
-        """Whether one rank of the shape has room on this node, hidden or not."""
+        """Return whether one rank of the shape has room on this node, hidden or not."""
         return not rp_at(&self.nodes, position).down and rp_room(&self.nodes, position, &shape.ask, 1) == 1
 
     cdef void free_on(self, int32_t position, int32_t *cores, int32_t *gpus) noexcept:
-        """Give the numbers of free cores and of wholly free GPUs of this node."""
+        """Set the numbers of free cores and of completely free GPUs of this node."""
         cores[0] = rp_at(&self.nodes, position).cores
         gpus[0] = rp_count(rp_at(&self.nodes, position).gpus)
 
     def idle(self, position):
-        """Whether nothing is placed on the node."""
+        """Return whether nothing is placed on the node."""
         return rp_at(&self.nodes, self._position(position)).held == 0
 
     def most(self, Shape shape not None):
-        """How many ranks could be placed at most if all that is up were free, counted up to those of the shape."""
+        """Return how many ranks fit on all nodes that are up when they are empty, up to the ranks of the shape."""
         limit = min(shape.ranks, shape.ranks_per_node or shape.ranks)
         rooms = sum(up * _empty_room(shape, kind, limit)
                     for kind, up in zip(self.kinds, self.kind_up, strict=True) if up)
         return min(rooms, shape.ranks)
 
     def place(self, Shape shape not None, avoid=()):
-        """A placement, or None if there is no room now; `avoid` are positions that must not be used."""
+        """Return a placement, or None if there is no room now; `avoid` are positions to exclude."""
         if not avoid:
             return self._place(shape)
         positions = [self._position(each) for each in avoid]
@@ -177,7 +177,7 @@ cdef class SlotMap:
             self._mask(positions, False)
 
     def place_many(self, Shape shape not None, Py_ssize_t count):
-        """Up to `count` placements of the shape, the same as by as many calls of `place`."""
+        """Return up to `count` placements of the shape, equal to those of repeated calls of `place`."""
         cdef list found = []
         cdef int32_t position
         cdef int64_t times
@@ -204,9 +204,9 @@ cdef class SlotMap:
         return found
 
     def place_in(self, Shape shape not None, int32_t first, int32_t end):
-        """A placement on the nodes from `first` up to `end`, on those in front that have room and are not hidden.
+        """Return a placement on the first nodes from `first` up to `end` that have room and are not hidden.
 
-        Gives what `place_on` would give for them, without a look at each; None if there is no room now.
+        The result equals that of `place_on` for these nodes, without a scan; None if there is no room now.
         """
         cdef rp_need need = _need(shape, 1)
         cdef int32_t position, part = 0
@@ -234,9 +234,9 @@ cdef class SlotMap:
         return placement
 
     def place_on(self, Shape shape not None, positions, bint whole=False):
-        """A placement on as few of these nodes as possible from the front, hidden or not; None if there is no room now.
+        """Return a placement on as few of these nodes as possible from the front, hidden or not; None without room.
 
-        With `whole`, each node that is used is taken with all it has, and nodes that are not idle are passed over.
+        With `whole`, each node is taken as a whole, and nodes that are not idle are skipped.
         """
         cdef int32_t position, part
         cdef int64_t count, missing = shape.ranks
@@ -271,10 +271,10 @@ cdef class SlotMap:
         return placement
 
     def claim(self, slots):
-        """A placement of exactly these slots, on hidden nodes as well; None if something of it is not free now.
+        """Return a placement of exactly these slots, on hidden nodes as well; None if a part of them is in use.
 
-        Slots are mappings like those of `Placement.slots()`, in which devices may also be indices, for all of each.
-        Raises `ResourceError` if they do not exist, or could never be had together.
+        Slots are mappings like those of `Placement.slots()`; a device may also be an index, for the whole device.
+        Raises `ResourceError` if a device is missing, or the slots can never be free together.
         """
         cdef int32_t which, core, gpu
         cdef Py_ssize_t number
@@ -307,12 +307,12 @@ cdef class SlotMap:
         return placement
 
     def release(self, Placement placement not None):
-        """Give back what a placement holds; `ResourceError` if it is not held (any more)."""
+        """Release a placement; raise `ResourceError` if it is not held."""
         self._give_back(placement)
         self._settle()
 
     def release_many(self, placements):
-        """Give all of them back; `ResourceError` if some are not held (any more), after the others were given back."""
+        """Release placements; raise `ResourceError` if some are not held, after the others were released."""
         refused = 0
         for placement in placements:
             try:
@@ -324,9 +324,9 @@ cdef class SlotMap:
             raise ResourceError(f'{refused} placement(s) are not held by this slot map: were they released before?')
 
     def candidates(self, Shape shape not None):
-        """Positions of the fewest nodes that would hold the request if they were empty; [] if it would never fit.
+        """Return positions of the smallest set of nodes that hold the request when they are empty; [] if none can.
 
-        Of nodes that hold as much, those that have most free now are chosen; these also come first.
+        Among nodes with equal capacity, those with the most free resources are selected, and come first.
         """
         cdef int32_t position
         cdef int64_t missing = shape.ranks
@@ -347,7 +347,7 @@ cdef class SlotMap:
         return [] if missing > 0 else [each[3] for each in sorted(chosen)]
 
     def hide(self, position):
-        """Let `place` and `place_many` not find the node any more; what it has free is kept."""
+        """Hide a node from `place` and `place_many`; its free resources are kept."""
         self._mark(self._position(position), 1, -1)
 
     def show(self, position):
@@ -355,15 +355,15 @@ cdef class SlotMap:
         self._mark(self._position(position), 0, -1)
 
     def set_down(self, position):
-        """The node is lost: nothing is placed there any more; what is there is released as usual."""
+        """Mark a node as lost: nothing is placed on it, and its placements are released as usual."""
         self._mark(self._position(position), -1, 1)
 
     def set_up(self, position):
-        """The node is back."""
+        """Mark a node as recovered."""
         self._mark(self._position(position), -1, 0)
 
     def block(self, position, cores, gpus):
-        """Let these cores and GPUs not be used any more, once they are free."""
+        """Block cores and GPUs; those in use are blocked when they become free."""
         cdef int32_t at = self._position(position), core, gpu
         cdef rp_node *node = rp_at(&self.nodes, at)
         cdef uint64_t *usable = rp_usable(&self.nodes, at)
@@ -387,13 +387,13 @@ cdef class SlotMap:
         self._publish(at)
 
     def check(self):
-        """Verify all invariants; `AssertionError` says which one does not hold."""
+        """Verify all invariants; raise `AssertionError` if one is violated."""
         from rp_agent.scheduler.slotcheck import check
 
         check(self)
 
     def free(self, position):
-        """What is free on the node: numbers of cores and GPUs, the largest share of a GPU, MB of memory and storage."""
+        """Return the free resources of a node: numbers of cores and GPUs, largest share of a GPU, MB of mem and lfs."""
         cdef int32_t at = self._position(position)
         cdef const rp_node *node = rp_at(&self.nodes, at)
         return {'cores': node.cores, 'gpus': rp_count(node.gpus), 'mem': node.mem, 'lfs': node.lfs,
@@ -414,19 +414,19 @@ cdef class SlotMap:
         return placement
 
     cdef int32_t _one_node(self, Shape shape) noexcept nogil:
-        """The first node with room for all ranks; -1 if there is none."""
+        """Return the first node with room for all ranks; -1 if there is none."""
         cdef rp_need need = _need(shape, shape.ranks)
         cdef int32_t position
         if 0 < shape.ranks_per_node < shape.ranks:
             return -1
         position = rp_index_next(&self.index, &need, 0)
-        if shape.share and shape.ranks > 1:  # of shares, the index only knows about one
+        if shape.share and shape.ranks > 1:  # the index only holds the largest share
             while position >= 0 and rp_room(&self.nodes, position, &shape.ask, shape.ranks) < shape.ranks:
                 position = rp_index_next(&self.index, &need, position + 1)
         return position
 
     cdef Placement _place_over_nodes(self, Shape shape):
-        """A placement on several nodes, None if there is no room now; for when no node has room for all ranks."""
+        """Return a placement on several nodes, None without room; called if no node has room for all ranks."""
         cdef Placement placement = None
         cdef int64_t per_node = self._per_node(shape), length
         cdef int32_t first
@@ -442,7 +442,7 @@ cdef class SlotMap:
         return placement
 
     cdef Placement _place_on_run(self, Shape shape, int32_t first, int64_t length):
-        """A placement on the nodes from `first` on; None if these do not hold it, because nodes differ."""
+        """Return a placement on the nodes from `first` on; None if they cannot hold it because nodes differ."""
         cdef Placement placement
         cdef int64_t count, missing = shape.ranks
         cdef int32_t position
@@ -461,7 +461,7 @@ cdef class SlotMap:
         return placement
 
     cdef Placement _place_greedily(self, Shape shape):
-        """A placement on the nodes with the most room, of which there must be enough."""
+        """Return a placement on the nodes with the most room, which must be sufficient together."""
         cdef Placement placement = self._new(shape, shape.ranks, shape.ranks, -1)
         cdef int64_t count, missing = shape.ranks, limit = shape.ranks_per_node or shape.ranks
         cdef int32_t position, which
@@ -481,13 +481,13 @@ cdef class SlotMap:
         return placement
 
     cdef int64_t _holds(self, Shape shape, int32_t position, int64_t missing) noexcept nogil:
-        """How many of the missing ranks can be placed on the node."""
+        """Return how many of the remaining ranks fit on the node."""
         if 0 < shape.ranks_per_node < missing:
             missing = shape.ranks_per_node
         return rp_room(&self.nodes, position, &shape.ask, missing)
 
     cdef int32_t _roomiest(self, Shape shape, int64_t limit) noexcept nogil:
-        """The first node with the most room, counted up to `limit`; -1 if there is no room at all."""
+        """Return the first node with the most room, up to `limit` ranks; -1 if there is no room."""
         cdef rp_need need = _need(shape, 1)
         cdef int64_t most = 0, middle, bound = limit, room
         cdef int32_t position = 0, found = -1
@@ -501,7 +501,7 @@ cdef class SlotMap:
                 limit = middle
             else:
                 bound = middle - 1
-        if shape.share == 0 and shape.mem == 0 and shape.lfs == 0:  # for these, the limit is met
+        if shape.share == 0 and shape.mem == 0 and shape.lfs == 0:  # then the index is exact
             need = _need(shape, limit)
             return rp_index_next(&self.index, &need, 0)
         while most < limit:
@@ -517,7 +517,7 @@ cdef class SlotMap:
         return found
 
     cdef int64_t missing(self, Shape shape, int32_t first, int32_t end) noexcept nogil:
-        """For how many ranks there is no room on the nodes from `first` up to `end` together."""
+        """Return the number of ranks without room on the nodes from `first` up to `end`."""
         cdef rp_need need = _need(shape, 1)
         cdef int64_t missing = shape.ranks
         cdef int32_t position = rp_index_next(&self.index, &need, first)
@@ -527,7 +527,7 @@ cdef class SlotMap:
         return missing
 
     cdef int64_t _per_node(self, Shape shape) except -1:
-        """The most ranks that an empty node holds."""
+        """Return the maximum number of ranks on an empty node."""
         if shape.epoch != self.epoch:
             limit = min(shape.ranks, shape.ranks_per_node or shape.ranks)
             shape.per_node = max([_empty_room(shape, kind, limit)
@@ -536,7 +536,7 @@ cdef class SlotMap:
         return shape.per_node
 
     cdef Placement _new(self, Shape shape, int32_t ranks, int32_t parts, int64_t gpus):
-        """A placement without content; unless `gpus` is negative, with room for the units of as many GPUs."""
+        """Return an empty placement, with memory for the units of `gpus` GPUs unless that is negative."""
         cdef Placement placement = Placement.__new__(Placement)
         cdef size_t size = <size_t>parts * rp_part_size(self.nodes.words)
         cdef size_t more = 0 if gpus < 0 else (2 * <size_t>parts + <size_t>gpus) * sizeof(int64_t)
@@ -559,7 +559,7 @@ cdef class SlotMap:
         return placement
 
     def _make_room(self):
-        """Get memory for more placements in the list of those that are held."""
+        """Allocate memory for more held placements."""
         cdef Py_ssize_t most = 2 * self.most_held + 64
         cdef PyObject **held = <PyObject **>realloc(self.held, most * sizeof(PyObject *))
         if held == NULL:
@@ -567,7 +567,7 @@ cdef class SlotMap:
         self.held, self.most_held = held, most
 
     cdef void _hold(self, Placement placement) noexcept:
-        """Enter a placement in the list of those that are held."""
+        """Add a placement to the held ones."""
         Py_INCREF(placement)
         placement.number = <int32_t>self.n_held
         self.held[self.n_held] = <PyObject *>placement
@@ -575,7 +575,7 @@ cdef class SlotMap:
 
     cdef void _fill(self, Placement placement, Shape shape, int32_t position, int32_t first,
                     int64_t count) noexcept nogil:
-        """Take the parts from `first` on from the node, which must have room for as many."""
+        """Take `count` parts, starting with `first`, from a node that has room for them."""
         cdef int64_t share = shape.share if shape.share else UNITS
         cdef int32_t which
         for which in range(first, first + <int32_t>count):
@@ -610,21 +610,21 @@ cdef class SlotMap:
         return 0
 
     cdef void _touch(self, int32_t position) noexcept:
-        """Note that the index is to be renewed at this position."""
+        """Mark a position whose index entry is outdated."""
         if not rp_at(&self.nodes, position).dirty:
             rp_at(&self.nodes, position).dirty = True
             self.dirty[self.n_dirty] = position
             self.n_dirty += 1
 
     cdef void _settle(self) noexcept:
-        """Renew the index at all noted positions."""
+        """Update the index at all marked positions."""
         while self.n_dirty:
             self.n_dirty -= 1
             rp_at(&self.nodes, self.dirty[self.n_dirty]).dirty = False
             self._publish(self.dirty[self.n_dirty])
 
     cdef void _publish(self, int32_t position) noexcept:
-        """Bring the index and the totals in line with the node."""
+        """Update the index and the totals with the state of the node."""
         cdef rp_node *node = rp_at(&self.nodes, position)
         cdef bint found = not (node.hidden or node.down or node.masked), idle = found and node.held == 0
         cdef int32_t cores = node.cores if found else -1, gpus = rp_count(node.gpus) if found else -1
@@ -659,7 +659,7 @@ cdef class SlotMap:
             self._publish(position)
 
     def _mark(self, int32_t position, int hidden, int down):
-        """Set whether the node is hidden and down; negative leaves it as it is."""
+        """Set whether the node is hidden and down; a negative value keeps the current one."""
         cdef rp_node *node = rp_at(&self.nodes, position)
         if hidden >= 0:
             node.hidden = hidden
@@ -670,7 +670,7 @@ cdef class SlotMap:
         self._publish(position)
 
     def _take_rest(self, Placement placement, list positions):
-        """Take all that is left of the nodes as further parts of a placement."""
+        """Take the remaining resources of the nodes as further parts of a placement."""
         cdef int32_t which, position
         cdef int64_t *units = units_of(placement)
         cdef int64_t share = placement.shape.share if placement.shape.share else UNITS
@@ -697,7 +697,7 @@ cdef class SlotMap:
             units += number
 
     def _all_free(self, dict wanted):
-        """Whether what is wanted of each node is free; `ResourceError` if it can never be."""
+        """Return whether the wanted resources are free; raise `ResourceError` if they can never be."""
         cdef int32_t position, device
         cdef int64_t units
         cdef const rp_node *node
@@ -718,7 +718,7 @@ cdef class SlotMap:
         return free_now
 
     def _open(self, int32_t count, int32_t words, int32_t gpus, int32_t domains):
-        """Get the memory."""
+        """Allocate the memory of nodes and index."""
         self.dirty = <int32_t *>malloc((count + 1) * sizeof(int32_t))
         if (self.dirty == NULL or rp_nodes_open(&self.nodes, count, words, gpus, domains, UNITS) != 0
                 or rp_index_open(&self.index, count, gpus) != 0):
@@ -733,7 +733,7 @@ cdef class SlotMap:
             self.nodes.domain_gpus[number] |= <uint64_t>1 << index
 
     def _set_node(self, int32_t position, record):
-        """Fill in what a node has; all that is not taken for ever is free."""
+        """Set the resources of a node; all that are not permanently occupied are free."""
         cdef rp_node *node = rp_at(&self.nodes, position)
         cdef int32_t word, gpu
         node.mem, node.lfs = record.mem, record.lfs
@@ -749,7 +749,7 @@ cdef class SlotMap:
         self._set_kind(position, Kind(node.cores, record.gpus, record.mem, record.lfs))
 
     def _set_kind(self, int32_t position, kind):
-        """Note what the node has when it is empty."""
+        """Set the resources of the empty node."""
         cdef rp_node *node = rp_at(&self.nodes, position)
         if node.kind >= 0 and not node.down:
             self.kind_up[node.kind] -= 1
@@ -762,12 +762,12 @@ cdef class SlotMap:
 
 
 cdef inline rp_need _need(Shape shape, int64_t ranks) noexcept nogil:
-    """What a node needs to have room for so many ranks; of shares, for one."""
+    """Return the resources of a node with room for that many ranks; for shares, with room for one."""
     return rp_need(ranks * shape.cores, ranks * shape.gpus, shape.share, ranks * shape.mem, ranks * shape.lfs)
 
 
 def _empty_room(Shape shape, kind, limit):
-    """How many ranks an empty node of the kind holds, counted up to `limit`."""
+    """Return how many ranks fit on an empty node of the kind, up to `limit`."""
     bounds = [limit]
     for has, asked in ((kind.cores, shape.cores), (kind.gpus.count(UNITS), shape.gpus), (kind.mem, shape.mem),
                        (kind.lfs, shape.lfs)):

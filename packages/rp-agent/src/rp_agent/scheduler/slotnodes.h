@@ -1,8 +1,8 @@
-/* The nodes of the slot map: what is free on each of them, as bitmaps and counters.
+/* The nodes of the slot map: free resources of each node as bitmaps and counters.
  *
  * Bit i of a bitmap of cores (several words) or GPUs (one word) is the core or GPU with the index i. A device is usable
- * unless it is blocked or does not exist. Parts of a GPU are counted in units; `used` of a GPU includes what was taken
- * from the beginning and is never given back.
+ * unless it is blocked or missing. Shares of a GPU are counted in units; `used` of a GPU includes units that were taken
+ * from the beginning, which are never released.
  */
 #ifndef RP_SLOTNODES_H
 #define RP_SLOTNODES_H
@@ -12,17 +12,17 @@
 #include <string.h>
 
 typedef struct {
-    int64_t mem, lfs;        /* MB that are free */
-    uint64_t gpus;           /* wholly free and usable */
+    int64_t mem, lfs;        /* free MB */
+    uint64_t gpus;           /* usable and completely free */
     uint64_t gpus_usable;
     int32_t cores;           /* number of free cores */
-    int32_t held;            /* parts of placements here; the node is idle if there are none */
-    int32_t kind;            /* by what it has when it is empty */
+    int32_t held;            /* number of placement parts on the node; it is idle with none */
+    int32_t kind;            /* number of the kind: the resources of the empty node */
     uint8_t hidden, down, masked, dirty;
-    /* what the index shows; -1 if the node is not to be found */
+    /* values in the index; -1 if the node is not available */
     int32_t shown_cores, shown_gpus, shown_idle;
     int64_t shown_share, shown_mem, shown_lfs;
-    uint64_t data[];         /* free cores; usable cores; units taken of each GPU */
+    uint64_t data[];         /* free cores; usable cores; used units of each GPU */
 } rp_node;
 
 typedef struct {
@@ -33,18 +33,18 @@ typedef struct {
     int64_t units;           /* in a GPU */
     size_t stride;           /* bytes from one node to the next */
     char *node;
-    uint64_t *domain_cores;  /* words for each NUMA domain */
+    uint64_t *domain_cores;  /* bitmap for each NUMA domain */
     uint64_t *domain_gpus;
 } rp_nodes;
 
 typedef struct {
-    int32_t cores, gpus;     /* what one rank asks for; either whole GPUs, or a share of one */
+    int32_t cores, gpus;     /* per rank; either whole GPUs, or a share of one */
     int64_t share, mem, lfs;
 } rp_ask;
 
 typedef struct {
     int32_t position;        /* of the node */
-    uint64_t gpus;           /* what a rank has there, as bitmaps */
+    uint64_t gpus;           /* bitmaps of the rank's devices */
     uint64_t cores[];
 } rp_part;
 
@@ -81,7 +81,7 @@ static inline void rp_nodes_close(rp_nodes *nodes)
     memset(nodes, 0, sizeof *nodes);
 }
 
-/* Nodes without anything. Gives 0, or -1 if there is no memory. */
+/* Open nodes without resources. Return 0, or -1 if there is no memory. */
 static inline int rp_nodes_open(rp_nodes *nodes, int32_t count, int32_t words, int32_t gpus, int32_t domains,
                                 int64_t units)
 {
@@ -107,7 +107,7 @@ static inline int rp_nodes_open(rp_nodes *nodes, int32_t count, int32_t words, i
     return 0;
 }
 
-/* The number of bits that are set; in portable arithmetic, because plain x86-64 has no instruction for it. */
+/* Return the number of bits that are set; in portable arithmetic because plain x86-64 has no such instruction. */
 static inline int32_t rp_count(uint64_t bits)
 {
     bits -= bits >> 1 & 0x5555555555555555u;
@@ -121,7 +121,7 @@ static inline int32_t rp_lowest(uint64_t bits)
     return __builtin_ctzll(bits);
 }
 
-/* The `count` lowest bits that are set; there must be as many. */
+/* Return the `count` lowest bits that are set; there must be as many. */
 static inline uint64_t rp_low_bits(uint64_t bits, int32_t count)
 {
     uint64_t rest = bits;
@@ -130,7 +130,7 @@ static inline uint64_t rp_low_bits(uint64_t bits, int32_t count)
     return bits ^ rest;
 }
 
-/* Units that are free of the emptiest GPU in `among`. */
+/* Return the free units of the least used GPU in `among`. */
 static inline int64_t rp_largest_share(const rp_nodes *nodes, int32_t position, uint64_t among)
 {
     const rp_node *node = rp_at(nodes, position);
@@ -145,7 +145,7 @@ static inline int64_t rp_largest_share(const rp_nodes *nodes, int32_t position, 
     return largest;
 }
 
-/* How many ranks have room on the node, counted up to `limit`. */
+/* Return the number of ranks that fit on the node, up to `limit`. */
 static inline int64_t rp_room(const rp_nodes *nodes, int32_t position, const rp_ask *ask, int64_t limit)
 {
     const rp_node *node = rp_at(nodes, position);
@@ -167,7 +167,7 @@ static inline int64_t rp_room(const rp_nodes *nodes, int32_t position, const rp_
     return limit;
 }
 
-/* Whether the domain has free what a rank asks for, of cores, and of GPUs if `gpus` is set. */
+/* Return whether the domain has the free cores of a rank and, if `gpus` is set, its GPUs. */
 static inline int rp_domain_has(const rp_nodes *nodes, int32_t position, int32_t domain, const rp_ask *ask, int gpus)
 {
     const uint64_t *free = rp_free(nodes, position);
@@ -183,8 +183,7 @@ static inline int rp_domain_has(const rp_nodes *nodes, int32_t position, int32_t
     return cores >= ask->cores;
 }
 
-/* The NUMA domain that a rank is to lie in: the first that has cores and GPUs for it, else the first that has the
- * cores, else -1. */
+/* Return the NUMA domain for a rank: the first with its cores and GPUs, else the first with its cores, else -1. */
 static inline int32_t rp_domain(const rp_nodes *nodes, int32_t position, const rp_ask *ask)
 {
     for (int gpus = ask->gpus || ask->share; gpus >= 0; gpus--)
@@ -194,7 +193,7 @@ static inline int32_t rp_domain(const rp_nodes *nodes, int32_t position, const r
     return -1;
 }
 
-/* The GPU of which the rank gets a share: the fullest that has it, of `among`; there must be one. */
+/* Return the GPU for a rank with a share: the most used one in `among` with room for it, which must exist. */
 static inline uint64_t rp_share_of(const rp_nodes *nodes, int32_t position, uint64_t among, int64_t share)
 {
     const int64_t *used = rp_used(nodes, position);
@@ -210,7 +209,7 @@ static inline uint64_t rp_share_of(const rp_nodes *nodes, int32_t position, uint
     return chosen;
 }
 
-/* Chooses cores and GPUs for one rank, for which there must be room. */
+/* Choose cores and GPUs for one rank, for which there must be room. */
 static inline void rp_choose(const rp_nodes *nodes, int32_t position, const rp_ask *ask, rp_part *part)
 {
     const uint64_t *free = rp_free(nodes, position);
@@ -234,7 +233,7 @@ static inline void rp_choose(const rp_nodes *nodes, int32_t position, const rp_a
                                  ask->share);
 }
 
-/* Takes a part; of its GPUs `share` units each, or as many as `units` says for each in turn. */
+/* Take a part, with `share` units of each of its GPUs, or the numbers in `units`. */
 static inline void rp_take(const rp_nodes *nodes, const rp_part *part, int64_t share, const int64_t *units, int64_t mem,
                            int64_t lfs)
 {
@@ -255,7 +254,7 @@ static inline void rp_take(const rp_nodes *nodes, const rp_part *part, int64_t s
     node->held++;
 }
 
-/* Gives a part back; what has been blocked meanwhile does not become free. */
+/* Release a part; devices that were blocked meanwhile do not become free. */
 static inline void rp_give(const rp_nodes *nodes, const rp_part *part, int64_t share, const int64_t *units, int64_t mem,
                            int64_t lfs)
 {

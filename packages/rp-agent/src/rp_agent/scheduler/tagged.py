@@ -1,9 +1,9 @@
-"""Tags that say on which nodes a task may run: `colocate`, `exclusive` and `nodes`.
+"""Tags that select the nodes of a task: `colocate`, `exclusive` and `nodes`.
 
-- `colocate`: any value. Tasks with the same value run on the same nodes: those that the first of them got.
-- `exclusive`: if true, the first task of a value of `colocate` gets nodes that no other value has, as long as the pilot
-  has enough of them; it waits until they have room. When there are not enough, it gets any nodes.
-- `nodes`: indices or names of nodes; the task runs on them alone, on as few as possible, in this order.
+- `colocate`: any value. Tasks with the same value run on the nodes that the first of them was placed on.
+- `exclusive`: if true, the first task of a value of `colocate` is placed on nodes that no other value uses, if the
+  pilot has enough of them; it waits until they have room. Otherwise it is placed on any nodes.
+- `nodes`: indices or names of nodes. The task runs on as few of these as possible, in this order.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ NAMES = frozenset(('colocate', 'exclusive', 'nodes'))
 
 
 class TaggedRequest(NamedTuple):
-    """What a task with tags asks for."""
+    """The request of a task with tags."""
 
     shape: Shape
     colocate: Hashable
     exclusive: bool
     nodes: tuple[int, ...]
-    """Positions it is pinned to; none if it is not."""
+    """Positions that the task is pinned to; empty if it is not pinned."""
 
 
 class Tags:
-    """Which nodes belong to which value of `colocate`; `node` is an empty node, for what fits on one.
+    """The nodes of each value of `colocate`. `node` is an empty node, used to compute how much fits on one.
 
-    `down` are the positions of nodes that are lost.
+    `down` are the positions of lost nodes.
     """
 
     def __init__(self, slots: SlotMap, names: Sequence[str], node: SlotMap) -> None:
@@ -43,7 +43,7 @@ class Tags:
         self.down: frozenset[int] = frozenset()
 
     def request(self, shape: Shape, tags: Mapping[str, Any]) -> Hashable:
-        """The request of a task with these tags; `ResourceError` if they cannot be followed."""
+        """Return the request of a task with these tags; raise `ResourceError` if they can never be met."""
         value = tags.get('colocate')
         if tags.get('nodes') is None:
             if value is None:
@@ -57,10 +57,10 @@ class Tags:
         return request
 
     def place(self, request: TaggedRequest, set_aside: Collection[int]) -> Placement | None:
-        """A placement on nodes that the tags allow, and that are not set aside; None if there is no room there now."""
+        """Return a placement on nodes that the tags allow and that are not set aside; None if there is no room."""
         allowed = self._allowed(request)
         if allowed:
-            self._refuse_impossible(request, allowed)   # the nodes of a value are known only once it has some
+            self._refuse_impossible(request, allowed)   # the nodes of a value are unknown before its first placement
             placement = self._slots.place_on(request.shape, [each for each in allowed if each not in set_aside])
         elif request.exclusive and self._enough_others(request.shape):
             placement = self._slots.place(request.shape, sorted(self._taken))
@@ -71,13 +71,13 @@ class Tags:
         return placement
 
     def placed(self, request: TaggedRequest, placement: Placement) -> None:
-        """The nodes of the first task of a value belong to that value."""
+        """Assign the nodes of the first task of a value to that value."""
         if not request.nodes and request.colocate not in self._nodes:
             self._nodes[request.colocate] = tuple(dict.fromkeys(placement.nodes()))
             self._taken.update(placement.nodes())
 
     def candidates(self, request: TaggedRequest) -> Sequence[int]:
-        """The nodes to set aside for the request."""
+        """Return the nodes to reserve for the request."""
         allowed = self._allowed(request)
         if allowed:
             return [position for position in allowed if position not in self.down]
@@ -87,7 +87,7 @@ class Tags:
         return nodes
 
     def _allowed(self, request: TaggedRequest) -> tuple[int, ...]:
-        """The nodes that the request is bound to, if it is."""
+        """Return the nodes that the request is bound to, if any."""
         return request.nodes or self._nodes.get(request.colocate, ())
 
     def _positions(self, nodes: Any) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ class Tags:
         return tuple(dict.fromkeys(position for node in nodes for position in self._find(node)))
 
     def _find(self, node: Any) -> Sequence[int]:
-        """The positions of nodes of this name, or with this index."""
+        """Return the positions of the nodes with this name or index."""
         if isinstance(node, str):
             found = [position for position, name in enumerate(self._names) if name == node]
         else:
@@ -114,7 +114,7 @@ class Tags:
             raise ResourceError(f'the tag {why} the node(s) {where}, which cannot hold {shape_text}')
 
     def _enough_others(self, shape: Shape) -> bool:
-        """Whether the nodes that belong to no value would hold the shape if they were empty."""
+        """Return whether the nodes without a value can hold the shape when they are empty."""
         return self._hold(shape, len(self._names) - len(self._taken | self.down))
 
     def _hold(self, shape: Shape, nodes: int) -> bool:
@@ -122,7 +122,7 @@ class Tags:
 
 
 def _hashable(value: Any) -> Hashable:
-    """The value, or a text that stands for it: tags can be lists and dicts."""
+    """Return the value, or its text if it is unhashable: tags can be lists and dicts."""
     try:
         hash(value)
     except TypeError:

@@ -1,15 +1,15 @@
-"""The tasks that wait for resources, and when they are tried.
+"""The wait pool: tasks that wait for resources, and the decision which of them to try.
 
 No I/O, no clock. Rules of this file:
 
-- Which item goes first is the matter of `WaitQueues`. A try in vain makes a group stuck, and so does, without a try, a
-  look at the slot map that says there is no room.
-- What is freed wakes nobody at once: the nodes are noted, and the next `place` lists the stuck groups that could have
-  room there, the *hopeful* ones. It picks the first of them in the order, tries it, and looks through the list again;
-  when that happens often, it rather wakes all of them.
-- A group of several ranks that found no room remembers what the ranks need that had none, in GPUs, or in cores if they
-  need no GPUs. Until as much was freed, it is not looked at again.
-- A try may add and remove items, which moves arrays: pointers into them are not kept over it.
+- `WaitQueues` defines the order of items. A failed try makes a group stuck; so does, without a try, a slot map that
+  reports no room.
+- Freed resources wake no group at once. The pool records the nodes, and the next `place` lists the stuck groups that
+  may have room there, the *hopeful* ones. It tries the first of them and scans the list again; after several scans, it
+  wakes all of them.
+- A group of several ranks without room records the deficit of its ranks in GPUs, or in cores if they need no GPUs. It
+  is not considered again until as much was freed.
+- A try may add and remove items, which moves arrays: no pointer into them is kept across it.
 """
 
 cimport cython
@@ -24,22 +24,22 @@ from rp_api.errors import ResourceError
 
 
 cdef enum:
-    # freed nodes that are told apart; when there are more, all groups are worth a look
+    # freed nodes that are recorded individually; with more, all groups are considered
     MAX_NODES = 16
-    # how often the stuck groups are looked through for the best one, before all that could have room are woken
+    # scans of the stuck groups for the first one, before all that may have room are woken
     MAX_LOOKS = 4
-    # part of the heap that is refused one by one, before all that have no chance are taken out
+    # share of the heap (1 / SIEVE) that is refused one by one, before all groups without a chance are removed
     SIEVE = 16
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class WaitPool(WaitQueues):
-    """Waiting items that are placed on `slots`.
+    """Items that wait for a place on `slots`.
 
-    The key of an item says what it asks for. If it is a `Shape`, or has one as its attribute `shape`, the item is tried
-    only while `slots.place` has a chance for that shape; otherwise whenever something was freed. If the key has a range
-    of positions of nodes as its attribute `within` as well, only what is free on these counts.
+    The key of an item is its request. If it is a `Shape`, or has one as its attribute `shape`, the item is tried only
+    while `slots` may have room for that shape, otherwise after every release. If the key has a range of node positions
+    as its attribute `within`, only resources on these nodes count.
     """
 
     cdef SlotMap _slots
@@ -54,7 +54,7 @@ cdef class WaitPool(WaitQueues):
     cdef int32_t _hopeful_capacity
     cdef int32_t _looks
     cdef int64_t _calls
-    cdef int32_t _last                  # the group that an item was placed of last; may have left
+    cdef int32_t _last                  # group of the item placed last; may have left
     cdef bint _placing
 
     def __cinit__(self, SlotMap slots not None):
@@ -66,7 +66,7 @@ cdef class WaitPool(WaitQueues):
         free(self._hopeful)
 
     def freed(self, Placement placement not None):
-        """Something was released where `placement` is or was; counts from the next call of `place` on."""
+        """Record that a placement was released; takes effect with the next call of `place`."""
         cdef int32_t which
         for which in range(placement.n_parts):
             if self._all_freed or not self.n_waiting:
@@ -74,16 +74,15 @@ cdef class WaitPool(WaitQueues):
             self._note(part_of(placement, which).position)
 
     def wake(self):
-        """Everything is worth a try; counts from the next call of `place` on."""
+        """Consider all items in the next call of `place`."""
         self._all_freed = True
 
     def place(self, fits, double now, int32_t most=INT32_MAX):
-        """Try items in their order: `fits(item)` places one, or says that there is no room; gives those placed.
+        """Try items in order with `fits(item)`, which places one or returns False; return the placed ones.
 
-        Higher priorities go first, then earlier arrivals, but an item that fits now does not wait for one of another
-        group that does not. With `most`, no more than so many are placed, and the next call goes on with the others.
-        `fits` may add and remove items. An exception in it ends the call and leaves its item in
-        the pool; those placed before it are out.
+        Higher priorities come first, then earlier arrivals, but an item that fits does not wait for one of another
+        group that does not. With `most`, at most that many are placed, and the next call continues. `fits` may add and
+        remove items. An exception in it ends the call and leaves its item in the pool; items placed before are out.
         """
         if self._placing:
             raise RuntimeError('place() was called by a function that place() has called')
@@ -94,10 +93,10 @@ cdef class WaitPool(WaitQueues):
             self._open_freed()
             while len(placed) < most and (group := self._choose()) != NONE:
                 self._try(group, fits, now, placed)
-            # there are some left if enough were placed before it was their turn
+            # some remain if `most` items were placed before their turn
             self._wake_hopeful()
         except BaseException:
-            # not all were looked at that could have room on what was freed
+            # not all groups with possible room were considered
             self._all_freed = True
             raise
         finally:
@@ -105,11 +104,11 @@ cdef class WaitPool(WaitQueues):
         return placed
 
     def upcoming(self, int32_t count):
-        """The first items, at most so many, of the group that an item was placed of last: it will be its turn again."""
+        """Return up to `count` first items of the group that an item was placed of last: it comes next again."""
         cdef list found = []
         cdef int32_t queue = NONE, ticket
         if self._last != NONE:
-            queue = self.groups[self._last].highest   # none, if all of it has left
+            queue = self.groups[self._last].highest   # NONE if the group is empty
         while queue != NONE:
             ticket = self.queues[queue].first
             while ticket != NONE:
@@ -121,19 +120,20 @@ cdef class WaitPool(WaitQueues):
         return found
 
     def starving(self, double now, double patience):
-        """Iterator over the first items of those stuck groups that have waited for `patience`, in their order.
+        """Yield the first item of each stuck group that has waited for `patience` seconds, in order.
 
-        A group waits since its first item came, or since another item of it was placed, if that was later.
+        The wait of a group begins when its first item arrives, or when another item of it is placed, whichever is
+        later.
         """
         cdef int32_t group
         cdef Group last
-        last.priority, last.arrival = INT64_MAX, NONE   # goes before all others
+        last.priority, last.arrival = INT64_MAX, NONE   # before all others
         while (group := self._next_starving(last, now, patience)) != NONE:
             last = self.groups[group]
             yield self.items[self.first(group)]
 
     def waiting_since(self):
-        """When the wait began of the stuck group that has waited longest (see `starving`); None if there is none."""
+        """Return when the stuck group with the longest wait began to wait (see `starving`); None without one."""
         cdef int32_t index
         cdef double longest
         if self.n_stuck == 0:
@@ -144,7 +144,7 @@ cdef class WaitPool(WaitQueues):
         return longest
 
     cdef int32_t _next_starving(self, Group last, double now, double patience) noexcept:
-        """The first of the stuck groups after `last` that have waited for `patience`."""
+        """Return the first stuck group after `last` that has waited for `patience`."""
         cdef int32_t index, group, best = NONE
         for index in range(self.n_stuck):
             group = self.stuck[index].group
@@ -154,13 +154,13 @@ cdef class WaitPool(WaitQueues):
         return best
 
     cdef double _since(self, int32_t group) noexcept:
-        """Since when the first item waits for its turn."""
+        """Return the time at which the group's first item began to wait for its turn."""
         return max(self.groups[group].moved, self.entries[self.first(group)].since)
 
     # -- one call of place()
 
     cdef int _note(self, int32_t position) except -1:
-        """Remember that something was freed on this node."""
+        """Record a release on this node."""
         cdef int32_t index
         if not 0 <= position < self._nodes:
             raise ResourceError(f'{position} is no position of a node: there are {self._nodes} nodes')
@@ -175,7 +175,7 @@ cdef class WaitPool(WaitQueues):
         return 0
 
     cdef int _open_freed(self) except -1:
-        """Begin a call of place(): what was freed before it counts in it."""
+        """Begin a call of place() with the releases recorded before it."""
         cdef int32_t index
         self._calls += 1
         self._looks = 0
@@ -193,7 +193,7 @@ cdef class WaitPool(WaitQueues):
         return 0
 
     cdef int _list_hopeful(self) except -1:
-        """List the stuck groups for which the cores and GPUs of the freed nodes could make the difference."""
+        """List the stuck groups that may fit because of the resources of the freed nodes."""
         cdef int32_t index, cores, gpus, most_cores = 0, most_gpus = 0, all_cores = 0, all_gpus = 0
         cdef int32_t count = 0, fits, freed, missing
         cdef int32_t *hopeful
@@ -210,7 +210,7 @@ cdef class WaitPool(WaitQueues):
             all_cores, all_gpus = all_cores + cores, all_gpus + gpus
         hopeful = self._hopeful
         for index in range(self.n_stuck):
-            # no branches: the processor could not predict them, which costs more than all the rest
+            # no branches: they are unpredictable, and mispredictions would dominate the cost
             stuck = &self.stuck[index]
             fits = (stuck.cores <= most_cores) & (stuck.gpus <= most_gpus)
             freed = all_gpus if stuck.gpus else all_cores
@@ -222,7 +222,7 @@ cdef class WaitPool(WaitQueues):
         return 0
 
     cdef int32_t _choose(self) noexcept:
-        """The group to try next; NONE if none has a chance."""
+        """Return the group to try next; NONE if none has a chance."""
         cdef int32_t awake = self._first_awake(), hopeful
         if self._n_hopeful == 0:
             return awake
@@ -234,7 +234,7 @@ cdef class WaitPool(WaitQueues):
         return hopeful if hopeful != NONE and (awake == NONE or self._goes_before(hopeful, awake)) else awake
 
     cdef int32_t _first_awake(self) noexcept:
-        """The first awake group that fits as far as the slot map can tell; those before it become stuck."""
+        """Return the first awake group that may fit; groups before it become stuck."""
         cdef int32_t refused = 0
         while self.n_awake and not (self._may_fit(self.awake[0]) and self._enough(self.awake[0])):
             self.stick_group(self.awake[0])
@@ -244,22 +244,22 @@ cdef class WaitPool(WaitQueues):
         return self.awake[0] if self.n_awake else NONE
 
     cdef void _sieve(self) noexcept:
-        """Make all awake groups stuck that cannot fit, at less cost than one by one."""
+        """Make all awake groups stuck that cannot fit, at a lower cost than one by one."""
         cdef int32_t index, group, count = self.n_awake
         self.n_awake = 0
         for index in range(count):
             group = self.awake[index]
             if self._may_fit(group):
-                self.push(group)   # overwrites only what has been looked at
+                self.push(group)   # overwrites only entries that were read
             else:
                 self.push_stuck(group)
 
     cdef int32_t _first_hopeful(self) noexcept:
-        """The first of the hopeful groups; those that turn out to have no chance leave the list."""
+        """Return the first of the hopeful groups; remove groups without a chance from the list."""
         cdef int32_t index, group, best = NONE, kept = 0
         for index in range(self._n_hopeful):
             group = self._hopeful[index]
-            # the order is compared first, as that is cheaper
+            # compare the order first, which is cheaper
             if best == NONE or self._goes_before(group, best):
                 if not self._has_hope(group):
                     continue
@@ -278,7 +278,7 @@ cdef class WaitPool(WaitQueues):
         self._n_hopeful = 0
 
     cdef bint _has_hope(self, int32_t group) noexcept:
-        """Whether a group is still stuck, was not tried in this call, and has room for a rank on an open node."""
+        """Return whether a group is stuck, was not tried in this call, and has room for a rank on an open node."""
         cdef Group *its = &self.groups[group]
         cdef int32_t index
         if its.highest == NONE or its.awake or its.tried == self._calls:
@@ -301,7 +301,7 @@ cdef class WaitPool(WaitQueues):
         return its.shape == NULL or self._slots.may_fit_within(<Shape>its.shape, its.first_node, its.end_node)
 
     cdef bint _enough(self, int32_t group) noexcept:
-        """Whether its nodes together have room for all ranks; else remembers what is missing."""
+        """Return whether the nodes have room for all ranks of the group; record the deficit if not."""
         cdef Group *its = &self.groups[group]
         cdef int64_t ranks
         if its.shape == NULL or (<Shape>its.shape).ranks == 1:
@@ -319,7 +319,7 @@ cdef class WaitPool(WaitQueues):
         cdef object item = self.items[ticket]
         cdef bint fitted = fits(item)
         if self.entries[ticket].queue == NONE or self.entries[ticket].arrival != arrival:
-            # `fits` has removed the item, and perhaps its group
+            # `fits` has removed the item, and possibly its group
             return 0
         if fitted:
             self.groups[group].moved = now

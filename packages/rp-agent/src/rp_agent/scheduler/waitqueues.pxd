@@ -1,4 +1,4 @@
-"""Waiting items in their order, as the wait pool uses them."""
+"""C declarations of the queues of waiting items, for the wait pool."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport realloc
@@ -11,7 +11,7 @@ cdef enum:
 cdef struct Entry:
     int64_t arrival
     double since
-    int32_t queue           # NONE: nobody waits here
+    int32_t queue           # NONE: unused
     int32_t next            # also links unused entries
     int32_t previous
 
@@ -26,29 +26,29 @@ cdef struct Queue:
 
 
 cdef struct Group:
-    void *shape             # NULL: nothing is known about what its items ask for; owned by the list of shapes
+    void *shape             # NULL: the request has no shape; owned by the list of shapes
     int64_t priority        # of its first item
     int64_t arrival         # of its first item
-    int64_t tried           # the call of place() that tried it in vain
-    double moved            # when an item of it was placed
+    int64_t tried           # number of the call of place() whose try failed
+    double moved            # time at which an item of it was placed
     int32_t highest
     int32_t lowest
-    int32_t at              # its index among the awake or the stuck groups; also links unused groups
-    int32_t missing         # GPUs, or cores, that had to be freed when it was refused; 0: not known
-    int32_t first_node      # its items can only be on nodes from here
-    int32_t end_node        # up to there
+    int32_t at              # index among the awake or the stuck groups; also links unused groups
+    int32_t missing         # deficit of GPUs or cores at the last refusal; 0: unknown
+    int32_t first_node      # first node of its items
+    int32_t end_node        # end of their nodes
     bint awake
 
 
 cdef struct Stuck:
     int32_t group
     int32_t cores           # of one rank; 0 without a shape
-    int32_t gpus            # of one rank, whole ones; 0 without a shape
-    int32_t missing         # GPUs, or cores, still to be freed before it can fit; 0: it may fit
+    int32_t gpus            # whole GPUs of one rank; 0 without a shape
+    int32_t missing         # GPUs or cores to be freed before it may fit; 0: it may fit
 
 
 cdef inline void *moved(void *array, int32_t capacity, size_t size) except NULL:
-    """The array with room for so many elements of a size; it may be elsewhere then."""
+    """Return the array with room for `capacity` elements; its address may change."""
     cdef void *place = realloc(array, <size_t>capacity * size)
     if place == NULL:
         raise MemoryError()
@@ -56,7 +56,7 @@ cdef inline void *moved(void *array, int32_t capacity, size_t size) except NULL:
 
 
 cdef inline bint before(const Group *one, const Group *other) noexcept:
-    """Whether the first item of a group goes before the one of another."""
+    """Return whether the first item of a group comes before that of another."""
     return one.arrival < other.arrival if one.priority == other.priority else one.priority > other.priority
 
 
@@ -74,7 +74,7 @@ cdef class WaitQueues:
     cdef int32_t spare_entry
     cdef int32_t spare_queue
     cdef int32_t spare_group
-    cdef int32_t *awake                 # a heap of groups
+    cdef int32_t *awake                 # heap of groups
     cdef Stuck *stuck
     cdef int32_t n_awake
     cdef int32_t n_stuck

@@ -1,13 +1,13 @@
-"""The order of waiting items, and which of them are worth a try; knows nothing about resources.
+"""The order of waiting items, and the groups that are worth a try; independent of resources.
 
 Rules of this file:
 
-- Items with the same key ask for the same and form a *group*; those of a group that have the same priority form a
-  *queue*, in the order of their arrival. Only the first item of the highest queue of a group needs a try.
-- A group is *awake* while it is worth a try, else it is *stuck*. The awake ones are a binary heap, higher
-  priorities and earlier arrivals first; the stuck ones are in no order.
-- Entries, queues and groups are C structs in arrays and refer to each other by index, as the arrays move when they
-  grow, which may happen whenever other code is called.
+- Items with the same key have equal requests and form a *group*; items of a group with the same priority form a
+  *queue*, in the order of their arrival. Only the first item of the highest queue of a group is tried.
+- A group is *awake* while it is worth a try, else *stuck*. The awake groups are a binary heap, higher priorities and
+  earlier arrivals first; the stuck groups have no order.
+- Entries, queues and groups are C structs in arrays and refer to each other by index: the arrays move when they grow,
+  which may happen during any call of other code.
 """
 
 cimport cython
@@ -25,7 +25,7 @@ cdef int32_t _more(int32_t capacity) noexcept:
 
 @cython.auto_pickle(False)
 cdef class WaitQueues:
-    """Waiting items, each with a ticket."""
+    """Waiting items, identified by tickets."""
 
     def __cinit__(self):
         self.items = []
@@ -45,9 +45,9 @@ cdef class WaitQueues:
         return self.n_waiting
 
     def add(self, item, key, int64_t priority, double now):
-        """Let an item wait; gives its ticket, which is used again after the item has left.
+        """Add an item; return its ticket, which is reused after the item has left.
 
-        Items with equal keys are interchangeable. Higher priorities go first.
+        Items with equal keys are interchangeable. Higher priorities come first.
         """
         self._make_room()
         cdef int32_t group = self._group(key, now)
@@ -57,13 +57,13 @@ cdef class WaitQueues:
         return ticket
 
     def remove(self, int32_t ticket):
-        """Take out the item with this ticket; `ResourceError` if there is none."""
+        """Remove and return the item with this ticket; raise `ResourceError` if there is none."""
         if not 0 <= ticket < self.entry_capacity or self.entries[ticket].queue == NONE:
             raise ResourceError(f'nothing waits with the ticket {ticket}')
         return self.take(ticket)
 
     def clear(self):
-        """Take out all items; gives them in their order."""
+        """Remove and return all items, in order."""
         cdef list items = []
         while self.n_stuck:
             self.wake_group(self.stuck[self.n_stuck - 1].group)
@@ -72,7 +72,7 @@ cdef class WaitQueues:
         return items
 
     def check(self):
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise `AssertionError` if one is violated."""
         cdef int32_t index
         waiting = sum([self._check_group(self.awake[index], index, True) for index in range(self.n_awake)])
         waiting += sum([self._check_group(self.stuck[index].group, index, False) for index in range(self.n_stuck)])
@@ -84,7 +84,7 @@ cdef class WaitQueues:
             assert not self._before(index, (index - 1) >> 1), 'the heap is not in order'
 
     cdef int32_t _check_group(self, int32_t group, int32_t at, bint awake) except -1:
-        """Verify one group and its queues; gives the number of its items."""
+        """Verify one group and its queues; return the number of its items."""
         cdef Group *its = &self.groups[group]
         cdef int32_t queue = its.highest, higher = NONE, count = 0
         assert self.groups_by_key[self.keys[group]] == group, f'group {group} is not found'
@@ -100,7 +100,7 @@ cdef class WaitQueues:
         return count
 
     cdef int32_t _check_queue(self, int32_t queue) except -1:
-        """Verify one queue; gives the number of its items."""
+        """Verify one queue; return the number of its items."""
         cdef int32_t ticket = self.queues[queue].first, previous = NONE, count = 0
         assert ticket != NONE, f'queue {queue} is empty'
         while ticket != NONE:
@@ -111,7 +111,7 @@ cdef class WaitQueues:
         return count
 
     cdef int _make_room(self) except -1:
-        """Have an unused entry, queue and group, so that adding an item cannot fail half-way."""
+        """Ensure an unused entry, queue and group, so that adding an item cannot fail half-way."""
         cdef int32_t index, capacity
         if self.spare_entry == NONE:
             capacity = _more(self.entry_capacity)
@@ -147,7 +147,7 @@ cdef class WaitQueues:
         return 0
 
     cdef int32_t _append(self, int32_t queue, double now) noexcept:
-        """A new last entry of the queue."""
+        """Append an entry to the queue; return its ticket."""
         cdef int32_t ticket = self.spare_entry, last = self.queues[queue].last
         cdef Entry *entry = &self.entries[ticket]
         self.spare_entry = entry.next
@@ -166,7 +166,7 @@ cdef class WaitQueues:
         return ticket
 
     cdef object take(self, int32_t ticket):
-        """The item with this ticket, which leaves; its queue and its group may leave with it."""
+        """Remove and return the item with this ticket, and its queue and group if they become empty."""
         cdef Entry *entry = &self.entries[ticket]
         cdef Queue *queue = &self.queues[entry.queue]
         cdef int32_t number = entry.queue, group = queue.group
@@ -193,7 +193,7 @@ cdef class WaitQueues:
         return item
 
     cdef int32_t _queue(self, int32_t group, int64_t priority) noexcept:
-        """The queue of a group for a priority."""
+        """Return the queue of a group for a priority; create it if it is missing."""
         cdef int32_t lower = self.groups[group].highest, higher = NONE
         cdef int32_t lowest = self.groups[group].lowest
         if lowest != NONE and priority < self.queues[lowest].priority:
@@ -218,7 +218,7 @@ cdef class WaitQueues:
         self.spare_queue = queue
 
     cdef void _link(self, int32_t group, int32_t higher, int32_t lower) noexcept:
-        """Make two queues of a group neighbours; NONE stands for the end beyond the highest or the lowest."""
+        """Link two queues of a group; NONE stands for the end beyond the highest or the lowest."""
         if higher == NONE:
             self.groups[group].highest = lower
         else:
@@ -229,11 +229,11 @@ cdef class WaitQueues:
             self.queues[lower].higher = higher
 
     cdef int32_t first(self, int32_t group) noexcept:
-        """The ticket of the first item of a group."""
+        """Return the ticket of the first item of a group."""
         return self.queues[self.groups[group].highest].first
 
     cdef int32_t _group(self, key, double now) except NONE:
-        """The group of the key; a new one has no queue yet and is nowhere."""
+        """Return the group of the key; a new group has no queue, and is neither awake nor stuck."""
         found = self.groups_by_key.get(key)
         if found is not None:
             return found
@@ -266,7 +266,7 @@ cdef class WaitQueues:
         return 0
 
     cdef void _rank(self, int32_t group) noexcept:
-        """Put the group where its first item, which may be another one now, belongs; a new one is awake."""
+        """Update the position of the group after a change of its first item; a new group becomes awake."""
         cdef Group *its = &self.groups[group]
         its.priority = self.queues[its.highest].priority
         its.arrival = self.entries[self.first(group)].arrival
@@ -323,7 +323,7 @@ cdef class WaitQueues:
         self.groups[group].at = at
 
     cdef bint _before(self, int32_t at, int32_t other) noexcept:
-        """Whether the group at an index of the heap goes before another one."""
+        """Return whether one group of the heap comes before another, by their indices."""
         return before(&self.groups[self.awake[at]], &self.groups[self.awake[other]])
 
     cdef void _swap(self, int32_t at, int32_t other) noexcept:
@@ -332,13 +332,13 @@ cdef class WaitQueues:
         self._seat(group, other)
 
     cdef void _up(self, int32_t at) noexcept:
-        """Move a group towards the top of the heap, as far as it goes before the one above it."""
+        """Move a group up the heap while it comes before its parent."""
         while at > 0 and self._before(at, (at - 1) >> 1):
             self._swap(at, (at - 1) >> 1)
             at = (at - 1) >> 1
 
     cdef void _down(self, int32_t at) noexcept:
-        """Move a group away from the top of the heap, as far as one below goes before it."""
+        """Move a group down the heap while a child comes before it."""
         cdef int32_t below = 2 * at + 1
         while below < self.n_awake:
             if below + 1 < self.n_awake and self._before(below + 1, below):

@@ -1,4 +1,4 @@
-"""The scheduling policies of this distribution: each decides where on the slot map a task is placed.
+"""The scheduling policies of this distribution; `find` loads the one that the platform names.
 
-`find` finds the policy that the platform names. Imports `policy` and the slot map.
+Imports `policy` and the slot map.
 """

@@ -1,8 +1,8 @@
 """The policy CONTINUOUS_COLO: bags of tasks that run at the same time on the same node.
 
-Tasks have the tag `colocate`, a dict of `bag` (any text) and `size` (how many tasks the bag has). A bag waits until all
-of its tasks have come, and is placed whole on one node, or not at all. A task that is cancelled before leaves its bag,
-which is smaller then. Other tasks are placed like those of CONTINUOUS.
+The tag `colocate` of a task is a dict with `bag` (any text) and `size` (number of tasks in the bag). A bag waits until
+all its tasks have arrived, and is then placed on one node as a whole. A task that is cancelled before leaves its bag,
+which then has a smaller size. Tasks without the tag are placed as by CONTINUOUS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rp_api.errors import ResourceError
 
 
 class Bag:
-    """Tasks for one node; complete when it has `size` of them."""
+    """Tasks for one node; complete with `size` tasks."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Bag:
 
     @property
     def ticket(self) -> int:
-        """By which the wait pool knows the bag, and each of its tasks."""
+        """Ticket of the bag in the wait pool, which all its tasks share."""
         return self._ticket
 
     @ticket.setter
@@ -41,21 +41,21 @@ class Bag:
 
     @property
     def complete(self) -> bool:
-        """Whether all tasks have come."""
+        """True if all tasks have arrived."""
         return 0 < len(self.members) == self.size
 
 
 class Colo(Continuous):
-    """Places bags."""
+    """Places bags of tasks."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._bags: dict[str, Bag] = {}
-        """Those that are not placed."""
+        """Bags that are not placed, by name."""
         self._bag_of: dict[str, Bag] = {}
 
     def admit(self, task: AgentTask) -> Sequence[AgentTask | Bag]:
-        """The bag of the task if it is the last one of it, nothing if others have to come yet."""
+        """Return the bag of the task if it is complete now."""
         tag = _tag(task)
         if tag is None:
             return (task,)
@@ -68,7 +68,7 @@ class Colo(Continuous):
         return (bag,) if bag.complete else ()
 
     def request(self, item: AgentTask | Bag) -> Hashable:
-        """What the tasks of a bag ask for together."""
+        """Return the total request of the bag's tasks."""
         if not isinstance(item, Bag):
             return super().request(item)
         try:
@@ -81,7 +81,7 @@ class Colo(Continuous):
         return request
 
     def priority(self, item: AgentTask | Bag) -> int:
-        """The highest priority of a task of a bag."""
+        """Return the highest priority of the bag's tasks."""
         members = item.members.values() if isinstance(item, Bag) else (item,)
         return max(int(task.description['priority']) for task in members)
 
@@ -92,11 +92,11 @@ class Colo(Continuous):
         return self._placed(item, place_on_same_node(self.slots, item.request)) is not None
 
     def tasks(self, items: list[Any]) -> list[AgentTask]:
-        """The tasks, one by one."""
+        """Return the tasks of bags and single tasks."""
         return [task for item in items for task in (item.members.values() if isinstance(item, Bag) else (item,))]
 
     def withdraw(self, task: AgentTask) -> Sequence[Bag]:
-        """The rest of the bag, if it is complete now."""
+        """Return the rest of the bag if it is complete now."""
         bag = self._bag_of.pop(task.uid, None)
         if bag is None:
             return ()
@@ -107,7 +107,7 @@ class Colo(Continuous):
         return (bag,) if bag.complete else ()
 
     def candidates(self, item: AgentTask | Bag) -> Sequence[int]:
-        """The node that would hold all tasks of a bag."""
+        """Return the node that can hold all tasks of the bag."""
         return self.slots.candidates(item.request.shape) if isinstance(item, Bag) else super().candidates(item)
 
     def place_on(self, item: AgentTask | Bag, positions: Sequence[int]) -> Placement | None:
@@ -126,7 +126,7 @@ class Colo(Continuous):
         return placements[0]
 
     def _forget(self, bag: Bag) -> None:
-        """The bag is placed, or never will be; its name can be used again."""
+        """Remove a bag that is placed or refused, so that its name can be used again."""
         del self._bags[bag.name]
         for uid in bag.members:
             del self._bag_of[uid]

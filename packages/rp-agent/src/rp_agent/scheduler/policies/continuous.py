@@ -1,4 +1,4 @@
-"""The policies CONTINUOUS and TAGGED: the first room there is on a line of nodes, unless tags say where."""
+"""The policies CONTINUOUS and TAGGED: first fit over the nodes in their order, within the limits of tags."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rp_api.errors import ResourceError
 
 
 class Continuous(Policy):
-    """Places a task on the first node that has room for it, or on the fewest, nearest nodes.
+    """Places a task on the first node with room for it, else on as few adjacent nodes as possible.
 
-    Several ranks of a task that is said not to be MPI (`use_mpi` false) stay on one node. Where the platform is not
-    `scattered`, the nodes of a task are always neighbours.
+    The ranks of a task that is not an MPI task (`use_mpi` is False) stay on one node. If the platform sets `scattered`
+    to False, the nodes of a task are always adjacent.
     """
 
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
@@ -29,11 +29,11 @@ class Continuous(Policy):
         self._scattered = bool(self.platform.get('scattered', True))
 
     def request(self, item: AgentTask) -> Hashable:
-        """A shape; a request of its own kind for a task that has tags, or has to stay on one node."""
+        """Return a shape, or a special request for tasks with tags and for tasks that must stay on one node."""
         return self._request(item.description)
 
     def place(self, item: AgentTask) -> bool:
-        """Place a task where there is room."""
+        """Place a task on the first nodes with room."""
         request = item.request
         if type(request) is Shape and self._scattered:
             item.placement = placement = self.slots.place(request)
@@ -42,7 +42,7 @@ class Continuous(Policy):
         return item.placement is not None
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
-        """The nodes that a tag names, or those that would hold the task."""
+        """Return the nodes that a tag names, else the nodes that can hold the task."""
         request = item.request
         if isinstance(request, Shape):
             return self.slots.candidates(request) if self._scattered else self._neighbours(request)
@@ -60,7 +60,7 @@ class Continuous(Policy):
         return placement
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Hold all requests against the nodes that are left."""
+        """Validate all requests against the nodes that are up."""
         super().nodes_changed(down)
         self._tags.down = frozenset(down)
 
@@ -72,7 +72,7 @@ class Continuous(Policy):
         if shape.ranks > 1 and description['use_mpi'] is False:
             return on_same_node([shape], self._node)
         if not self._scattered and not self._neighbours(shape):
-            raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are asked for, and no neighbouring nodes are '
+            raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are requested, and no neighbouring nodes are '
                                 'left that could hold them')
         return shape
 
@@ -89,12 +89,12 @@ class Continuous(Policy):
         return placement
 
     def _neighbours(self, shape: Shape) -> Sequence[int]:
-        """The first neighbouring nodes that would hold the shape if they were empty; none if there are none."""
+        """Return the first adjacent nodes that hold the shape when they are empty; empty if there are none."""
         length = -(-shape.ranks // self._node.most(shape))
         runs = (range(first, first + length) for first in range(len(self.slots) - length + 1))
         return next(filter(self._tags.down.isdisjoint, runs), ())
 
 
 def are_neighbours(positions: Collection[int]) -> bool:
-    """Whether these are all positions between the first and the last of them."""
+    """Return whether the positions have no gaps."""
     return max(positions) - min(positions) < len(set(positions))

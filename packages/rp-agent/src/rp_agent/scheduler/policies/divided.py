@@ -1,7 +1,7 @@
-"""The policy CONTINUOUS_DVM: all ranks of a task on nodes of one virtual machine of the launch method PRTE.
+"""The policy CONTINUOUS_DVM: all ranks of a task run on nodes of one DVM (virtual machine) of the launch method PRTE.
 
-A task goes to the machine that has the least to do for its size, or to the one that its `partition` names. It is chosen
-for platforms that have PRTE among their launch methods.
+A task is placed on the machine with the lowest load relative to its size, or on the one that its `partition` names. The
+policy is the default for platforms with PRTE among their launch methods.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from rp_api.errors import ResourceError
 
 
 class DividedRequest(NamedTuple):
-    """What a task asks for, and the virtual machines that can hold it."""
+    """The shape of a task, and the virtual machines that can hold it."""
 
     shape: Shape
     machines: tuple[int, ...]
     within: range
-    """The positions of their nodes, and of those in between: what is freed elsewhere is of no use for the task."""
+    """Positions from their first to their last node; nodes outside of it do not matter for the task."""
 
 
 class Divided(Continuous):
-    """Places tasks like CONTINUOUS, but on nodes of one virtual machine; tags that say where a task runs go first."""
+    """Places tasks on the nodes of one virtual machine, as CONTINUOUS does; tags override the choice of the machine."""
 
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
         super().__init__(slots, allocation, config)
         nodes = len(allocation.names)
         self._parts = parts(self.platform, nodes) or (range(nodes),)
         self._firsts = [part.start for part in self._parts]
-        self._named = 'partition' not in config   # else `partition` was for the pilot, and has been heeded
+        self._named = 'partition' not in config   # in the configuration, it has selected an agent already
         self._sizes = [sum(allocation.devices(position)[0] for position in part) for part in self._parts]
-        self._load = [0] * len(self._parts)   # cores
+        self._load = [0] * len(self._parts)   # in cores
         self._down: frozenset[int] = frozenset()
         self._requests: dict[tuple[Shape, int | None], DividedRequest] = {}
 
     def request(self, item: AgentTask) -> Hashable:
-        """A shape and the machines that can hold it; what CONTINUOUS makes of tasks that tags place."""
+        """Return the shape with the machines that can hold it, or the request of CONTINUOUS for a task with tags."""
         request = super().request(item)
         if type(request) is not Shape:
             return request
@@ -56,7 +56,7 @@ class Divided(Continuous):
         return found
 
     def place(self, item: AgentTask) -> bool:
-        """Place a task where there is room, on the machine with the least load first."""
+        """Place a task, trying machines in the order of their load."""
         request = item.request
         if type(request) is not DividedRequest:
             return super().place(item)
@@ -74,14 +74,14 @@ class Divided(Continuous):
         return False
 
     def release(self, tasks: Sequence[AgentTask]) -> Sequence[Placement]:
-        """Take back what tasks occupy; gives what was freed."""
+        """Free the resources of tasks, and update the load of their machines."""
         for task in tasks:
             if type(task.request) is DividedRequest and task.placement is not None:
                 self._load[self._machine_of(task.placement)] -= _cores(task.request.shape)
         return super().release(tasks)
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
-        """As many nodes of the machine with the least load as hold the task."""
+        """Return the first nodes that hold the task on the machine with the lowest load."""
         request = item.request
         if type(request) is not DividedRequest:
             return super().candidates(item)
@@ -97,13 +97,13 @@ class Divided(Continuous):
         return placement
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Hold all requests against the nodes that are left."""
+        """Validate all requests against the nodes that are up."""
         super().nodes_changed(down)
         self._down = frozenset(down)
         self._requests.clear()
 
     def _machines(self, shape: Shape, wanted: int | None) -> tuple[int, ...]:
-        """The machines that can hold a shape, of which one may be wanted."""
+        """Return the machines that can hold a shape, limited to `wanted` if it is given."""
         if wanted is not None and not 0 <= wanted < len(self._parts):
             raise ResourceError(f'partition is {wanted}, the pilot has {len(self._parts)} virtual machine(s), numbered '
                                 'from 0')
@@ -112,7 +112,7 @@ class Divided(Continuous):
         found = tuple(machine for machine in asked if most * self._nodes_up(machine) >= shape.ranks)
         if not found:
             largest = max(map(self._nodes_up, asked))
-            raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are asked for, and the virtual machine(s) that '
+            raise ResourceError(f'{shape.ranks} ranks of {text(shape)} are requested, and the virtual machine(s) that '
                                 f'they could run on have at most {largest} node(s), which hold {most * largest}')
         return found
 

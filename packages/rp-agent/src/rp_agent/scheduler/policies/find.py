@@ -1,7 +1,6 @@
-"""Finds the scheduling policy that a platform asks for.
+"""Registry of scheduling policies: loads the one that a platform names as `agent_scheduler`.
 
-A platform names its policy as `agent_scheduler`; names are those of the entry points
-`radical_pilot.scheduling_policies`, which any distribution can add to.
+Names are those of the entry-point group `radical_pilot.scheduling_policies`, which any distribution can extend.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ DEFAULT = 'CONTINUOUS'
 
 
 def find(platform: Mapping[str, Any]) -> type[Policy]:
-    """The class of the policy that the platform asks for; `PlatformError`, with all names, if there is none."""
+    """Return the class of the platform's policy; raise `PlatformError`, which lists all names, if it is unknown."""
     name = platform.get('agent_scheduler') or DEFAULT
     if name == DEFAULT:
         methods = (platform.get('launch_methods') or {}).get('order', ())

@@ -1,4 +1,4 @@
-"""The policy HOMBRE: all tasks are alike, so that each takes an equal chunk of the nodes."""
+"""The policy HOMBRE: all tasks have the same shape, and each gets an equal chunk of the nodes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rp_api.errors import ResourceError
 
 
 class Hombre(Policy):
-    """Places tasks of one shape, which is that of the first task; others are refused.
+    """Places tasks with the shape of the first task, and refuses others.
 
-    All tasks wait in one queue, and whatever one of them frees is just what the next one needs.
+    All tasks wait in one queue, and the resources of a finished task always fit the next one.
     """
 
     _chunk: Shape | None = None
 
     def request(self, item: AgentTask) -> Hashable:
-        """The chunk."""
+        """Return the common shape."""
         shape = self.shapes.of(item.description)
         if self._chunk is None:
             self._chunk = shape
         elif shape != self._chunk:
-            raise ResourceError(f'the scheduler HOMBRE takes only tasks that are all alike: the first one asked for '
-                                f'{_size(self._chunk)}, this one asks for {_size(shape)}')
+            raise ResourceError(f'the scheduler HOMBRE takes only tasks that are all alike: the first one requests '
+                                f'{_size(self._chunk)}, this one requests {_size(shape)}')
         return self._chunk
 
 

@@ -1,8 +1,8 @@
-"""The policy CONTINUOUS_JSRUN: ranks that share GPUs are placed in resource sets, the unit in which jsrun thinks.
+"""The policy CONTINUOUS_JSRUN: ranks that share GPUs are placed as resource sets, the unit of placement of jsrun.
 
-A task's GPUs are a whole number, `ranks * gpus_per_rank` rounded up, and its resource sets are as many as divide both
-ranks and GPUs: 6 ranks with half a GPU each are 3 sets of 2 ranks and 1 GPU. A slot is a resource set. Ranks with whole
-GPUs, or with none, are each a set of their own.
+A task gets a whole number of GPUs, `ranks * gpus_per_rank` rounded up. The number of resource sets is the greatest
+common divisor of ranks and GPUs: 6 ranks with half a GPU each are 3 sets of 2 ranks and 1 GPU. A slot is a resource
+set. A rank with whole GPUs or without GPUs is a resource set of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rp_agent.scheduler.policies.continuous import Continuous
 from rp_agent.task import RANKS_PER_SLOT, AgentTask
 from rp_api.errors import ResourceError
 
-_MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
+_MILLIONTH = 1e-6   # GPUs; rounding error allowed in the sum of decimal shares
 
 
 class Jsrun(Continuous):
-    """Places resource sets like CONTINUOUS places ranks."""
+    """Places resource sets as CONTINUOUS places ranks."""
 
     def request(self, item: AgentTask) -> Hashable:
-        """The shape of the resource sets."""
+        """Return the request for the resource sets of a task."""
         wanted = item.description
         ranks, gpus = wanted['ranks'], wanted['gpus_per_rank']
         if gpus == int(gpus):

@@ -1,4 +1,4 @@
-"""The policy NOOP: tasks are passed on at once, without a place."""
+"""The policy NOOP: passes on tasks at once, without a placement."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from rp_agent.task import AgentTask
 
 
 class Noop(Policy):
-    """Places nothing: for executors that find room for tasks themselves, and for measurements."""
+    """Places nothing, for executors that place tasks themselves, and for measurements."""
 
     def request(self, item: AgentTask) -> Hashable:
-        """The same for all."""
+        """Return the same request for all tasks."""
         return None
 
     def place(self, item: AgentTask) -> bool:
-        """There is always room."""
+        """Accept the task."""
         return True
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
-        """No node is ever needed."""
+        """Return no nodes: tasks never wait for room."""
         return ()
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
-        """Nothing is ever placed on nodes."""
+        """Place nothing."""
         return None

@@ -1,8 +1,8 @@
 """The policy CONTINUOUS_ORDERED: bags of tasks that run one after the other.
 
-Tasks have the tag `order`, a dict of `ns` (any text: which sequence of bags), `order` (the number of the bag in it,
-from 0) and `size` (how many tasks the bag has). A bag may start when all tasks of the one before it have ended, well or
-not. Tasks without the tag run as they come.
+The tag `order` of a task is a dict with `ns` (any text: the sequence of bags), `order` (number of the bag in it, from
+0) and `size` (number of tasks in the bag). A bag starts when all tasks of the previous one have ended, successfully or
+not. Tasks without the tag start as they arrive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rp_api.errors import ResourceError
 
 
 class Order(NamedTuple):
-    """The tag of a task."""
+    """The tag `order` of a task."""
 
     ns: str
     order: int
@@ -25,7 +25,7 @@ class Order(NamedTuple):
 
 
 class Sequenced:
-    """One sequence of bags: which is running, and what waits for its turn."""
+    """One sequence of bags: the running bag, and the tasks held back for later ones."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -34,7 +34,7 @@ class Sequenced:
         self.sizes: dict[int, int] = {}
 
     def advance(self) -> list[AgentTask]:
-        """Go on to the next bag if the running one has ended; gives the tasks whose turn it is now."""
+        """Advance to the next bag if the running one has ended; return the tasks that may start."""
         freed: list[AgentTask] = []
         while self.ended[self.running] >= self.sizes.get(self.running, 1):
             del self.ended[self.running]
@@ -45,14 +45,14 @@ class Sequenced:
 
 
 class Ordered(Continuous):
-    """Places tasks like CONTINUOUS, bag after bag."""
+    """Places tasks as CONTINUOUS does, bag after bag."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._sequences: dict[str, Sequenced] = defaultdict(Sequenced)
 
     def admit(self, task: AgentTask) -> Sequence[AgentTask]:
-        """The task if its bag is running; it is held back otherwise."""
+        """Return the task if its bag is running; hold it back otherwise."""
         tag = _tag(task)
         if tag is None:
             return (task,)
@@ -63,21 +63,21 @@ class Ordered(Continuous):
         return ()
 
     def withdraw(self, task: AgentTask) -> Sequence[AgentTask]:
-        """The task counts as ended."""
+        """Count the task as ended."""
         return self.left([task])
 
     def left(self, tasks: Sequence[AgentTask]) -> Sequence[AgentTask]:
-        """Tasks of bags whose turn it is now."""
+        """Return the tasks of bags that may start now."""
         freed: list[AgentTask] = []
         for task in tasks:
             try:
                 tag = _tag(task)
-            except ResourceError:   # with which it was refused
+            except ResourceError:   # the error for which the task was refused
                 continue
             if tag is None:
                 continue
             sequence = self._sequences[tag.ns]
-            if tag.order < sequence.running:   # more tasks than the bag was said to have
+            if tag.order < sequence.running:   # more tasks than the size of the bag
                 continue
             sequence.held[tag.order].pop(task.uid, None)
             sequence.ended[tag.order] += 1

@@ -1,4 +1,4 @@
-"""The policy CONTINUOUS_RECONFIG: a file that may change at any time says how large tasks are."""
+"""The policy CONTINUOUS_RECONFIG: a file that may change at any time sets the size of tasks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ NAMES = ('ranks', 'cores_per_rank')
 
 
 class Reconfig(Continuous):
-    """Places like CONTINUOUS, with `ranks` and `cores_per_rank` from the file `reconfig_src` of the pilot description.
+    """Places tasks as CONTINUOUS does, with `ranks` and `cores_per_rank` from a file.
 
-    The file is JSON, with one or both of these names. It counts for tasks that come after it was changed; while it is
-    missing, tasks keep what they ask for. When it is broken, an error is logged and what it said before counts.
+    The pilot description names the file as `reconfig_src`. It is a JSON object with one or both of these names, and
+    applies to tasks that arrive after it has changed. Without the file, descriptions apply. If the file is malformed,
+    the policy logs an error and uses the last valid content.
     """
 
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
@@ -35,7 +36,7 @@ class Reconfig(Continuous):
         self._sizes: dict[str, int] = {}
 
     def admit(self, task: AgentTask) -> Sequence[AgentTask]:
-        """The task, with what the file says now."""
+        """Return the task with the sizes of the file."""
         self._read_if_new()
         task.description.update(self._sizes)
         return (task,)
@@ -56,7 +57,7 @@ class Reconfig(Continuous):
 
 
 def read(path: str) -> dict[str, int]:
-    """What the file says; `ValueError` if it is not what it should be."""
+    """Return the sizes in the file; raise `ValueError` if it is malformed."""
     with open(path, encoding='utf-8') as file:
         sizes = json.load(file)
     if not isinstance(sizes, dict) or not set(sizes) <= set(NAMES):

@@ -1,13 +1,13 @@
 """The policy TORUS: compact blocks of whole nodes on an n-dimensional torus.
 
-The shape of the torus stands in the platform definition as `system_architecture.torus`, a list of extents such as
-[4, 4, 4, 8, 2]. Nodes are numbered row by row: the last dimension is the fastest.
+The platform definition has the shape of the torus as `system_architecture.torus`, a list of extents such as
+[4, 4, 4, 8, 2]. Nodes are numbered row by row; the last dimension is the fastest.
 
-A task gets a block of as few whole nodes as will hold it. Each extent of a block divides that of the torus, and each
-coordinate of its corner is a multiple of the extent there, so that blocks never leave holes between each other. Of the
-shapes with that number of nodes, those with the shortest way between the nodes farthest apart are taken (a dimension in
-which the block spans the torus wraps around, which halves the way), and of these, the ones whose longest side is the
-shortest. The first block wins whose nodes are all idle.
+A task gets a block with as few whole nodes as can hold it. Each extent of a block divides that of the torus, and each
+coordinate of its corner is a multiple of the extent in that dimension, so that blocks leave no gaps between each other.
+Among the shapes with the same number of nodes, the policy selects those with the smallest diameter (where the block
+spans a dimension of the torus, the wrap-around halves the distance), and among these, the shapes with the shortest
+longest side. It places the task on the first block whose nodes are all idle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Extents = tuple[int, ...]
 
 
 class Block(NamedTuple):
-    """A block on the torus."""
+    """A block of nodes on the torus."""
 
     corner: Extents
     shape: Extents
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 
 class Grid:
-    """The nodes of a torus and the blocks they can be cut into."""
+    """The nodes of a torus, and their division into blocks."""
 
     def __init__(self, extents: Extents) -> None:
         self.extents = extents
@@ -45,23 +45,23 @@ class Grid:
         self._blocks: dict[int, list[Block]] = {}
 
     def blocks(self, nodes: int) -> list[Block]:
-        """All blocks for a task that needs so many nodes, in the order in which they are tried."""
+        """Return all blocks for a task that needs this number of nodes, in the order in which they are tried."""
         if nodes not in self._blocks:
             self._blocks[nodes] = [block for shape in self._shapes(nodes) for block in self._cut(shape)]
         return self._blocks[nodes]
 
     def _shapes(self, nodes: int) -> list[Extents]:
-        """The most compact shapes of the fewest nodes that are enough."""
+        """Return the most compact shapes with the smallest sufficient number of nodes."""
         shapes = [shape for shape in itertools.product(*self._divisors) if math.prod(shape) >= nodes]
         ranks = [(math.prod(shape), self._diameter(shape), max(shape)) for shape in shapes]
         return [shape for shape, rank in zip(shapes, ranks, strict=True) if rank == min(ranks)]
 
     def _diameter(self, shape: Extents) -> int:
-        """Steps between the two nodes of a block that are farthest apart."""
+        """Return the number of steps between the most distant nodes of a block."""
         return sum(part // 2 if part == extent else part - 1 for part, extent in zip(shape, self.extents, strict=True))
 
     def _cut(self, shape: Extents) -> Iterator[Block]:
-        """The blocks of a shape, in the order of their corners."""
+        """Yield the blocks of a shape, in the order of their corners."""
         corners = itertools.product(*(range(0, extent, part)
                                       for extent, part in zip(self.extents, shape, strict=True)))
         for corner in corners:
@@ -76,14 +76,14 @@ class Grid:
 
 
 class BlockRequest(NamedTuple):
-    """What a task asks for."""
+    """The shape of a task, and the number of nodes that it needs."""
 
     shape: Shape
     nodes: int
 
 
 class Torus(Policy):
-    """Places each task on a block of its own."""
+    """Places each task on its own block."""
 
     def __init__(self, slots: SlotMap, allocation: Allocation, config: Mapping[str, Any]) -> None:
         super().__init__(slots, allocation, config)
@@ -91,10 +91,10 @@ class Torus(Policy):
         self._node = SlotMap([allocation.node(0)], allocation.domains)
         self._down: frozenset[int] = frozenset()
         self._rest: dict[Placement, list[Placement]] = {}
-        """By the placement of a task, those that hold the nodes of its block on which it has no ranks."""
+        """By placement of a task, the placements that hold the unused nodes of its block."""
 
     def request(self, item: AgentTask) -> Hashable:
-        """The shape of the ranks and the number of nodes; `ResourceError` if no block for it is left."""
+        """Return the shape and the number of nodes; raise `ResourceError` if all blocks for it are lost."""
         shape = self.shapes.of(item.description)
         nodes = -(-shape.ranks // self._node.most(shape))
         if not any(self._down.isdisjoint(block.nodes) for block in self._grid.blocks(nodes)):
@@ -119,19 +119,19 @@ class Torus(Policy):
         return freed + rest
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
-        """The nodes of the block with most idle nodes."""
+        """Return the nodes of the block with the most idle nodes."""
         blocks = [block for block in self._grid.blocks(item.request.nodes)
                   if self._down.isdisjoint(block.nodes)]
         return max(blocks, key=lambda block: sum(map(self.slots.idle, block.nodes))).nodes if blocks else ()
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
-        """Place a task on the block of these nodes."""
+        """Place a task on the block with these nodes."""
         blocks = self._grid.blocks(item.request.nodes)
         block = next(block for block in blocks if block.nodes == tuple(positions))
         return self._place(item, block) if self._idle(block.nodes) else None
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Use no block with a node that is down."""
+        """Exclude all blocks with a node that is down."""
         super().nodes_changed(down)
         self._down = frozenset(down)
 
@@ -139,7 +139,7 @@ class Torus(Policy):
         return all(map(self.slots.idle, positions))
 
     def _place(self, task: AgentTask, block: Block) -> Placement:
-        """Take a block whose nodes are idle and up, all of it."""
+        """Take a whole block whose nodes are idle and up."""
         placement = _taken(self.slots, task.request.shape, block.nodes)
         spare = set(block.nodes).difference(placement.nodes())
         self._rest[placement] = [_taken(self.slots, Shape(cores=0), [position]) for position in sorted(spare)]
@@ -150,14 +150,14 @@ class Torus(Policy):
 
 
 def _taken(slots: SlotMap, shape: Shape, positions: Sequence[int]) -> Placement:
-    """A placement on idle nodes, which are taken with all they have."""
+    """Return a placement that takes idle nodes as a whole."""
     placement = slots.place_on(shape, positions, whole=True)
     assert placement is not None, f'nodes {positions} are idle, but do not hold {text(shape)}'
     return placement
 
 
 def _extents(platform: Mapping[str, Any], nodes: int) -> Extents:
-    """The shape of the torus; `PlatformError` if it is missing, or not that of the pilot's nodes."""
+    """Return the shape of the torus; raise `PlatformError` if it is missing or does not match the pilot's nodes."""
     value = (platform.get('system_architecture') or {}).get('torus')
     if (not isinstance(value, list | tuple) or not value
             or not all(isinstance(extent, int) and extent > 0 for extent in value)):
