@@ -1,4 +1,4 @@
-"""A pilot on a virtual clock: the agent's half of the simulator.
+"""The simulated pilot: the agent's half of the simulator, on a virtual clock.
 
-Imports the scheduler, and the fleet of launchers that stay.
+Imports the scheduler, and the fleet of persistent launchers.
 """

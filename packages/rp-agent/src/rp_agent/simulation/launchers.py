@@ -1,7 +1,8 @@
-"""The launchers of a simulated pilot: the agent's own fleet says which one has which task, and what if one fails.
+"""The launchers of a simulated pilot. The agent's fleet assigns tasks to launchers and handles failed launchers.
 
-Each launcher has its part of the nodes. As many as the model says fail at some time, and cannot be started again: that
-is tried as often, and takes as long, as in a pilot. Then their nodes are lost, and their tasks are placed on others.
+Each launcher has a part of the nodes. The number of launchers in the model fails during the run and cannot be
+restarted: attempts are as many and take as long as in a real pilot. Then their nodes are lost, and their tasks are
+placed on other nodes.
 """
 
 from __future__ import annotations
@@ -24,34 +25,35 @@ LOST = 'has ended, as the model says'
 
 
 class FleetEvents(Protocol):
-    """What launchers tell, besides what each of them tells of its tasks."""
+    """Events of the fleet; `LaunchEvents` has the events of a task at its launcher."""
 
     def started(self, number: int, *, ready: bool) -> None:
-        """A launcher was started, and is `ready` for tasks, or never will be; each start has its number."""
+        """A launcher was started, as the start with this number; it never becomes ready unless `ready` is set."""
 
     def stopped(self, number: int) -> None:
-        """The launcher that was started with this number is gone."""
+        """The launcher of the start with this number has ended."""
 
     def given_up(self, task: AgentTask) -> None:
-        """The launcher of a task is gone before its program has ended."""
+        """The launcher of a task has ended before the task's program."""
 
     def place_again(self, task: AgentTask) -> None:
         """The nodes of a task are lost."""
 
     def refused(self, task: AgentTask, reason: str) -> None:
-        """No launcher will launch a task."""
+        """No launcher accepts the task."""
 
     def nodes_lost(self, nodes: range, reason: str) -> None:
-        """Nothing is launched on these nodes any more."""
+        """These nodes are lost for launching."""
 
 
 class Launchers:
-    """Launchers with these parts of the nodes, of which `lost` fail, each after a time that is drawn from `life`."""
+    """One launcher per part of the nodes; `lost` of them fail, after times drawn from `life`."""
 
     def __init__(self, clock: VirtualClock, parts: Sequence[range], make: Callable[[], Launcher], lost: int, life: Cost,
                  random: Random, events: FleetEvents) -> None:
         if lost > len(parts):
-            raise DescriptionError(f'model.lost_launchers is {lost}, and there are {len(parts)} launcher(s)')
+            raise DescriptionError(f'model.lost_launchers must be at most {len(parts)}, the number of launchers, '
+                                   f'not {lost}')
         self._clock = clock
         self._parts = parts
         self._firsts = [part.start for part in parts]
@@ -60,11 +62,11 @@ class Launchers:
         self._lives = {index: life.draw(random) for index in sorted(random.sample(range(len(parts)), lost))}
         self._events = events
         self._tasks: dict[str, AgentTask] = {}
-        """Those that are here, by their uid."""
+        """Tasks of all launchers, by uid."""
         self._stopped = False
         self._starts = 0
         self._numbers: dict[int, int] = {}
-        """Of the starts of those launchers that are there."""
+        """Number of the last start of each running launcher."""
 
     def start(self) -> None:
         """Start all launchers."""
@@ -73,7 +75,7 @@ class Launchers:
             self._clock.call_later(life, self._fail, index)
 
     def put(self, task: AgentTask) -> None:
-        """Have a task launched by the launcher that has its nodes, or by any if the policy places it nowhere."""
+        """Launch a task on the launcher of its nodes, or on any launcher if the policy does not place tasks."""
         self._tasks[task.uid] = task
         description, index = task.description, None
         if task.placement is not None:
@@ -83,12 +85,12 @@ class Launchers:
         self._do(self._fleet.admit(Demand(task.uid, cores, index, placed=can_move)))
 
     def done(self, task: AgentTask) -> None:
-        """A task has left its launcher."""
+        """Record that a task has left its launcher."""
         del self._tasks[task.uid]
         self._do(self._fleet.done(task.uid))
 
     def stop(self) -> list[AgentTask]:
-        """End all launchers; gives the tasks that they had, or that waited for one."""
+        """End all launchers; return their tasks, including those that wait for a launcher."""
         self._stopped = True
         for launcher in self._launchers:
             launcher.stop()
@@ -99,7 +101,7 @@ class Launchers:
 
     def _do(self, commands: Sequence[fleet.Command]) -> None:
         for command in commands:
-            if self._stopped:   # by what has followed from the command before
+            if self._stopped:   # by an effect of the previous command
                 return
             if isinstance(command, fleet.Launch):
                 self._launchers[command.instance].put(self._tasks[command.uid])
@@ -115,7 +117,7 @@ class Launchers:
                 self._events.nodes_lost(self._parts[command.instance], command.reason)
 
     def _start(self, index: int) -> None:
-        """Start a launcher; one that has failed before hangs until it has used up its time."""
+        """Start a launcher; one that has failed before hangs until the timeout."""
         self._numbers[index] = number = self._starts
         self._starts += 1
         is_ready = self._fleet.instances[index].starts == 1
@@ -131,7 +133,7 @@ class Launchers:
             self._do(self._fleet.overdue(index, f'was not ready within {limit:g} s'))
 
     def _fail(self, index: int) -> None:
-        """A launcher fails, and with it what it has not brought to an end."""
+        """End a launcher together with its unfinished tasks."""
         if index not in self._numbers:
             return
         gone = self._launchers[index].fail()

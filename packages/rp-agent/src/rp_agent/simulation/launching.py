@@ -1,4 +1,4 @@
-"""Launchers of a simulated pilot: when a task's program runs, and when the agent learns that it has ended."""
+"""A launcher of a simulated pilot: computes when programs run, and when the agent learns that they have ended."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rp_api.simulation.model import Cost, Model
 
 
 class LaunchEvents(Protocol):
-    """What a launcher tells."""
+    """Events of tasks at a launcher."""
 
     def took(self, task: AgentTask) -> None:
-        """The launcher has taken a task, and begins to launch it."""
+        """The launcher has taken a task and begins to launch it."""
 
     def runs(self, task: AgentTask) -> None:
-        """The program of a task runs."""
+        """The program of a task has started."""
 
     def ran(self, task: AgentTask) -> None:
         """The program of a task has ended."""
 
     def done(self, task: AgentTask) -> None:
-        """The agent knows that a task has ended, or that it could not be launched."""
+        """The agent has learnt that a task has ended, or could not be launched."""
 
 
 class Storage:
-    """The file system that all launchers of a pilot share: it serves one launch after the other."""
+    """The file system that all launchers of a pilot share; serves launches one after the other."""
 
     def __init__(self, clock: VirtualClock, cost: Cost, nodes: int, random: Random) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Storage:
         self._served = 0
 
     def serve(self) -> float:
-        """Seconds until it has served a launch that begins now, after all that began before."""
+        """Return the seconds until it has served a launch that begins now, after all earlier ones."""
         took = self._cost.draw(self._random, self._nodes, self._served)
         self._served += 1
         self._free_at = max(self._free_at, self._clock.now) + took
@@ -48,10 +48,10 @@ class Storage:
 
 
 class Launcher:
-    """Takes tasks and their ends one after the other, at most so many in a second and at a time as the model allows.
+    """Takes tasks and collects ended ones, within the rates and the concurrency of the model.
 
-    `nodes` is the number of nodes of the pilot, `storage` what it shares with other launchers, `duration` tells how
-    long the program of a task runs, by its uid.
+    `nodes` is the number of nodes of the pilot. `storage` is shared with the other launchers. `duration` returns the
+    run time of a task's program in seconds by the uid.
     """
 
     def __init__(self, clock: VirtualClock, model: Model, nodes: int, random: Random, storage: Storage,
@@ -68,7 +68,7 @@ class Launcher:
         self._collect_interval = 1 / model.acknowledge_rate if model.acknowledge_rate else 0.0
         self._collects_at = 0.0
         self._waiting: deque[AgentTask] = deque()
-        # as dicts, because they are in order; what is in none of them any more was ended
+        # dicts keep the order; a task that is in none of them was ended
         self._launching: dict[AgentTask, None] = {}
         self._running: dict[AgentTask, None] = {}
         self._ended: dict[AgentTask, None] = {}
@@ -76,29 +76,29 @@ class Launcher:
         self._due = False
 
     def put(self, task: AgentTask) -> None:
-        """Launch a task as soon as that is possible."""
+        """Launch a task as soon as possible."""
         self._waiting.append(task)
         self._go_on()
 
     def fail(self) -> list[AgentTask]:
-        """End at once; gives the tasks whose programs have not ended, and never will. Others are acknowledged."""
+        """End at once; return the tasks whose programs have not ended. Ended ones are still acknowledged."""
         gone = [*self._waiting, *self._launching, *self._running]
         for tasks in (self._waiting, self._launching, self._running):
             tasks.clear()
         return gone
 
     def stop(self) -> None:
-        """End at once, and tell of no task any more."""
+        """End at once, without further events."""
         self.fail()
         self._ended.clear()
 
     @property
     def _tasks(self) -> int:
-        """How many tasks it has taken, and not acknowledged."""
+        """Number of tasks taken and not acknowledged."""
         return len(self._launching) + len(self._running) + len(self._ended)
 
     def _go_on(self) -> None:
-        """Take the tasks that can be taken now, and come back for the others."""
+        """Take the tasks that can be taken now, and schedule a call for the others."""
         clock = self._clock
         while self._waiting and not self._due and not self._is_full():
             if self._free_at > clock.now:
@@ -109,7 +109,7 @@ class Launcher:
             self._take(self._waiting.popleft())
 
     def _is_full(self) -> bool:
-        """Whether it has, or launches, as many tasks as it can."""
+        """Return whether the limits of the model on concurrent tasks and launches are reached."""
         model = self._model
         return (0 < model.concurrent <= self._tasks) or (0 < model.launching <= len(self._launching))
 
@@ -137,7 +137,7 @@ class Launcher:
         self._clock.call_later(delay, self._failed if fails else self._runs, task)
 
     def _first_launch(self, task: AgentTask) -> float:
-        """What the launch of a task needs more, as there was none before on some of its nodes."""
+        """Return the additional seconds of the first launch on a node, if this is one."""
         nodes = task.placement.nodes() if task.placement else ()
         if self._used.issuperset(nodes):
             return 0.0

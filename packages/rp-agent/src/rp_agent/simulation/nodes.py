@@ -1,4 +1,4 @@
-"""The nodes of a simulated pilot, and how its launchers share them."""
+"""The nodes of a simulated pilot, and their division among its launchers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rp_api.simulation.model import Model
 
 
 def allocation(plan: PilotPlan) -> Allocation:
-    """What tasks may use of the nodes of a pilot, by the platform definition alone."""
+    """Return the usable resources of the pilot's nodes, from the platform definition alone."""
     platform = plan.platform
     nodes = [Node(f'node-{number:06d}', platform['cores_per_node'], platform.get('gpus_per_node') or 0)
              for number in range(plan.nodes)]
     found = Shape(platform, {}, counts_threads=False).allocation(nodes, None)
-    # of a definition that does not say it, the memory is that of the machine on which this runs
+    # without a value in the definition, the memory would be that of this machine
     return replace(found, mem_per_node=platform.get('mem_per_node') or 0)
 
 
 def launching_platform(platform: Mapping[str, Any], model: Model) -> Mapping[str, Any]:
-    """The definition with the launch method, and the number of its instances, that the model is for."""
+    """Return the definition with the launch method and the number of instances of the model."""
     method = model.launch_method
     if not method:
         return platform
@@ -34,7 +34,7 @@ def launching_platform(platform: Mapping[str, Any], model: Model) -> Mapping[str
 
 
 def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[range, ...]:
-    """The nodes of each launcher: those of DVMs, as many equal parts as the model says, or all."""
+    """Return the nodes of each launcher: the parts of DVMs, else equal parts by the model, else one part."""
     found = parts(platform, nodes)
     if not found and model.launchers:
         found = divide('of the model', nodes, {'instance_count': model.launchers})

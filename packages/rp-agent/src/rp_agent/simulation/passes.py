@@ -1,4 +1,4 @@
-"""A scheduler that goes through a list, as that of the paper: what this costs, and what it overlooks."""
+"""A scheduler that searches a list of tasks in passes, like that of the paper: models its cost and its limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from rp_profiling.write.tracer import Tracer
 
 
 class PassScheduler(Scheduler):
-    """Tries each task that comes, and some of those that wait when something was freed; in passes that take their time.
+    """Tries each new task, and after a release some of the waiting ones, in passes that take simulated time.
 
-    In a pass, tasks are tried in the order in which they came, those that wait until the model's `lookahead` of them
-    found no room. What was placed is handed on when the pass is over, and what is freed meanwhile counts in the next.
+    A pass tries tasks in the order of their arrival; of the waiting ones, until the model's `lookahead` of them found
+    no room. Placed tasks are passed on at the end of the pass. Resources that are released meanwhile count in the next
+    pass.
     """
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
@@ -38,19 +39,19 @@ class PassScheduler(Scheduler):
         self._busy = False
 
     def release(self, tasks: Iterable[AgentTask]) -> None:
-        """Take back what finished tasks occupied, for the next pass."""
+        """Free the resources of finished tasks, for the next pass."""
         self._freed = True
         super().release(tasks)
 
     def cancel_all(self, reason: str) -> None:
-        """End all tasks that wait, for this reason, and those placed in a pass that goes on; nothing is tried again."""
+        """Cancel all waiting tasks, and those placed in an unfinished pass; try none of them again."""
         self._come_new.clear()
         self._tried.clear()
         self._placed_items.clear()
         super().cancel_all(reason)
 
     def _enter_again(self) -> None:
-        """What waited waits on, and goes no further than before; what has just come is new."""
+        """Validate all items again, without changing which ones are new and which are waiting."""
         came, self._come_new = self._come_new, []
         self._enter(self._tried, self._clock())
         self._tried = deque(self._come_new)
@@ -69,7 +70,7 @@ class PassScheduler(Scheduler):
 
     def _place(self) -> None:
         if self._busy:
-            return   # goes on when the pass is over
+            return   # called again at the end of the pass
         spent = self._pass()
         if spent:
             self._busy = True
@@ -88,7 +89,7 @@ class PassScheduler(Scheduler):
         return placed
 
     def _pass(self) -> float:
-        """Go through those that wait, if something was freed, and all that are new; gives the seconds that it takes."""
+        """Try waiting items if resources were released, and all new ones; return the seconds that the pass takes."""
         placed = self._placed_items
         waits: list[Item] = []
         if self._freed:

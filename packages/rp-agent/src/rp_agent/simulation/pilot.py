@@ -1,4 +1,4 @@
-"""A pilot on a virtual clock: scheduler and division into DVMs are the agent's own, everything else is a model."""
+"""The simulated pilot: scheduler and division into DVMs are the agent's, everything else is a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage
 
 MOMENT = 1e-6
-"""Seconds of virtual time after which follows what must not be recorded at the same time as its cause."""
+"""Seconds of virtual time between an event and an effect that must have a later timestamp."""
 
 
 class Pilot:
@@ -44,11 +44,11 @@ class Pilot:
         self._untold: list[tuple[str, str]] = []
         self._started = False
         self._state = ''
-        """The final one, as soon as the pilot ends."""
+        """Final state, set when the pilot begins to end."""
         self.usage = Usage(self._allocation.cores, self._allocation.gpus)
 
     def start(self) -> None:
-        """The batch system gives the pilot its nodes."""
+        """Start the job of the pilot on its nodes."""
         if not self._state:
             self._started = True
             self.usage.started = self._clock.now
@@ -59,7 +59,7 @@ class Pilot:
                 self._clock.call_later(limit(self._plan.runtime, self._plan.platform), self._time_is_over)
 
     def submit(self, tasks: Sequence[SimulatedTask]) -> None:
-        """Take tasks, once the pilot is active."""
+        """Accept tasks, once the pilot is active."""
         if self.usage.first < 0:
             self.usage.first = self._clock.now
         self._tasks.update((task.uid, task) for task in tasks)
@@ -69,7 +69,7 @@ class Pilot:
         self._scheduler.put(arrived)
 
     def stop(self) -> None:
-        """The pilot is told to end, unless it has ended by itself."""
+        """End the pilot, unless it has ended."""
         if self._state:
             return
         if not self._started:
@@ -81,7 +81,7 @@ class Pilot:
             self._traces.told_to_end()
         self._finish(states.CANCELED, 'was told to end')
 
-    # the pilot's own life
+    # life cycle of the pilot
 
     def _active(self) -> None:
         if self._state:
@@ -110,12 +110,12 @@ class Pilot:
                          Random(f'{plan.seed} {plan.uid} launchers'), self)
 
     def _time_is_over(self) -> None:
-        """The pilot ends as a real one; one whose agent is not there yet has come to nothing."""
+        """End the pilot at its runtime: as DONE, or as FAILED if its agent has not started."""
         state = states.DONE if self._scheduler is not None else states.FAILED
         self._finish(state, f'reached its runtime of {self._plan.runtime} minutes')
 
     def _finish(self, state: str, reason: str) -> None:
-        """End all tasks, and then the pilot; once is enough."""
+        """End all tasks, and then the pilot. Further calls have no effect."""
         if self._state:
             return
         self._state = state
@@ -135,7 +135,7 @@ class Pilot:
         self._clock.call_later(delay, self._ended)
 
     def _end(self, task: AgentTask) -> None:
-        """End a task before its time: one that was launched is killed."""
+        """Cancel an unfinished task; kill it if it was launched."""
         task.target_state = states.CANCELED
         was_taken = task.uid in self._taken
         if was_taken:
@@ -153,7 +153,7 @@ class Pilot:
         self._traces.close()
         self._events.ended(self._plan.uid, self._state)
 
-    # its tasks
+    # tasks
 
     def _placed(self, tasks: list[AgentTask]) -> None:
         assert self._launchers is not None
@@ -165,17 +165,17 @@ class Pilot:
         return self._tasks[uid].duration
 
     def took(self, task: AgentTask) -> None:
-        """The launcher has taken a task."""
+        """Record that the launcher has taken a task."""
         self._taken.add(task.uid)
         self._traces.launched(task.uid)
 
     def runs(self, task: AgentTask) -> None:
-        """The program of a task runs."""
+        """Record that the program of a task has started."""
         self._traces.runs(task.uid)
         self._begun[task.uid] = self._clock.now
 
     def ran(self, task: AgentTask) -> None:
-        """The program of a task has ended."""
+        """Record that the program of a task has ended, and add up its usage."""
         self._traces.ran(task.uid)
         begun, now, usage = self._begun.pop(task.uid), self._clock.now, self.usage
         usage.last = now
@@ -186,7 +186,7 @@ class Pilot:
         usage.gpu_seconds += (now - begun) * ranks * description['gpus_per_rank']
 
     def done(self, task: AgentTask) -> None:
-        """The agent knows that a task has ended."""
+        """Record that the agent knows of the end of a task."""
         assert self._launchers is not None
         self._traces.collected(task.uid)
         self._taken.discard(task.uid)
@@ -194,7 +194,7 @@ class Pilot:
         self._leaves(task)
 
     def _leaves(self, task: AgentTask) -> None:
-        """A task is done with, whatever became of it."""
+        """Release a finished task, whatever its result, and report it."""
         assert self._scheduler is not None
         self._traces.executed(task.uid)
         self._scheduler.release([task])
@@ -205,58 +205,58 @@ class Pilot:
         self._events.done(self._ends(tasks))
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
-        """Tasks that can never run, or have to end while they wait."""
+        """Collect tasks that can never run or were cancelled while they waited, to report them."""
         self._untold += self._ends(tasks)
         self._clock.call_later(MOMENT, self._tell)
 
     def _tell(self) -> None:
-        """Tell what has become of tasks that were not placed."""
+        """Report the tasks that were not placed."""
         untold, self._untold = self._untold, []
         if untold:
             self._events.unplaced(untold)
 
     def _ends(self, tasks: list[AgentTask]) -> list[tuple[str, str]]:
-        """The tasks, which are forgotten, with their final states; those of a pilot that fails have failed with it."""
+        """Forget the tasks and return their final states. Tasks that a failed pilot cancels are FAILED."""
         for task in tasks:
             del self._tasks[task.uid]
             if self._state == states.FAILED and task.target_state == states.CANCELED:
                 task.target_state = states.FAILED
         return [(task.uid, task.target_state or states.DONE) for task in tasks]
 
-    # launchers that fail
+    # failing launchers
 
     def started(self, number: int, *, ready: bool) -> None:
-        """A launcher was started."""
+        """Record the start of a launcher."""
         if self._has_dvms:
             self._traces.dvm(number, 'dvm_start', *(('dvm_uri', 'dvm_ready') if ready else ()))
 
     def stopped(self, number: int) -> None:
-        """A launcher is gone."""
+        """Record the end of a launcher."""
         if self._has_dvms:
             self._traces.dvm(number, 'dvm_stop')
 
     def given_up(self, task: AgentTask) -> None:
-        """The launcher of a task is gone; what it did until then counts for nothing."""
+        """Discard the progress of a task whose launcher has ended."""
         if task.uid in self._taken:
             self._taken.discard(task.uid)
             self._traces.killed(task.uid)
         self._begun.pop(task.uid, None)
 
     def place_again(self, task: AgentTask) -> None:
-        """The nodes of a task are lost: it needs others."""
+        """Schedule a task whose nodes are lost once more."""
         assert self._scheduler is not None
         self._scheduler.release([task])
         retry.reset(task, started=False)
         self._scheduler.put([task])
 
     def refused(self, task: AgentTask, reason: str) -> None:
-        """No launcher will launch a task."""
+        """Fail a task that no launcher accepts."""
         task.fail(reason, reason)
         self._traces.refused(task.uid)
         self._leaves(task)
 
     def nodes_lost(self, nodes: range, reason: str) -> None:
-        """Nothing is launched on these nodes any more."""
+        """Remove lost nodes from scheduling; fail the pilot with the last one."""
         assert self._scheduler is not None
         self._lost_nodes += len(nodes)
         self._scheduler.nodes_down(nodes)
@@ -265,4 +265,4 @@ class Pilot:
 
 
 def _ignore(*_: object) -> None:
-    """States are traced where they change; nobody else wants to know."""
+    """Ignore state changes, which are traced where they happen."""

@@ -1,4 +1,4 @@
-"""The scheduler of the agent, as fast as a model says: the decisions are the real ones, only their times are not."""
+"""The agent's scheduler at the speed of a model: decisions are real, their durations are simulated."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rp_api.simulation.model import Model
 from rp_profiling.write.tracer import Tracer
 
 TURN = 0.01
-"""Seconds of virtual time that are computed at once: a scheduler that is faster places several tasks in one turn."""
+"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
 
 class PacedScheduler(Scheduler):
-    """Places tasks one after the other, each of which takes its time; so does each search that finds no room."""
+    """Places tasks one after the other; each placement and each search without room takes simulated time."""
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
                  failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
@@ -32,7 +32,7 @@ class PacedScheduler(Scheduler):
 
     def _place(self) -> None:
         if self._busy:
-            return   # goes on when the time has passed that was spent on what was placed before
+            return   # called again after the time spent on earlier placements
         super()._place()
         if self._spent:
             self._busy = True
