@@ -17,8 +17,6 @@ _OF_A_PROCESS = frozenset((
 _BEGINS_OF_A_PROCESS = ('SLURM_STEP', 'PMI_', 'PMIX_', 'OMPI_', 'PALS_', 'ALPS_APP_')
 """Prefixes of further such variables."""
 
-_STAGE_0 = ('RP_PILOT_SANDBOX',)
-
 
 def parse(content: bytes) -> dict[str, str]:
     """Return the variables in the content of a file `/proc/<pid>/environ`."""
@@ -70,4 +68,4 @@ def is_of_a_process(name: str) -> bool:
 
 
 def _is_shared(name: str) -> bool:
-    return bool(re.fullmatch(_NAME, name)) and not is_of_a_process(name) and name not in _STAGE_0
+    return bool(re.fullmatch(_NAME, name)) and not is_of_a_process(name) and name != 'RP_PILOT_SANDBOX'

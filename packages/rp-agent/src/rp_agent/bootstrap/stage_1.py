@@ -55,7 +55,7 @@ def _prepare(stage_0: int) -> dict[str, Any]:
     tunnel = os.environ.get('RP_TUNNEL')
     if tunnel:
         config['coordination'] = through_tunnel(config['coordination'], tunnel)
-    _write_config(config)
+    private.write_file(f'{AGENT}.cfg', json.dumps(config, indent=1).encode())
     checks.clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
     checks.hub_answers(config['coordination'])
     stage_2.write(os.getcwd(), os.environ, config['platform']['pre_bootstrap_1'])
@@ -88,10 +88,6 @@ def _note_run(config: dict[str, Any]) -> None:
         for path in glob.glob('agent_*.prof'):   # one run per trace
             os.replace(path, f'{path}.old')
     config['run'] = {'host': os.uname().nodename, 'time': time.time()}
-
-
-def _write_config(config: dict[str, Any]) -> None:
-    private.write_file(f'{AGENT}.cfg', json.dumps(config, indent=1).encode())
 
 
 def _record(event: str, config: Mapping[str, Any]) -> None:

@@ -72,7 +72,11 @@ class BatchSystem(ABC):
             PlatformError: The agent does not run in a job, the job has no nodes, or all cores of a node are blocked.
             ResourceError: The job has fewer resources than the request.
         """
-        job = self._job(system)
+        uid = system.environ.get(self.JOB)
+        if not uid:
+            raise PlatformError(f'the agent does not run in a job of {self.NAME}: the environment variable {self.JOB} '
+                                'is not set')
+        job = f'job {uid} of {self.NAME}'
         nodes = self.nodes(system)
         if not nodes:
             raise PlatformError(f'{job} has no nodes that tasks could run on')
@@ -81,14 +85,6 @@ class BatchSystem(ABC):
         shape = Shape(platform, system.environ, self.COUNTS_THREADS)
         chosen = choose(nodes, own, request, shape.devices, job, sick)
         return shape.allocation(chosen, own)
-
-    def _job(self, system: System) -> str:
-        """Return a name of the job for messages."""
-        uid = system.environ.get(self.JOB)
-        if not uid:
-            raise PlatformError(f'the agent does not run in a job of {self.NAME}: the environment variable {self.JOB} '
-                                'is not set')
-        return f'job {uid} of {self.NAME}'
 
 
 def variable(system: System, *names: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from rp_agent.resource_manager.base import Request
 from rp_agent.resource_manager.granted import Node
@@ -39,14 +40,10 @@ def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: D
     return ordered[:taken]
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first names, joined for a message."""
-    left = len(names) - _SHOWN
-    return ', '.join(names[:_SHOWN]) + (f' and {left} more' if left > 0 else '')
-
-
 def _too_few(what: str, wanted: int, there: int, job: str, sick: Mapping[str, str]) -> ResourceError:
     sentence = f'{what}={wanted} of the pilot description is more than the {there} that {job} has'
     if sick:
-        sentence += f'; out of order are {some([f"{name} ({reason})" for name, reason in sick.items()])}'
+        shown = ', '.join(f'{name} ({reason})' for name, reason in islice(sick.items(), _SHOWN))
+        more = f' and {len(sick) - _SHOWN} more' if len(sick) > _SHOWN else ''
+        sentence += f'; out of order are {shown}{more}'
     return ResourceError(sentence)

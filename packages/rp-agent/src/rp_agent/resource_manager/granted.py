@@ -81,8 +81,3 @@ def indices(text: str) -> list[str]:
         match = re.fullmatch(r'(\d+)-(\d+)', part)
         found += [str(each) for each in range(int(match[1]), int(match[2]) + 1)] if match else [part]
     return found
-
-
-def unique(names: Iterable[str]) -> list[str]:
-    """Return the names in their order, without repetitions."""
-    return list(dict.fromkeys(names))

@@ -14,7 +14,7 @@ from rp_agent.simulation.launching import Launcher, Storage
 from rp_agent.simulation.nodes import allocation, divided, launching_platform
 from rp_agent.simulation.passes import PassScheduler
 from rp_agent.simulation.scheduling import PacedScheduler
-from rp_agent.simulation.traces import Traces
+from rp_agent.simulation.traces import COLLECTED, RAN, RUNS, Traces
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SCHEDULING_COMPONENT
@@ -92,7 +92,7 @@ class Pilot:
         kind = PassScheduler if self._plan.model.lookahead else PacedScheduler
         self._scheduler = kind(uid, self._traces.tracer(uid), self._allocation, {'platform': platform}, self._unplaced,
                                self._clock, self._plan.model)
-        self._scheduler.advanced = _ignore
+        self._scheduler.advanced = lambda *_: None   # the pilot traces state changes itself
         self._scheduler.output = self._placed
         self._launchers = self._make_launchers(platform)
         self._launchers.start()
@@ -143,8 +143,7 @@ class Pilot:
         if task.uid in self._begun:
             self.ran(task)
         if was_taken:
-            self._traces.collected(task.uid)
-            self._traces.was_killed(task.uid)
+            self._traces.record(task.uid, (*COLLECTED, 'task_run_cancel_stop'))
             self._taken.discard(task.uid)
         self._traces.executed(task.uid)
 
@@ -153,7 +152,7 @@ class Pilot:
         self._traces.close()
         self._events.ended(self._plan.uid, self._state)
 
-    # tasks
+    # tasks, and the events of their launchers (LaunchEvents)
 
     def _placed(self, tasks: list[AgentTask]) -> None:
         assert self._launchers is not None
@@ -165,18 +164,16 @@ class Pilot:
         return self._tasks[uid].duration
 
     def took(self, task: AgentTask) -> None:
-        """Record that the launcher has taken a task."""
         self._taken.add(task.uid)
         self._traces.launched(task.uid)
 
     def runs(self, task: AgentTask) -> None:
-        """Record that the program of a task has started."""
-        self._traces.runs(task.uid)
+        self._traces.record(task.uid, RUNS)
         self._begun[task.uid] = self._clock.now
 
     def ran(self, task: AgentTask) -> None:
         """Record that the program of a task has ended, and add up its usage."""
-        self._traces.ran(task.uid)
+        self._traces.record(task.uid, RAN)
         begun, now, usage = self._begun.pop(task.uid), self._clock.now, self.usage
         usage.last = now
         usage.runs[task.uid] = begun, now
@@ -186,9 +183,8 @@ class Pilot:
         usage.gpu_seconds += (now - begun) * ranks * description['gpus_per_rank']
 
     def done(self, task: AgentTask) -> None:
-        """Record that the agent knows of the end of a task."""
         assert self._launchers is not None
-        self._traces.collected(task.uid)
+        self._traces.record(task.uid, COLLECTED)
         self._taken.discard(task.uid)
         self._launchers.done(task)
         self._leaves(task)
@@ -223,15 +219,13 @@ class Pilot:
                 task.target_state = states.FAILED
         return [(task.uid, task.target_state or states.DONE) for task in tasks]
 
-    # failing launchers
+    # events of the fleet (FleetEvents)
 
     def started(self, number: int, *, ready: bool) -> None:
-        """Record the start of a launcher."""
         if self._has_dvms:
             self._traces.dvm(number, 'dvm_start', *(('dvm_uri', 'dvm_ready') if ready else ()))
 
     def stopped(self, number: int) -> None:
-        """Record the end of a launcher."""
         if self._has_dvms:
             self._traces.dvm(number, 'dvm_stop')
 
@@ -252,7 +246,7 @@ class Pilot:
     def refused(self, task: AgentTask, reason: str) -> None:
         """Fail a task that no launcher accepts."""
         task.fail(reason, reason)
-        self._traces.refused(task.uid)
+        self._traces.record(task.uid, ('task_run_stop',))
         self._leaves(task)
 
     def nodes_lost(self, nodes: range, reason: str) -> None:
@@ -262,7 +256,3 @@ class Pilot:
         self._scheduler.nodes_down(nodes)
         if self._lost_nodes == self._plan.nodes:
             self._clock.call_later(MOMENT, self._finish, states.FAILED, f'has lost its last node: {reason}')
-
-
-def _ignore(*_: object) -> None:
-    """Ignore state changes, which are traced where they happen."""

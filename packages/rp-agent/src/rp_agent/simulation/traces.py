@@ -12,9 +12,9 @@ from rp_profiling.write.virtual import HOST, VirtualTracer
 
 _STARTING = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start')
 _LAUNCHED = ('task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
-_RUNS = ('exec_start', 'exec_pre', 'rank_start')
-_RAN = ('rank_stop', 'exec_post', 'exec_stop')
-_COLLECTED = ('launch_collect', 'launch_post', 'launch_stop', 'task_run_stop')
+RUNS = ('exec_start', 'exec_pre', 'rank_start')
+RAN = ('rank_stop', 'exec_post', 'exec_stop')
+COLLECTED = ('launch_collect', 'launch_post', 'launch_stop', 'task_run_stop')
 _OUTPUT = ('staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop')
 
 
@@ -83,30 +83,14 @@ class Traces:
         """Record that a launcher has taken a task."""
         self._executing.record_many(uid, _LAUNCHED[1:] if uid in self._again else _LAUNCHED)
 
-    def runs(self, uid: str) -> None:
-        """Record the start of a task's program."""
-        self._executing.record_many(uid, _RUNS)
-
-    def ran(self, uid: str) -> None:
-        """Record the end of a task's program."""
-        self._executing.record_many(uid, _RAN)
-
-    def collected(self, uid: str) -> None:
-        """Record that the agent has learnt of a task's end."""
-        self._executing.record_many(uid, _COLLECTED)
+    def record(self, uid: str, events: tuple[str, ...]) -> None:
+        """Record events of a task at the executor."""
+        self._executing.record_many(uid, events)
 
     def killed(self, uid: str) -> None:
         """Record the begin of a kill; a new launch of the task records only later events."""
         self._executing.record('task_run_cancel_start', uid)
         self._again.add(uid)
-
-    def was_killed(self, uid: str) -> None:
-        """Record the end of a kill."""
-        self._executing.record('task_run_cancel_stop', uid)
-
-    def refused(self, uid: str) -> None:
-        """Record the end of a task that is not launched again."""
-        self._executing.record('task_run_stop', uid)
 
     def executed(self, uid: str) -> None:
         """Record that a task leaves the executor."""

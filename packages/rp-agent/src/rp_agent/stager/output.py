@@ -115,14 +115,10 @@ def _path(task: AgentTask, name: str) -> str:
 
 def _new_files(task: AgentTask, found: list[str]) -> list[str]:
     """Return the files that the task has created, without its standard files and staged input."""
-    known = task.extra.get('before', set()) | _standard_files(task)
+    standard = (task.description['stdout'], task.description['stderr'])
+    known = task.extra.get('before', set()) | {os.path.relpath(_path(task, name), task.sandbox)
+                                               for name in standard if name}
     return sorted(name for name in found if name not in known)
-
-
-def _standard_files(task: AgentTask) -> set[str]:
-    """Return the standard files with names other than the default, relative to the sandbox."""
-    paths = [path for path in (task.description['stdout'], task.description['stderr']) if path]
-    return {os.path.relpath(_path(task, path), task.sandbox) for path in paths}
 
 
 def tail(path: str, limit: int = TAIL) -> str:

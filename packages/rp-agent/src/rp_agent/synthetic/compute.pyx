@@ -49,21 +49,16 @@ cdef double _sum(double *numbers) noexcept nogil:
 
 def compute(double flops):
     """Do at least `flops` floating-point operations; return the number done."""
-    cdef double numbers[WIDTH]
-    cdef double total
-    cdef int index
-    cdef long long count = <long long>((flops + OPERATIONS - 1) // OPERATIONS)
-    for index in range(WIDTH):
-        numbers[index] = 1 + index
-    with nogil:
-        _steps(numbers, count)
-        total = _sum(numbers)
-    assert total > 0
-    return <double>count * OPERATIONS
+    return _repeat(<long long>((flops + OPERATIONS - 1) // OPERATIONS), 0)
 
 
 def compute_until(double end):
     """Compute at least one block, until `time.monotonic()` is `end`; return the number of floating-point operations."""
+    return _repeat(BLOCK, end)
+
+
+cdef double _repeat(long long steps, double end):
+    """Do the steps at least once, until `time.monotonic()` is `end`; return the number of operations."""
     cdef double numbers[WIDTH]
     cdef double total
     cdef int index
@@ -72,8 +67,8 @@ def compute_until(double end):
         numbers[index] = 1 + index
     with nogil:
         while True:
-            _steps(numbers, BLOCK)
-            count += BLOCK
+            _steps(numbers, steps)
+            count += steps
             if _now() >= end:
                 break
         total = _sum(numbers)

@@ -73,7 +73,11 @@ def do(amount: Amount) -> dict[str, Any]:
     Raises `ImportError` if mpi4py is missing for MPI, `NoGpu`, and `OSError` of file operations.
     """
     ranks = MpiRanks() if amount.mpi else Ranks()
-    gpus = _gpus(amount.gpus)
+    gpus: list[Gpu] = []
+    if amount.gpus:
+        from rp_agent.synthetic.gpu import open_gpus
+
+        gpus = open_gpus(amount.gpus)
     held = _used(amount.memory)
     read = _read(amount)
     ranks.together()
@@ -84,14 +88,6 @@ def do(amount: Amount) -> dict[str, Any]:
     ranks.together()
     return {'rank': ranks.rank, 'ranks': ranks.size, 'threads': amount.threads, 'gpus': len(gpus), 'seconds': seconds,
             'flops': flops, 'gpu_bytes': filled, 'memory': len(held), 'read': read, 'written': written}
-
-
-def _gpus(count: int) -> list[Gpu]:
-    if not count:
-        return []
-    from rp_agent.synthetic.gpu import open_gpus
-
-    return open_gpus(count)
 
 
 def _compute(amount: Amount, gpus: list[Gpu], begin: float) -> tuple[float, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rp_agent.resource_manager.batch import BatchSystem, variable
-from rp_agent.resource_manager.granted import Node, count_lines, indices, unique
+from rp_agent.resource_manager.granted import Node, count_lines, indices
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
@@ -24,7 +24,8 @@ class Cobalt(BatchSystem):
         if system.environ.get('COBALT_PARTNAME'):
             return of_partition(system.environ['COBALT_PARTNAME'])
         count = variable(system, 'COBALT_NODEFILE', 'COBALT_PARTNAME', 'COBALT_PARTSIZE')
-        return [Node(name) for name in unique(system.run('aprun', '-q', '-n', count, '-N', '1', 'hostname').split())]
+        hosts = system.run('aprun', '-q', '-n', count, '-N', '1', 'hostname').split()
+        return [Node(name) for name in dict.fromkeys(hosts)]
 
 
 def of_partition(text: str) -> list[Node]:

@@ -52,7 +52,7 @@ def of_group(environ: Mapping[str, str], group: str = '') -> list[Node]:
     names = expand(get('SLURM_JOB_NODELIST', 'SLURM_NODELIST'))
     if not names:
         raise PlatformError(f'the environment variable SLURM_JOB_NODELIST{group} is not set')
-    gpus = amount('SLURM_GPUS_ON_NODE') or _listed(get(*_GPUS_HERE)) or by_model(get('SLURM_GPUS_PER_NODE'))
+    gpus = amount('SLURM_GPUS_ON_NODE') or len(indices(get(*_GPUS_HERE))) or by_model(get('SLURM_GPUS_PER_NODE'))
     return [Node(name, cores, gpus or None, amount('SLURM_MEM_PER_NODE') or cores * amount('SLURM_MEM_PER_CPU')
                  or gpus * amount('SLURM_MEM_PER_GPU'))
             for name, cores in zip(names, _cores(get('SLURM_JOB_CPUS_PER_NODE'), amount('SLURM_CPUS_ON_NODE'),
@@ -74,10 +74,6 @@ def by_model(text: str) -> int:
     if not all(parts):
         raise PlatformError(f'SLURM_GPUS_PER_NODE must be a number such as 4, a100:4 or a100:2,h100:1, not {text!r}')
     return sum(int(part[1]) for part in parts if part)
-
-
-def _listed(text: str) -> int:
-    return len(indices(text))
 
 
 def _cores(each: str, here: int, nodes: int) -> list[int]:

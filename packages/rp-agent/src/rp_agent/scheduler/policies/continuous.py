@@ -33,7 +33,6 @@ class Continuous(Policy):
         return self._request(item.description)
 
     def place(self, item: AgentTask) -> bool:
-        """Place a task on the first nodes with room."""
         request = item.request
         if type(request) is Shape and self._scattered:
             item.placement = placement = self.slots.place(request)
@@ -51,7 +50,6 @@ class Continuous(Policy):
         return self._tags.candidates(request)
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
-        """Place a task on these nodes."""
         request = item.request
         shape = request.parts[0] if isinstance(request, SameNode) else getattr(request, 'shape', request)
         item.placement = placement = self.slots.place_on(shape, positions)
@@ -60,7 +58,6 @@ class Continuous(Policy):
         return placement
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Validate all requests against the nodes that are up."""
         super().nodes_changed(down)
         self._tags.down = frozenset(down)
 

@@ -90,14 +90,12 @@ class Divided(Continuous):
         return up[:-(-request.shape.ranks // self._node.most(request.shape))]
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
-        """Place a task on these nodes."""
         placement = super().place_on(item, positions)
         if placement is not None and type(item.request) is DividedRequest:
             self._placed(item, placement)
         return placement
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Validate all requests against the nodes that are up."""
         super().nodes_changed(down)
         self._down = frozenset(down)
         self._requests.clear()

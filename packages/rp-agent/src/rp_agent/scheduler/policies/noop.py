@@ -13,17 +13,13 @@ class Noop(Policy):
     """Places nothing, for executors that place tasks themselves, and for measurements."""
 
     def request(self, item: AgentTask) -> Hashable:
-        """Return the same request for all tasks."""
         return None
 
     def place(self, item: AgentTask) -> bool:
-        """Accept the task."""
         return True
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
-        """Return no nodes: tasks never wait for room."""
         return ()
 
     def place_on(self, item: AgentTask, positions: Sequence[int]) -> Placement | None:
-        """Place nothing."""
         return None

@@ -112,7 +112,6 @@ class Torus(Policy):
         return False
 
     def release(self, tasks: Sequence[AgentTask]) -> Sequence[Placement]:
-        """Free the blocks of tasks."""
         freed = [*super().release(tasks)]
         rest = [placement for each in freed for placement in self._rest.pop(each)]
         self.slots.release_many(rest)
@@ -131,7 +130,6 @@ class Torus(Policy):
         return self._place(item, block) if self._idle(block.nodes) else None
 
     def nodes_changed(self, down: Collection[int]) -> None:
-        """Exclude all blocks with a node that is down."""
         super().nodes_changed(down)
         self._down = frozenset(down)
 
