@@ -35,9 +35,9 @@ def without_virtualenv(environ: Mapping[str, str]) -> dict[str, str]:
     prefix = environ.get('VIRTUAL_ENV')
     if not prefix:
         return dict(environ)
-    gone = ('VIRTUAL_ENV', 'VIRTUAL_ENV_PROMPT', 'PYTHONHOME')
+    removed = ('VIRTUAL_ENV', 'VIRTUAL_ENV_PROMPT', 'PYTHONHOME')
     left = {name: value for name, value in environ.items()
-            if name not in gone and not name.startswith('_OLD_VIRTUAL_')}
+            if name not in removed and not name.startswith('_OLD_VIRTUAL_')}
     if 'PATH' in left:
         entries = left['PATH'].split(os.pathsep)
         left['PATH'] = os.pathsep.join(entry for entry in entries if entry != f'{prefix}/bin')

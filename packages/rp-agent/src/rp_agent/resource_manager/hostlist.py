@@ -58,4 +58,4 @@ def _numbers(ranges: str, text: str) -> list[str]:
 
 
 def _broken(text: str, why: str) -> PlatformError:
-    return PlatformError(f'the list of hosts {text[:200]!r} cannot be understood: {why}')
+    return PlatformError(f'the list of hosts {text[:200]!r} cannot be parsed: {why}')

@@ -68,7 +68,7 @@ class Scheduler(Component):
         self._waiting.update((task.uid, task) for task in tasks)
         for task in tasks:
             if not task.cancelled:
-                self._come(task, now)
+                self._admit(task, now)
         self._give_up([task for task in tasks if task.cancelled], 'cancelled while it waited for resources')
         self._place()
         self.tracer.record_bulk('schedule_fail', [task.uid for task in tasks if task.uid in self._waiting])
@@ -77,15 +77,15 @@ class Scheduler(Component):
         """Free the resources of finished tasks, and place waiting tasks on them."""
         uids: list[str] = []
         ours: list[AgentTask] = []
-        given: list[AgentTask] = []
+        with_slots: list[AgentTask] = []
         for task in tasks:
             uids.append(task.uid)
-            (given if type(task.request) is ExplicitRequest else ours).append(task)
+            (with_slots if type(task.request) is ExplicitRequest else ours).append(task)
         self.tracer.record_bulk('unschedule_start', uids)
         for placement in self._policy.release(ours):
             self._pool.freed(placement)
-        if given:
-            self._release_explicit(given)
+        if with_slots:
+            self._release_explicit(with_slots)
         self.tracer.record_bulk('unschedule_stop', uids)
         left = self._policy.left(ours)
         if left:
@@ -113,13 +113,13 @@ class Scheduler(Component):
             self._slots.set_down(index)
             self._reservation.node_down(index)
             self._down.add(index)
-        self._consider_again()
+        self._revalidate()
 
     def node_up(self, index: int) -> None:
         """Add a recovered node."""
         self._slots.set_up(index)
         self._down.discard(index)
-        self._consider_again()
+        self._revalidate()
 
     def check(self) -> None:
         """Verify the invariants of all parts."""
@@ -139,7 +139,7 @@ class Scheduler(Component):
 
     # entering the pool
 
-    def _come(self, task: AgentTask, now: float) -> None:
+    def _admit(self, task: AgentTask, now: float) -> None:
         """Add a task to the pool, unless the policy holds it back."""
         try:
             if task.description['slots']:
@@ -164,7 +164,7 @@ class Scheduler(Component):
             except Exception as error:   # fails this item only
                 self._refuse(item, error)
 
-    def _consider_again(self) -> None:
+    def _revalidate(self) -> None:
         """Validate all waiting items against the nodes that are up."""
         self._explicit.down = frozenset(self._down)
         self._policy.nodes_changed(self._down)

@@ -21,7 +21,7 @@ from rp_api.errors import DescriptionError
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Cost
 
-LOST = 'has ended, as the model says'
+LOST = 'has failed, as the model specifies'
 
 
 class FleetEvents(Protocol):
@@ -70,7 +70,7 @@ class Launchers:
 
     def start(self) -> None:
         """Start all launchers."""
-        self._do(self._fleet.start())
+        self._execute(self._fleet.start())
         for index, life in self._lives.items():
             self._clock.call_later(life, self._fail, index)
 
@@ -82,12 +82,12 @@ class Launchers:
             index = bisect_right(self._firsts, min(task.placement.nodes())) - 1
         cores = description['ranks'] * description['cores_per_rank']
         can_move = index is not None and not description['slots']
-        self._do(self._fleet.admit(Demand(task.uid, cores, index, placed=can_move)))
+        self._execute(self._fleet.admit(Demand(task.uid, cores, index, placed=can_move)))
 
     def done(self, task: AgentTask) -> None:
         """Record that a task has left its launcher."""
         del self._tasks[task.uid]
-        self._do(self._fleet.done(task.uid))
+        self._execute(self._fleet.done(task.uid))
 
     def stop(self) -> list[AgentTask]:
         """End all launchers; return their tasks, including those that wait for a launcher."""
@@ -95,11 +95,11 @@ class Launchers:
         for launcher in self._launchers:
             launcher.stop()
         for index in list(self._numbers):
-            self._gone(index)
+            self._remove(index)
         left, self._tasks = list(self._tasks.values()), {}
         return left
 
-    def _do(self, commands: Sequence[fleet.Command]) -> None:
+    def _execute(self, commands: Sequence[fleet.Command]) -> None:
         for command in commands:
             if self._stopped:   # by an effect of the previous command
                 return
@@ -123,29 +123,29 @@ class Launchers:
         is_ready = self._fleet.instances[index].starts == 1
         self._events.started(number, ready=is_ready)
         if is_ready:
-            self._do(self._fleet.ready(index))
+            self._execute(self._fleet.ready(index))
         else:
             self._clock.call_later(InstanceLauncher.SECONDS_TO_START, self._overdue, index)
 
     def _overdue(self, index: int) -> None:
         if index in self._numbers:
             limit = InstanceLauncher.SECONDS_TO_START
-            self._do(self._fleet.overdue(index, f'was not ready within {limit:g} s'))
+            self._execute(self._fleet.overdue(index, f'was not ready within {limit:g} s'))
 
     def _fail(self, index: int) -> None:
         """End a launcher together with its unfinished tasks."""
         if index not in self._numbers:
             return
-        gone = self._launchers[index].fail()
-        for task in gone:
+        interrupted = self._launchers[index].fail()
+        for task in interrupted:
             self._events.given_up(task)
         self._ended(index)
-        for task in gone:
-            self._do(self._fleet.failed(task.uid, LOST))
+        for task in interrupted:
+            self._execute(self._fleet.failed(task.uid, LOST))
 
     def _ended(self, index: int) -> None:
-        self._gone(index)
-        self._do(self._fleet.ended(index, LOST))
+        self._remove(index)
+        self._execute(self._fleet.ended(index, LOST))
 
-    def _gone(self, index: int) -> None:
+    def _remove(self, index: int) -> None:
         self._events.stopped(self._numbers.pop(index))

@@ -78,14 +78,14 @@ class Launcher:
     def put(self, task: AgentTask) -> None:
         """Launch a task as soon as possible."""
         self._waiting.append(task)
-        self._go_on()
+        self._take_waiting()
 
     def fail(self) -> list[AgentTask]:
         """End at once; return the tasks whose programs have not ended. Ended ones are still acknowledged."""
-        gone = [*self._waiting, *self._launching, *self._running]
+        unfinished = [*self._waiting, *self._launching, *self._running]
         for tasks in (self._waiting, self._launching, self._running):
             tasks.clear()
-        return gone
+        return unfinished
 
     def stop(self) -> None:
         """End at once, without further events."""
@@ -97,7 +97,7 @@ class Launcher:
         """Number of tasks taken and not acknowledged."""
         return len(self._launching) + len(self._running) + len(self._ended)
 
-    def _go_on(self) -> None:
+    def _take_waiting(self) -> None:
         """Take the tasks that can be taken now, and schedule a call for the others."""
         clock = self._clock
         while self._waiting and not self._due and not self._is_full():
@@ -115,7 +115,7 @@ class Launcher:
 
     def _on_free(self) -> None:
         self._due = False
-        self._go_on()
+        self._take_waiting()
 
     def _take(self, task: AgentTask) -> None:
         self._launching[task] = None
@@ -151,7 +151,7 @@ class Launcher:
         self._running[task] = None
         self._events.runs(task)
         self._clock.call_later(self._duration(task.uid), self._ran, task)
-        self._go_on()
+        self._take_waiting()
 
     def _ran(self, task: AgentTask) -> None:
         if task not in self._running:
@@ -169,12 +169,12 @@ class Launcher:
             return
         del self._ended[task]
         self._events.done(task)
-        self._go_on()
+        self._take_waiting()
 
     def _failed(self, task: AgentTask) -> None:
         if task not in self._launching:
             return
         del self._launching[task]
         self._ended[task] = None
-        task.fail('the launcher has failed', f'as a share of {self._model.failures:g} of all tasks does')
+        task.fail('the launcher has failed', f'the model specifies a share of {self._model.failures:g} of all tasks')
         self._done(task)

@@ -41,7 +41,7 @@ class Pilot:
         self._scheduler: PacedScheduler | PassScheduler | None = None
         self._launchers: Launchers | None = None
         self._lost_nodes = 0
-        self._untold: list[tuple[str, str]] = []
+        self._unreported: list[tuple[str, str]] = []
         self._started = False
         self._state = ''
         """Final state, set when the pilot begins to end."""
@@ -121,12 +121,12 @@ class Pilot:
         self._state = state
         if self._scheduler is not None and self._launchers is not None:
             self._scheduler.cancel_all(f'{self._plan.uid} {reason}')
-            self._tell()
+            self._report_unplaced()
             left = self._launchers.stop()
             for task in left:
-                self._end(task)
+                self._cancel(task)
             self._scheduler.release(left)
-            self._left(left)
+            self._report_done(left)
             self._scheduler.close()
             self._traces.stop()
         delay = self._plan.model.teardown.draw(self._random, self._plan.nodes)
@@ -134,7 +134,7 @@ class Pilot:
             delay = min(delay, max(0.0, self.usage.started + 60 * self._plan.runtime - self._clock.now))
         self._clock.call_later(delay, self._ended)
 
-    def _end(self, task: AgentTask) -> None:
+    def _cancel(self, task: AgentTask) -> None:
         """Cancel an unfinished task; kill it if it was launched."""
         task.target_state = states.CANCELED
         was_taken = task.uid in self._taken
@@ -187,31 +187,31 @@ class Pilot:
         self._traces.record(task.uid, COLLECTED)
         self._taken.discard(task.uid)
         self._launchers.done(task)
-        self._leaves(task)
+        self._release(task)
 
-    def _leaves(self, task: AgentTask) -> None:
+    def _release(self, task: AgentTask) -> None:
         """Release a finished task, whatever its result, and report it."""
         assert self._scheduler is not None
         self._traces.executed(task.uid)
         self._scheduler.release([task])
-        self._left([task])
+        self._report_done([task])
 
-    def _left(self, tasks: list[AgentTask]) -> None:
+    def _report_done(self, tasks: list[AgentTask]) -> None:
         self._traces.left([task.uid for task in tasks])
-        self._events.done(self._ends(tasks))
+        self._events.done(self._final_states(tasks))
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """Collect tasks that can never run or were cancelled while they waited, to report them."""
-        self._untold += self._ends(tasks)
-        self._clock.call_later(MOMENT, self._tell)
+        self._unreported += self._final_states(tasks)
+        self._clock.call_later(MOMENT, self._report_unplaced)
 
-    def _tell(self) -> None:
+    def _report_unplaced(self) -> None:
         """Report the tasks that were not placed."""
-        untold, self._untold = self._untold, []
-        if untold:
-            self._events.unplaced(untold)
+        unreported, self._unreported = self._unreported, []
+        if unreported:
+            self._events.unplaced(unreported)
 
-    def _ends(self, tasks: list[AgentTask]) -> list[tuple[str, str]]:
+    def _final_states(self, tasks: list[AgentTask]) -> list[tuple[str, str]]:
         """Forget the tasks and return their final states. Tasks that a failed pilot cancels are FAILED."""
         for task in tasks:
             del self._tasks[task.uid]
@@ -247,7 +247,7 @@ class Pilot:
         """Fail a task that no launcher accepts."""
         task.fail(reason, reason)
         self._traces.record(task.uid, ('task_run_stop',))
-        self._leaves(task)
+        self._release(task)
 
     def nodes_lost(self, nodes: range, reason: str) -> None:
         """Remove lost nodes from scheduling; fail the pilot with the last one."""
