@@ -172,7 +172,6 @@ class Scheduler(Component):
         self._place()
 
     def _enter_again(self) -> None:
-        """Take all items out of the pool and add them again."""
         self._enter(self._pool.clear(), self._clock())
 
     # placing
@@ -271,7 +270,6 @@ class Scheduler(Component):
             self._failed(tasks)
 
     def _withdraw(self, task: AgentTask, now: float) -> None:
-        """Remove a waiting task."""
         del self._waiting[task.uid]
         if task.ticket >= 0:
             item = self._pool.remove(task.ticket)

@@ -75,7 +75,6 @@ def _add_parts(Placement placement, dict found):
 
 
 def _node(SlotMap slots, int32_t position):
-    """Return the slot map's data of a node."""
     cdef const rp_node *node = rp_at(&slots.nodes, position)
     cdef int32_t words = slots.nodes.words, gpu
     return {'title': f'node {slots.table[position][0]}',

@@ -559,7 +559,6 @@ cdef class SlotMap:
         return placement
 
     def _make_room(self):
-        """Allocate memory for more held placements."""
         cdef Py_ssize_t most = 2 * self.most_held + 64
         cdef PyObject **held = <PyObject **>realloc(self.held, most * sizeof(PyObject *))
         if held == NULL:
@@ -567,7 +566,6 @@ cdef class SlotMap:
         self.held, self.most_held = held, most
 
     cdef void _hold(self, Placement placement) noexcept:
-        """Add a placement to the held ones."""
         Py_INCREF(placement)
         placement.number = <int32_t>self.n_held
         self.held[self.n_held] = <PyObject *>placement
@@ -718,7 +716,6 @@ cdef class SlotMap:
         return free_now
 
     def _open(self, int32_t count, int32_t words, int32_t gpus, int32_t domains):
-        """Allocate the memory of nodes and index."""
         self.dirty = <int32_t *>malloc((count + 1) * sizeof(int32_t))
         if (self.dirty == NULL or rp_nodes_open(&self.nodes, count, words, gpus, domains, UNITS) != 0
                 or rp_index_open(&self.index, count, gpus) != 0):

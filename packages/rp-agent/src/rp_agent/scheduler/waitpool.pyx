@@ -270,7 +270,6 @@ cdef class WaitPool(WaitQueues):
         return best
 
     cdef void _wake_hopeful(self) noexcept:
-        """Wake all hopeful groups."""
         cdef int32_t index
         for index in range(self._n_hopeful):
             if self._has_hope(self._hopeful[index]):
@@ -313,7 +312,6 @@ cdef class WaitPool(WaitQueues):
         return ranks == 0
 
     cdef int _try(self, int32_t group, fits, double now, list placed) except -1:
-        """Try the first item of a group."""
         cdef int32_t ticket = self.first(group)
         cdef int64_t arrival = self.entries[ticket].arrival
         cdef object item = self.items[ticket]

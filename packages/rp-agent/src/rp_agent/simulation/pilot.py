@@ -206,7 +206,6 @@ class Pilot:
         self._clock.call_later(MOMENT, self._report_unplaced)
 
     def _report_unplaced(self) -> None:
-        """Report the tasks that were not placed."""
         unreported, self._unreported = self._unreported, []
         if unreported:
             self._events.unplaced(unreported)

@@ -11,8 +11,6 @@ from rp_api.errors import PlatformError
 
 
 class Cobalt(BatchSystem):
-    """Cobalt."""
-
     NAME: ClassVar[str] = 'COBALT'
     JOB: ClassVar[str] = 'COBALT_JOBID'
 

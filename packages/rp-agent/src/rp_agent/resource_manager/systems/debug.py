@@ -11,8 +11,6 @@ from rp_agent.resource_manager.systems import fork
 
 
 class Debug:
-    """Simulated nodes."""
-
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         """Return the requested allocation, regardless of the machine's resources."""
         return fork.allocate(request, {**platform, 'fake_resources': True}, system.environ)

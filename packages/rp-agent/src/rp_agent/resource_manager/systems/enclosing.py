@@ -19,8 +19,6 @@ from rp_api.platforms import systems
 
 
 class Enclosing:
-    """ALLOCATION."""
-
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         """Return the nodes of the enclosing job, all of them if the request has no size.
 

@@ -23,8 +23,6 @@ URI, SIZE = 'flux_uri', 'flux_size'
 
 
 class Flux(BatchSystem):
-    """FLUX."""
-
     NAME: ClassVar[str] = 'FLUX'
     JOB: ClassVar[str] = 'FLUX_URI'
     COUNTS_THREADS: ClassVar[bool] = False

@@ -15,10 +15,7 @@ from rp_api.platforms.systems import JOB_VARIABLES
 
 
 class Fork:
-    """FORK."""
-
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
-        """Return the resources of the pilot on this machine."""
         found = allocate(request, platform, system.environ)
         if any(map(system.environ.get, JOB_VARIABLES)):
             from rp_agent.resource_manager.systems.enclosing import hint

@@ -18,8 +18,6 @@ BG_CORES = 16
 
 
 class LoadLeveler(BatchSystem):
-    """LoadLeveler."""
-
     NAME: ClassVar[str] = 'LOADLEVELER'
     JOB: ClassVar[str] = 'LOADL_STEP_ID'
     COUNTS_THREADS: ClassVar[bool] = False

@@ -16,8 +16,6 @@ from rp_api.errors import PlatformError
 
 
 class Lsf(BatchSystem):
-    """LSF."""
-
     NAME: ClassVar[str] = 'LSF'
     JOB: ClassVar[str] = 'LSB_JOBID'
     COUNTS_THREADS: ClassVar[bool] = False

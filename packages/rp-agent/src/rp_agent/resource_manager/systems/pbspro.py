@@ -21,8 +21,6 @@ _GPUS = ('ngpus', 'naccelerators')
 
 
 class PbsPro(BatchSystem):
-    """PBS Professional."""
-
     NAME: ClassVar[str] = 'PBSPRO'
     JOB: ClassVar[str] = 'PBS_JOBID'
 

@@ -17,8 +17,6 @@ _GPUS = ('SGE_HGR_gpu', 'SGE_HGR_gpus')
 
 
 class Sge(BatchSystem):
-    """Grid Engine."""
-
     NAME: ClassVar[str] = 'SGE'
     JOB: ClassVar[str] = 'JOB_ID'
 

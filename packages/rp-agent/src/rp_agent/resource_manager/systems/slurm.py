@@ -21,8 +21,6 @@ _GPUS_HERE = ('SLURM_JOB_GPUS', 'SLURM_STEP_GPUS', 'GPU_DEVICE_ORDINAL')
 
 
 class Slurm(BatchSystem):
-    """SLURM."""
-
     NAME: ClassVar[str] = 'SLURM'
     JOB: ClassVar[str] = 'SLURM_JOB_ID'
 

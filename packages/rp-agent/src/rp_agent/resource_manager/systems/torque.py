@@ -10,8 +10,6 @@ from rp_agent.resource_manager.system import System
 
 
 class Torque(BatchSystem):
-    """Torque."""
-
     NAME: ClassVar[str] = 'TORQUE'
     JOB: ClassVar[str] = 'PBS_JOBID'
 
