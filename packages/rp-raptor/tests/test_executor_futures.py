@@ -144,8 +144,9 @@ def test_map_has_a_deadline(executor: Executor, master: StandinMaster) -> None:
     assert executor._futures == {}
 
 
-@pytest.mark.parametrize(('options', 'words'), [({'chunksize': 0}, 'chunksize is a number from 1 on, not 0'),
-                                                ({'buffersize': -1}, 'buffersize is a number from 1 on, not -1')])
+@pytest.mark.parametrize(('options', 'words'), [
+    ({'chunksize': 0}, 'chunksize must be a whole number of at least 1, not 0'),
+    ({'buffersize': -1}, 'buffersize must be a whole number of at least 1, not -1')])
 def test_bad_options_of_map(executor: Executor, options: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         executor.map(power, [1], **options)
@@ -216,5 +217,5 @@ def test_attributes(master: StandinMaster) -> None:
     with Executor(master, timeout=3) as executor:
         executor.submit(power, 2).result(LONG)
     assert master.attributes == {0: {'timeout': 3}}
-    with pytest.raises(TypeError, match="'colour' is no attribute of a call"):
+    with pytest.raises(TypeError, match="'colour' is not an attribute of a call"):
         Executor(master, colour=3)

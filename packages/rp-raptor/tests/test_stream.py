@@ -252,18 +252,18 @@ def test_what_is_no_message_is_passed_over(make: Make) -> None:
 
 
 @pytest.mark.parametrize(('options', 'error', 'words'), [
-    ({'window': 0}, ValueError, 'window is a number from 1 on, not 0'),
-    ({'chunksize': 'a'}, ValueError, "chunksize is a number from 1 on, not 'a'"),
-    ({'timeout': -1}, ValueError, 'timeout of a call is a number, not -1'),
-    ({'ranks': 1.5}, ValueError, 'ranks of a call is a number from 1 on, not 1.5'),
-    ({'colour': 1}, TypeError, "'colour' is no attribute of a call: allowed are cores, gpus, ranks, timeout")])
+    ({'window': 0}, ValueError, 'window must be a whole number of at least 1, not 0'),
+    ({'chunksize': 'a'}, ValueError, "chunksize must be a whole number of at least 1, not 'a'"),
+    ({'timeout': -1}, ValueError, 'timeout of a call must be a number, not -1'),
+    ({'ranks': 1.5}, ValueError, 'ranks of a call must be a whole number of at least 1, not 1.5'),
+    ({'colour': 1}, TypeError, "'colour' is not an attribute of a call: allowed are cores, gpus, ranks, timeout")])
 def test_bad_options(make: Make, options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         stream(make(), half, [1], **options)
 
 
 def test_bad_masters_and_functions(make: Make) -> None:
-    with pytest.raises(TypeError, match=r'a master is what submit_raptors\(\) gives'):
+    with pytest.raises(TypeError, match=r'a master must be a handle that submit_raptors\(\) returns'):
         stream('raptor.0000', half, [])   # type: ignore[arg-type]
     with pytest.raises(ValueError, match='at least one master'):
         stream([], half, [])

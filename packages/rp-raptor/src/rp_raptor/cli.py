@@ -15,7 +15,7 @@ MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be emp
 
 
 def master(arguments: Sequence[str] | None = None) -> int:
-    """Run a master until it is stopped; the exit code."""
+    """Run a master until it ends, and return the exit code."""
     signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 2:
@@ -41,7 +41,7 @@ def master(arguments: Sequence[str] | None = None) -> int:
 
 
 def worker(arguments: Sequence[str] | None = None) -> int:
-    """Run a worker until it is stopped; the exit code."""
+    """Run a worker until it ends, and return the exit code."""
     from rp_raptor.worker.manager import main
 
     _start_log()
@@ -49,7 +49,7 @@ def worker(arguments: Sequence[str] | None = None) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of both: `python -m rp_raptor.cli master|worker ...`."""
+    """Run the program named by the first argument: `python -m rp_raptor.cli master|worker ...`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     program = {'master': master, 'worker': worker}.get(arguments[0] if arguments else '')
     if program is None:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _start_log() -> None:
-    """Write a log to standard error, of the level that RADICAL_PILOT_LOG_LVL asks for (warnings by default)."""
+    """Log to standard error at the level of RADICAL_PILOT_LOG_LVL (default: warnings)."""
     level = logging.getLevelName(os.environ.get('RADICAL_PILOT_LOG_LVL', '').upper().partition('_')[0])
     logging.basicConfig(format='%(asctime)s %(levelname)s %(name)s %(message)s',
                         level=level if isinstance(level, int) else logging.WARNING)

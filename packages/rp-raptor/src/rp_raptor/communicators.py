@@ -12,19 +12,19 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def start_mpi(ranks: int) -> int:
-    """Initialise MPI, which all ranks of the job have to do; gives the rank in COMM_WORLD, which has so many."""
-    from mpi4py import MPI  # to import it is to initialise it
+    """Initialise MPI on all ranks of a job of `ranks` ranks; return the rank in COMM_WORLD."""
+    from mpi4py import MPI  # the import initialises MPI
 
     world = MPI.COMM_WORLD
     if world.size != ranks:
         raise CoordinationError(f'COMM_WORLD has {world.size} ranks instead of {ranks}: mpiexec and the library that '
-                                'mpi4py loads are not of the same MPI')
+                                'mpi4py loads belong to different MPI installations')
     return int(world.rank)
 
 
 @contextmanager
 def communicator(group: Sequence[int], tag: int) -> Generator[Any, None, None]:
-    """A communicator over these ranks of COMM_WORLD, all of which have to ask for it; it is freed in the end."""
+    """Return a communicator over these ranks of COMM_WORLD; all of them have to call this. It is freed at exit."""
     from mpi4py import MPI
 
     members = MPI.COMM_WORLD.group.Incl(list(group))
@@ -39,9 +39,9 @@ def communicator(group: Sequence[int], tag: int) -> Generator[Any, None, None]:
 
 
 def insert(comm: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments | None:
-    """The arguments with the communicator in the place that was left for it: `comm=None`, or None as the first one.
+    """Return the arguments with the communicator in its place: the keyword `comm=None`, or a first argument None.
 
-    None if no place was left.
+    Return None if the call has no such place.
     """
     if 'comm' in kwargs and kwargs['comm'] is None:
         return list(args), {**kwargs, 'comm': comm}

@@ -1,8 +1,8 @@
-"""Functions of an executor on their way to the workers.
+"""Functions of an executor, and how they are sent to workers.
 
-A function that is used again is defined at the masters once, and calls refer to it. A definition stays for as long as
-the executor does. Lambdas made in a loop must not pile up, and a closure or an object may have changed since: such
-functions travel with each call.
+A function that is called again is defined at the masters once, and calls refer to it. A definition lives as long as the
+executor. Lambdas made in a loop must not pile up, and a closure or a callable object may have changed since: these are
+sent with each call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rp_raptor.wire.payload import define, encode_call
 
 
 class Definitions:
-    """Turns calls of any functions into payloads; `tell(fid, blob)` makes a definition known before it is used."""
+    """Turns calls of any functions into payloads; `tell(fid, blob)` sends a definition before its first use."""
 
     def __init__(self, tell: Callable[[bytes, bytes], object]) -> None:
         self._tell = tell
@@ -26,7 +26,7 @@ class Definitions:
         self._seen: WeakKeyDictionary[FunctionType, bytes | None] = WeakKeyDictionary()
 
     def encode(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """A call; SerializationError if the function or an argument cannot travel, TypeError if it is no function."""
+        """Return the payload of a call; SerializationError if the function or an argument cannot be serialized."""
         if not isinstance(func, FunctionType) or func.__closure__:
             return self._along(func, args, kwargs)
         if func not in self._seen:
@@ -38,7 +38,7 @@ class Definitions:
         return encode_call(fid, args, kwargs or None)
 
     def define(self, func: Callable[..., Any]) -> bytes:
-        """The identifier of a function, which the masters have heard of."""
+        """Define a function at the masters if needed, and return its identifier."""
         fid, blob = define(func)
         if fid not in self._told:
             self._told.add(fid)
@@ -50,7 +50,7 @@ class Definitions:
 
 
 def call_along(*given: Any) -> Any:
-    """Call a function that has come with the call, on the worker, which may put a communicator first."""
+    """Call a function that was sent with its call, on a worker, which may insert a communicator as first argument."""
     *comm, blob, args, kwargs = given
     for each in comm:
         args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)

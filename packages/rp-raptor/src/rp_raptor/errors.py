@@ -1,4 +1,4 @@
-"""What can happen to a call besides an exception of the function itself."""
+"""Errors of calls other than the exceptions of the called functions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from rp_api.errors import PilotError
 
 
 class RemoteError(PilotError, RuntimeError):
-    """A call has raised something that cannot be raised here: its type cannot be restored, or would end the program.
+    """The exception of a call that cannot be raised here: its type cannot be restored, or would end the program.
 
     The message is the `repr` of the original; `__cause__` shows its traceback.
     """
 
 
 class CallLost(PilotError, RuntimeError):
-    """A call had no result: the process that ran it died, or there is nobody (any more) who could run it."""
+    """A call has no result: the process that ran it died, or no master or worker is left that could run it."""
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in the process that raised it, as text: the `__cause__` of its copy here."""
+    """The traceback of an exception in the process that raised it, as text; the `__cause__` of the exception here."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -30,11 +30,11 @@ class RemoteTraceback(Exception):
 
 
 class CallTimeout(Exception):
-    """Raised in the function of a call that takes too long; who asked for the call gets a TimeoutError.
+    """Raised in the function of a call that exceeds its timeout; the caller gets a TimeoutError.
 
-    It is none itself: that is an OSError, for which many a library has an answer of its own, such as to look elsewhere.
+    It is not derived from TimeoutError, which is an OSError: many libraries handle those, for instance by a retry.
     """
 
 
 class CallCanceled(CancelledError):
-    """Raised in the function of a call that is not wanted any more; who asked for it gets a CancelledError."""
+    """Raised in the function of a call that is cancelled; the caller gets a CancelledError."""

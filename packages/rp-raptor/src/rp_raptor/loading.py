@@ -1,4 +1,4 @@
-"""The classes of masters and workers that are named by a file and a class."""
+"""Loads the classes of masters and workers from the files that descriptions name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Kind = TypeVar('Kind')
 
 
 def load_class(file: str, name: str, base: type[Kind]) -> type[Kind]:
-    """The class of that name in a Python file, or in the module of `base` if no file is named.
+    """Return the class of that name in a Python file, or in the module of `base` if no file is given.
 
-    The file can import what lies beside it. DescriptionError if there is no such file or class, or if the class is not
-    derived from `base`; whatever else the file raises.
+    The file can import its neighbours. DescriptionError if there is no such file or class, or if the class is not
+    derived from `base`; errors of the file itself are raised as they are.
     """
     module = _load(file) if file else sys.modules[base.__module__]
     found = getattr(module, name, None)
@@ -35,7 +35,7 @@ def _load(file: str) -> ModuleType:
         raise DescriptionError(f'raptor_file {file!r}: there is no such file (looked for in {os.getcwd()})')
     directory, base = os.path.split(path)
     name = os.path.splitext(base)[0]
-    if name in sys.modules:   # a file called after a module that is in use must not take its place
+    if name in sys.modules:   # the file must not replace a module that is in use
         name = f'raptor_file_{name}'
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -44,6 +44,6 @@ def _load(file: str) -> ModuleType:
     sys.modules[name] = module
     sys.path.insert(0, directory)
     spec.loader.exec_module(module)
-    # others cannot import this module, so that its functions travel by value
+    # other processes cannot import this module, so its functions are pickled by value
     cloudpickle.register_pickle_by_value(module)
     return module

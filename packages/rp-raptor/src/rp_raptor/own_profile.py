@@ -1,4 +1,4 @@
-"""The events that the masters and workers of applications record themselves."""
+"""The profiles that the masters and workers of applications write themselves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rp_profiling.write.tracer import Tracer
 
 
 class Profile(Tracer):
-    """A profile in a directory, written to the way existing masters and workers do; nothing if profiles are off."""
+    """A profile in a directory, with the interface that existing masters and workers use; inert if profiles are off."""
 
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(f'{directory}/{name}.prof' if directory else None, name, detail=chosen())

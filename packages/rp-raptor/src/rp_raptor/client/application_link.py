@@ -1,8 +1,8 @@
 """An application's connection to one master.
 
-It opens as soon as the master is up, says `open` after each handshake, and keeps the calls whose results are missing:
-when a connection was lost and comes back, they go out again. It is lost for good once the master has ended or has been
-silent for too long. Everything happens in the loop's thread.
+The connection opens when the master is up, sends `open` after each handshake, and keeps each call until its result has
+arrived: the calls are sent again after a reconnection. The link is lost for good when the master has ended or has sent
+nothing for `SILENCE` seconds. All methods run in the loop's thread.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rp_raptor.wire.ids import hold, release
 from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
 
 BULK_BYTES = 4 << 20
-"""Bytes of payloads from which on a message takes no further call."""
+"""Payload bytes at which a message is full."""
 
 
 class Master(Protocol):
-    """What is needed of a master's handle; `radical.pilot.RaptorMaster` is one."""
+    """The interface of a master's handle, as `radical.pilot.RaptorMaster` implements it."""
 
     @property
     def uid(self) -> str:
@@ -43,19 +43,19 @@ class Master(Protocol):
 
     @property
     def state(self) -> str:
-        """The state of its task."""
+        """The state of the master's task."""
 
     @property
     def exception(self) -> str | None:
-        """Why it failed, if it did."""
+        """The error of a failed master."""
 
     @property
     def access(self) -> Mapping[str, Any] | None:
-        """How to reach it, see `rp_api.raptor_link.Access`; None as long as it is not up."""
+        """Address and keys of the master, see `rp_api.raptor_link.Access`; None until it is up."""
 
 
 class ApplicationLink:
-    """A connection to `master`; `owner` is told about room, results, and calls that have to go out again."""
+    """A connection to `master`; reports free room, results and calls to resend to `owner`."""
 
     def __init__(self, loop: Loop, master: Master, name: str, owner: Owner) -> None:
         self.uid = master.uid
@@ -77,11 +77,11 @@ class ApplicationLink:
 
     @property
     def waits(self) -> bool:
-        """Whether the master is not up yet, as far as is known."""
+        """Return whether the master is not known to be up yet."""
         return self._connection is None and not self.lost
 
     def look(self) -> None:
-        """Notice what nobody tells: that the master is up or has ended, or that it is silent."""
+        """Poll the state of the master, and check its heartbeat."""
         if self.lost:
             return
         state, access = self._master.state, self._master.access
@@ -95,25 +95,25 @@ class ApplicationLink:
             self._keep_alive(time.monotonic())
 
     def define(self, fid: bytes, blob: bytes) -> None:
-        """Let the master know a function."""
-        if self._met:   # else it will hear of all functions when it is met
+        """Send the definition of a function to the master."""
+        if self._met:   # otherwise `_connected` sends all definitions
             self._send(['define', fid, blob])
 
     def give(self, numbers: array[int], payloads: list[bytes], attributes: Mapping[str, Any] | None) -> None:
-        """Have the master run calls, for which there is room: as many as make one message."""
+        """Send calls to the master: at most `room`, and at most one message's worth."""
         self.room -= len(numbers)
         hold(self.calls, numbers, payloads)
         each = {number: dict(attributes) for number in numbers} if attributes else None
         self._send(['calls', numbers.tobytes(), payloads, each])
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        """Nobody wants the results of these calls any more."""
+        """Cancel calls; their results are discarded."""
         known = [number for number in numbers if self.calls.pop(number, None) is not None]
         if known:
             self._send(['cancel', array('Q', known).tobytes()])
 
     def close(self) -> None:
-        """Tell the master, and leave."""
+        """Tell the master that this application leaves, and close the connection."""
         if self._connection is not None:
             if self._met:
                 self._send(['close'])
@@ -124,7 +124,7 @@ class ApplicationLink:
         self._address = access.address
         self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
                                       None, self._receive, self._connected, self._end)
-        self._connection.socket.sndhwm = 0   # the room that the master gives is the limit
+        self._connection.socket.sndhwm = 0   # the room that the master grants is the limit
         self._connection.open()
 
     def _connected(self) -> None:
@@ -169,7 +169,7 @@ class ApplicationLink:
         wanted = release(self.calls, numbers)
         if wanted is None:
             self._owner.results(numbers, payloads)
-        else:   # some are of calls that were cancelled, or that went out twice
+        else:   # some calls were cancelled, or were sent twice
             for result in compress(payloads, map(not_, wanted)):
                 payload.discard(result)
             self._owner.results(array('Q', compress(numbers, wanted)), list(compress(payloads, wanted)))
@@ -186,24 +186,24 @@ class ApplicationLink:
         self._give_up_calls()
 
     def _give_up_calls(self) -> None:
-        """Have the owner send all calls again that have no result."""
+        """Hand all calls without a result back to the owner, which sends them again."""
         calls, self.calls = self.calls, {}
         self._owner.take_back(calls)
 
     def _nothing(self, *_: object) -> None:
-        """It was a sign of life, which is noted already."""
+        """Ignore a message that serves as a heartbeat only."""
 
 
 class Owner(Protocol):
-    """Who deals calls to connections; its methods are called in the loop's thread."""
+    """The owner of connections, which distributes calls to them; its methods are called in the loop's thread."""
 
     definitions: dict[bytes, bytes]
 
     def results(self, numbers: array[int], payloads: list[bytes]) -> object:
-        """These calls have results."""
+        """Take the results of calls."""
 
     def take_back(self, calls: dict[int, bytes]) -> object:
-        """These calls have to go out again, to whoever is there."""
+        """Take calls that have to be sent again, to any master."""
 
     def deal(self) -> object:
-        """There may be room for more calls."""
+        """Send waiting calls, as there may be more room."""

@@ -1,4 +1,4 @@
-"""Calls that any thread makes, on their way to a loop: what a caller is, wherever its calls go."""
+"""The base class of callers: takes calls from any thread and moves them to a loop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Failed = Callable[[Sequence[int], str], object]
 
 
 class Intake(ABC):
-    """Takes functions, calls and cancellations from any thread, and gives them to `_take` and `_drop` in the loop's.
+    """Takes functions, calls and cancellations from any thread, and passes them to `_take` and `_drop` in the loop.
 
-    `on_results(numbers, payloads)` is told results, `on_failed(numbers, reason)` which calls will have none;
-    `attributes` go with each call, see `rp_raptor.wire.protocol`. A fork of its process can make no calls.
+    `on_results(numbers, payloads)` receives results, `on_failed(numbers, reason)` the calls that will have no result;
+    `attributes` apply to each call, see `rp_raptor.wire.protocol`. A fork of the process cannot make calls.
     """
 
     def __init__(self, loop: Loop, on_results: Results, on_failed: Failed,
@@ -31,20 +31,20 @@ class Intake(ABC):
         self._on_failed = on_failed
         self._attributes = dict(attributes) if attributes else None
         self._definitions: Definitions = []
-        self._numbers = array('Q')          # of calls that the loop has yet to take
+        self._numbers = array('Q')          # calls that the loop has not taken yet
         self._payloads: list[bytes] = []
         self._unwanted: list[int] = []
-        self._over = ''                     # why no call has a result any more
+        self._over = ''                     # the reason why no further call can have a result
         self._lock = threading.Lock()
 
     def define(self, fid: bytes, blob: bytes) -> None:
-        """Make a function known, to which the calls that follow can refer."""
+        """Define a function that later calls refer to."""
         self.process.check()
         with self._lock:
             self._definitions.append((fid, blob))
 
     def call(self, numbers: array[int], payloads: list[bytes]) -> None:
-        """Make calls, each with a number that was never used before."""
+        """Make calls; each number must be new."""
         self.process.check()
         with self._lock:
             over, idle = self._over, not self._numbers
@@ -57,7 +57,7 @@ class Intake(ABC):
             self._loop.call_soon(self._take_fresh)
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        """Have calls dropped or interrupted; nobody will hear of them again."""
+        """Drop or interrupt calls; their results are discarded."""
         self.process.check()
         with self._lock:
             idle = not self._unwanted
@@ -67,7 +67,7 @@ class Intake(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Drop what has no result yet; nobody will hear of it again. Does nothing in a fork of its process."""
+        """Drop all calls without a result, without a report. Does nothing in a fork of the process."""
 
     @abstractmethod
     def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
@@ -75,10 +75,10 @@ class Intake(ABC):
 
     @abstractmethod
     def _drop(self, numbers: list[int]) -> None:
-        """Cancel calls, all of which were taken before."""
+        """Cancel calls that `_take` has received."""
 
     def _stop(self, reason: str) -> array[int]:
-        """Take nothing more; gives the numbers of the calls that were not taken yet."""
+        """Accept no further calls, and return the numbers of the calls that were not taken yet."""
         with self._lock:
             self._over = reason
         _, numbers, _ = self._fresh()
@@ -88,7 +88,7 @@ class Intake(ABC):
         self._take(*self._fresh())
 
     def _cancel(self) -> None:
-        self._take_fresh()   # they may be among these
+        self._take_fresh()   # the calls to cancel may be among these
         with self._lock:
             numbers, self._unwanted = self._unwanted, []
         self._drop(numbers)

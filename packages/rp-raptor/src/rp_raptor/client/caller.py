@@ -1,7 +1,7 @@
-"""Calls that an application makes at masters: they go out as there is room, and each comes back once.
+"""Calls of an application to masters: sent as masters have room, each answered once.
 
-A caller has a thread of its own for the connections. Calls go to the master that has the fewest; what a lost master
-had goes to the others. Once no master is left, every call without a result fails with the reason.
+A caller runs its connections in a thread of its own. A call goes to the master with the fewest calls; the calls of a
+lost master go to the others. When no master is left, every call without a result fails with the reason.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.wire.protocol import BULK
 
 _WAITING, _WORKING = 0.05, 0.5
-"""Seconds between looks at masters: as long as some are not up yet, and afterwards."""
+"""Seconds between polls of the masters: until all are up, and after that."""
 
 WINDOW = 4096
-"""Calls that are under way at several masters together, if nothing else is said."""
+"""Default number of calls in flight, summed over all masters."""
 
 _LARGEST = MAX_BYTES - (1 << 20)
-"""Bytes of the largest payload; the rest is for the message around it."""
+"""Bytes of the largest payload; the remainder is for the message around it."""
 
 
 class Caller(Intake):
-    """Makes calls at the masters, which may still have to start.
+    """Makes calls at masters, which may still be starting.
 
-    Each call is in one result or failure, unless it was cancelled; they are told in the caller's thread. If there are
-    several masters, `window` calls are shared out among them, and the others wait here. Everything can be called from
-    any thread.
+    Each call has one result or one failure, unless it was cancelled; both are reported in the caller's thread. With
+    several masters, `window` calls are shared out among them, and the others wait here. All public methods may be
+    called from any thread.
     """
 
     def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
@@ -52,7 +52,7 @@ class Caller(Intake):
         self._thread.start()
 
     def close(self) -> None:
-        """Leave the masters; calls without a result are dropped, and nobody will hear of them again."""
+        """Disconnect from the masters; calls without a result are dropped without a report."""
         if not self.process.here:
             return
         self._loop.call_soon(self._close)
@@ -72,12 +72,12 @@ class Caller(Intake):
             self._end('; '.join(link.lost for link in self._links))
 
     def take_back(self, calls: dict[int, bytes]) -> None:
-        """Have calls go out again, before the others."""
+        """Queue calls again, before the others."""
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
 
     def _free(self, link: ApplicationLink) -> int:
-        """How many calls more a master may be given now."""
+        """Return how many more calls a master may get now."""
         others = sum(not other.lost for other in self._links) - 1
         if others < 1:
             return link.room
@@ -86,7 +86,7 @@ class Caller(Intake):
     def _run(self) -> None:
         try:
             self._loop.run()
-        except BaseException as error:   # whoever waits for results must hear of it
+        except BaseException as error:   # callers that wait for results must learn of it
             self._end(f'the thread for it has failed: {error!r}')
             raise
         finally:
@@ -113,7 +113,7 @@ class Caller(Intake):
             link.cancel(numbers)
 
     def _end(self, reason: str) -> None:
-        """No call has a result any more, now or later."""
+        """Fail all calls without a result, and those still to come."""
         numbers = self._stop(reason)
         numbers += self._waiting.clear()
         for link in self._links:
@@ -129,22 +129,22 @@ class Caller(Intake):
 
 
 def checked(payload: bytes) -> bytes:
-    """The payload, if it is not too large to travel; else SerializationError."""
+    """Return the payload; SerializationError if it is too large to send."""
     if len(payload) > _LARGEST:
         raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_LARGEST} can travel')
     return payload
 
 
 def is_local(master: object) -> bool:
-    """Whether this is a master that runs in this process."""
+    """Return whether the master runs in this process."""
     return hasattr(master, 'open_caller')
 
 
 def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
                 attributes: Mapping[str, Any] | None = None, *, window: int = WINDOW, apart: bool = False) -> Intake:
-    """A way to make calls at masters: one that runs in this process, or any others (see `Caller`).
+    """Return a caller for one master in this process, or for any number of others (see `Caller`).
 
-    With `apart`, results and failures are told in a thread that may wait for something.
+    With `apart`, results and failures are reported in a thread that may block.
     """
     if is_local(masters[0]):
         caller: Intake = masters[0].open_caller(on_results, on_failed, attributes, apart)

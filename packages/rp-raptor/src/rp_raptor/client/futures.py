@@ -1,4 +1,4 @@
-"""The standard library's `concurrent.futures`, with calls that run on RAPTOR workers."""
+"""A `concurrent.futures.Executor` whose calls run on RAPTOR workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rp_raptor.wire.payload import decode_result, discard, encode_chunk, outcome
 
 
 class _Future(futures.Future[Any]):
-    """A future that can be cancelled for as long as it has no result: the call is dropped, or interrupted."""
+    """A future that can be cancelled until it has a result: the call is dropped or interrupted."""
 
     def __init__(self, number: int, decode: Callable[[bytes], Any], drop: Callable[[int], object]) -> None:
         super().__init__()
@@ -29,6 +29,7 @@ class _Future(futures.Future[Any]):
         self._drop = drop
 
     def cancel(self) -> bool:
+        """Cancel the call; False if it has a result."""
         if not super().cancel():
             return False
         self._drop(self._number)
@@ -36,12 +37,19 @@ class _Future(futures.Future[Any]):
 
 
 class Executor(futures.Executor):
-    """A `concurrent.futures.Executor` whose calls run at one or several masters, which may still have to start.
+    """A `concurrent.futures.Executor` whose calls run on the workers of one or several masters.
 
-    `attributes` hold for each call: `timeout` in seconds, and what it needs, `ranks`, `cores`, `gpus`. What a call
-    raises has the traceback of the worker as its `__cause__`. A call fails with CallLost if no master is left.
+    The exception of a call has the worker's traceback as its `__cause__`. A call fails with `CallLost` when no master
+    is left that could run it.
+
+    Args:
+        masters: One handle or several, as `submit_raptors()` returns them; the masters may still be starting.
+        **attributes: Limits and resources of each call: `timeout` in seconds, `ranks`, `cores`, `gpus`.
+
+    Raises:
+        TypeError: If something else than a master is given, or an attribute is unknown.
+        ValueError: If no master is given, or the value of an attribute is not allowed.
     """
-
     def __init__(self, masters: Master | Iterable[Master], **attributes: float) -> None:
         handles, needs = checked_masters(masters), checked_attributes(attributes)
         self._lock = threading.Lock()
@@ -52,10 +60,19 @@ class Executor(futures.Executor):
         self._definitions = Definitions(self._caller.define)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """Have `fn(*args, **kwargs)` called; gives its future.
+        """Schedule `fn(*args, **kwargs)` on a worker.
 
-        SerializationError if the function or an argument cannot travel, RuntimeError after `shutdown`, and in a fork of
-        the process that has made the executor.
+        Args:
+            fn: The function; it travels by reference or by value, as cloudpickle decides.
+            *args: Positional arguments of the function.
+            **kwargs: Keyword arguments of the function.
+
+        Returns:
+            The future of the result. It can be cancelled while the call runs.
+
+        Raises:
+            SerializationError: If the function or an argument cannot be serialized, or is too large.
+            RuntimeError: After `shutdown`, and in a fork of the process that made the executor.
         """
         self._caller.process.check()   # before anything is locked: another thread may have had it locked at the fork
         with self._lock:
@@ -64,11 +81,25 @@ class Executor(futures.Executor):
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None,
             chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
-        """An iterator of `fn(*items)` for each tuple of items, in their order; chunks of `chunksize` go as one.
+        """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
-        The first `buffersize` calls (4096, or what is given) are made now and the others as results are taken, so
-        that iterables can be endless. TimeoutError if a result is not there `timeout` seconds after this call. With
-        an exception of a call, the iterator ends, and the calls that follow are cancelled.
+        The first `buffersize` calls are made now and the others as results are taken, so that iterables may be endless.
+        When a call raises, the iterator raises the same and ends, and later calls are cancelled.
+
+        Args:
+            fn: The function.
+            *iterables: The arguments; the shortest iterable ends the map.
+            timeout: Seconds from now until all results have to be there; None for no limit.
+            chunksize: Calls that are sent and run as one.
+            buffersize: Calls in flight at most, 4096 by default.
+
+        Returns:
+            An iterator of the results.
+
+        Raises:
+            TimeoutError: By the iterator, if a result is missing at the end of `timeout`.
+            ValueError: If `chunksize` or `buffersize` is not a positive number.
+            RuntimeError: As for `submit`.
         """
         window = WINDOW if buffersize is None else buffersize
         for name, value in {'chunksize': chunksize, 'buffersize': window}.items():
@@ -82,10 +113,13 @@ class Executor(futures.Executor):
         return _in_order(started, waiting, None if timeout is None else time.monotonic() + timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls, and leave the masters when all results are there: wait for that if `wait` is true.
+        """Accept no further calls, and disconnect from the masters when all results have arrived.
 
-        With `cancel_futures`, calls without a result are cancelled, also those that run. Does nothing in a fork of the
-        process that has made the executor.
+        Does nothing in a fork of the process that made the executor.
+
+        Args:
+            wait: Return only when all results have arrived.
+            cancel_futures: Cancel all calls without a result, running ones included.
         """
         if not self._caller.process.here:
             return
@@ -111,16 +145,16 @@ class Executor(futures.Executor):
         return future
 
     def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int) -> Iterator[_Future]:
-        """Make the calls of a map, chunk by chunk; results of futures are lists of payloads."""
+        """Make the calls of a map in chunks; the result of each future is a list of payloads."""
         while chunk := [(args, None) for args in islice(items, chunksize)]:
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
                 return outcomes_of(payload, number)
             yield self._start(encode_chunk(fid, chunk), decode)
 
     def _drop(self, number: int) -> None:
-        """A future was cancelled."""
+        """Drop the call of a cancelled future."""
         future = self._futures.pop(number, None)
-        if future is not None:   # else a result has come at the same time
+        if future is not None:   # otherwise a result has arrived at the same time
             future.set_running_or_notify_cancel()
             self._caller.cancel([number])
             self._leave_if_done()
@@ -152,7 +186,7 @@ class Executor(futures.Executor):
 
 
 def _in_order(started: Iterator[_Future], waiting: deque[_Future], deadline: float | None) -> Iterator[Any]:
-    """The results of a map; each one that is taken lets another call be made."""
+    """Yield the results of a map; each one taken makes room for another call."""
     try:
         while waiting:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""Calls of one function for everything that an iterable gives, of which only a window exists at any moment."""
+"""Streams: calls of one function for each item of an iterable, with a bounded number in flight."""
 
 from __future__ import annotations
 
@@ -17,35 +17,50 @@ from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_
 from rp_raptor.wire.protocol import ATTRIBUTES
 
 _BYTES = 64 << 20
-"""Bytes of arguments under way from which on a stream makes no further call, whatever the window."""
+"""Bytes of arguments in flight at which a stream makes no further call, whatever the window."""
 
-_MANY_BYTES = 1 << 20   # of arguments that go out together
+_MANY_BYTES = 1 << 20   # bytes of arguments in one message
 _BULK = 512
-_BATCH_DELAY = 0.004   # seconds that a call may wait for others to go out with it
+_BATCH_DELAY = 0.004   # seconds that a call may wait for others to share its message
 
 Outcomes = Sequence[bytes | Exception]
 
 
 def stream(masters: Master | Iterable[Master], func: Callable[[Any], Any], iterable: Iterable[Any], *,
            window: int = WINDOW, chunksize: int = 1, **attributes: float) -> Iterator[Call]:
-    """Call `func(item)` at one or several masters for each item; gives the calls as they finish.
+    """Call `func(item)` for each item at one or several masters, and yield the calls as they finish.
 
-    Items are taken from the iterable as the calls proceed: at most `window` calls are under way or finished and not
-    taken yet. With a `chunksize`, that many calls go as one. `attributes` hold for each call (or chunk): `timeout` in
-    seconds, and what it needs, `ranks`, `cores`, `gpus`. A call that fails is among the others and says so; CallLost
-    is raised only when no master is left and there are more items. Nothing happens before the first call is asked for;
-    what is under way when the iterator is closed is dropped.
+    Items are taken from the iterable as calls proceed. Nothing happens before the first call is requested from the
+    iterator; closing it drops the calls in flight. A failed call is yielded as the others are and has an `exception`.
+
+    Args:
+        masters: One handle or several, as `submit_raptors()` returns them; the masters may still be starting.
+        func: A function of one argument.
+        iterable: The arguments; it may be endless.
+        window: Calls at most that are in flight, or finished and not taken yet.
+        chunksize: Calls that are sent and run as one.
+        **attributes: Limits and resources of each call or chunk: `timeout` in seconds, `ranks`, `cores`, `gpus`.
+
+    Returns:
+        An iterator of finished calls, in any order. A call has `index` (the position of its item), `item`, `exception`
+        and `result()`.
+
+    Raises:
+        TypeError: If something else than a master is given, or an attribute is unknown.
+        ValueError: If no master is given, or a value is not allowed.
+        SerializationError: If the function cannot be serialized.
+        CallLost: By the iterator, if no master is left and there are more items.
     """
     handles = checked_masters(masters)
     for name, value in {'window': window, 'chunksize': chunksize}.items():
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f'{name} is a number from 1 on, not {value!r}')
+            raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
     fid, blob = define(func)
     return _Stream(fid, iterable, window, chunksize).run(handles, blob, checked_attributes(attributes))
 
 
 def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
-    """The masters as a list; TypeError or ValueError if there are none or something else is among them."""
+    """Return the masters as a list; TypeError or ValueError if there is none, or something else is among them."""
     found: list[Any] = list(masters) if isinstance(masters, Iterable) else [masters]
     if not found:
         raise ValueError('at least one master is needed')
@@ -54,25 +69,26 @@ def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
             if len(found) > 1:
                 raise ValueError(f'{master.uid} runs in this process: its calls cannot be shared with other masters')
         elif not all(hasattr(master, name) for name in ('uid', 'state', 'access')):
-            raise TypeError(f'a master is what submit_raptors() gives, not {master!r:.80}')
-        elif hasattr(master, 'check_process'):   # in a fork of the application, nobody would tell that it is up
+            raise TypeError(f'a master must be a handle that submit_raptors() returns, not {master!r:.80}')
+        elif hasattr(master, 'check_process'):   # a fork of the application would never learn that the master is up
             master.check_process()
     return found
 
 
 def checked_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of calls; TypeError for unknown ones, ValueError for a value that is not allowed."""
+    """Return the attributes of calls; TypeError for an unknown name, ValueError for a value that is not allowed."""
     for name, value in attributes.items():
         if name not in ATTRIBUTES:
-            raise TypeError(f'{name!r} is no attribute of a call: allowed are {", ".join(sorted(ATTRIBUTES))}')
+            raise TypeError(f'{name!r} is not an attribute of a call: allowed are {", ".join(sorted(ATTRIBUTES))}')
         whole = name in ('ranks', 'cores')
         if type(value) not in ((int,) if whole else (int, float)) or value < whole:
-            raise ValueError(f'{name} of a call is a {"number from 1 on" if whole else "number"}, not {value!r}')
+            raise ValueError(f'{name} of a call must be a {"whole number of at least 1" if whole else "number"}, '
+                             f'not {value!r}')
     return attributes
 
 
 class _Stream:
-    """What is under way of a stream."""
+    """The state of one stream: its calls in flight and the results that have arrived."""
 
     def __init__(self, fid: bytes, items: Iterable[Any], window: int, chunksize: int) -> None:
         self._fid = fid
@@ -84,11 +100,11 @@ class _Stream:
         else:
             self._calls = UnderWay(_chunks(items, chunksize), self._encode_chunk)
             self._finished = self._finish_chunks
-        # not a `SimpleQueue`, which at times waits for ever when it is to wait for a moment (CPython 3.10 to 3.12)
+        # not a `SimpleQueue`: its `get` with a short timeout may block for ever (CPython 3.10 to 3.12)
         self._arrived: Queue[tuple[array[int], Outcomes]] = Queue()
 
     def run(self, masters: Sequence[Master], blob: bytes, attributes: Mapping[str, Any]) -> Iterator[Call]:
-        """The calls, as they finish."""
+        """Yield the calls as they finish."""
         caller = open_caller(masters, self._put, self._fail, attributes, window=self._window)
         try:
             caller.define(self._fid, blob)
@@ -102,7 +118,7 @@ class _Stream:
             caller.close()
 
     def _more(self) -> Iterator[Call]:
-        """What arrives before there is room for calls enough to be worth a message, or within `_BATCH_DELAY`."""
+        """Finish calls until there is room for a worthwhile message, or nothing arrives for `_BATCH_DELAY`."""
         while not self._calls.exhausted and self._window - self._calls.count < self._window // 8:
             try:
                 arrived = self._arrived.get(timeout=_BATCH_DELAY)
@@ -111,16 +127,16 @@ class _Stream:
             yield from self._finished(*arrived)
 
     def _put(self, numbers: array[int], payloads: list[bytes]) -> None:
-        """Take results, in the caller's thread."""
+        """Queue results; called in the caller's thread."""
         self._arrived.put((numbers, payloads))
 
     def _fail(self, numbers: Sequence[int], reason: str) -> None:
-        """No master is left."""
+        """Fail calls, as no master is left."""
         self._lost = reason
         self._arrived.put((array('Q', numbers), [CallLost(reason)] * len(numbers)))
 
     def _send(self, caller: Intake) -> None:
-        """Make calls until the window is full, or until somebody waits for what has arrived."""
+        """Make calls until the window is full or a result has arrived."""
         calls = self._calls
         if self._lost and not calls.exhausted:
             if calls.count:
@@ -139,7 +155,7 @@ class _Stream:
         return encode_chunk(self._fid, [((call.item,), None) for call in arguments[0]])
 
     def _finish_chunks(self, numbers: array[int], results: Outcomes) -> Iterator[Call]:
-        """The calls of the chunks of those numbers, with the results that have arrived."""
+        """Yield the calls of the chunks with those numbers, with their results."""
         for number, result in zip(numbers, results, strict=True):
             calls = self._calls.pop(number).item
             _finish_chunk(calls, result)
@@ -147,7 +163,7 @@ class _Stream:
 
 
 def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[int, list[Call]]]:
-    """The calls for the items in chunks, each of which goes as one under the number of its first call."""
+    """Yield the calls for the items in chunks; a chunk has the number of its first call."""
     calls = itertools.starmap(Call, enumerate(items))
     while chunk := list(itertools.islice(calls, size)):
         yield chunk[0].index, chunk

@@ -1,4 +1,4 @@
-"""What a stream does with each of its calls: makes it of an item, and finishes it with a result."""
+"""The calls of a stream: made of items, finished with results."""
 
 import pickle
 from array import array as make_array
@@ -15,23 +15,26 @@ from rp_raptor.wire.payload import decode_result
 cdef object _loads = pickle.loads
 
 cdef enum:
-    SHORT = 16 * 1024    # bytes of a payload that may as well be copied
+    SHORT = 16 * 1024    # bytes of a payload that is cheap to copy
     VALUE = 82           # the kind of a result that is a value: R
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Call:
-    """A call that was made: `item` is its argument, `index` the position of that in the iterable.
+    """A call of a stream.
 
-    `exception` is what it has raised, with the traceback of the worker as its `__cause__`; None if it has not.
+    Attributes:
+        index: The position of the call's item in the iterable.
+        item: The argument.
+        exception: The exception that the call has raised, with the worker's traceback as its `__cause__`; or None.
     """
 
     cdef readonly object index
     cdef readonly object item
     cdef readonly object exception
     cdef object _value
-    cdef Py_ssize_t _size    # of the arguments, as they travel
+    cdef Py_ssize_t _size    # bytes of the serialized arguments
 
     def __init__(self, index, item):
         self.index = index
@@ -41,13 +44,13 @@ cdef class Call:
         return f'<Call {self.index} {"failed" if self.exception else "done"}>'
 
     def result(self):
-        """What the call has returned; raises what it has raised."""
+        """Return the value of the call, or raise its exception."""
         if self.exception is not None:
             raise self.exception
         return self._value
 
     cpdef finish(self, result):
-        """Take the result, or the reason why there is none."""
+        """Set the result: a payload, or the reason why there is none."""
         try:
             self._value = _decoded(result)
         except Exception as error:
@@ -57,16 +60,16 @@ cdef class Call:
 @cython.final
 @cython.auto_pickle(False)
 cdef class UnderWay:
-    """The calls of a stream that were made and not taken yet, and the bytes of the arguments of those without a result.
+    """The calls of a stream in flight.
 
-    Items are (index, item), `encode` makes the payload of a call of its arguments.
+    `items` yields (index, item); `encode` makes the payload of a call from its arguments.
     """
 
     cdef dict _calls
     cdef object _items, _encode
     cdef readonly Py_ssize_t count
-    cdef readonly Py_ssize_t size    # bytes of the arguments of calls without a result
-    cdef readonly bint exhausted    # there are no items any more
+    cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
+    cdef readonly bint exhausted     # there are no further items
 
     def __init__(self, items, encode):
         self._calls = {}
@@ -74,9 +77,9 @@ cdef class UnderWay:
         self._encode = encode
 
     def take(self, Py_ssize_t most, Py_ssize_t most_bytes, double seconds):
-        """Make calls of the next items: at most so many, and none after so many bytes or seconds.
+        """Make calls of the next items until `most` calls, `most_bytes` bytes or `seconds` are reached.
 
-        Gives their numbers, their payloads, and what is wrong with those that cannot travel, as (number, error).
+        Return their numbers, their payloads, and (number, error) for each that cannot be sent.
         """
         cdef Py_ssize_t made = 0, size = 0
         cdef double until = _now() + seconds
@@ -106,14 +109,14 @@ cdef class UnderWay:
         return numbers, payloads, failed
 
     cpdef Call pop(self, number):
-        """The call of that number, which is not under way any more."""
+        """Remove and return the call of that number."""
         cdef Call call = self._calls.pop(number)
         self.count -= 1
         self.size -= call._size
         return call
 
     def finished(self, const uint64_t[::1] numbers, list results not None):
-        """The calls of these numbers, one after the other, with their results."""
+        """Return an iterator that takes out the calls of these numbers and sets their results."""
         return Finished(self, numbers, results)
 
 
@@ -121,7 +124,7 @@ cdef class UnderWay:
 @cython.auto_pickle(False)
 @cython.internal
 cdef class Finished:
-    """An iterator of calls, each of which is finished when it is asked for: its result may be large."""
+    """An iterator of calls that decodes each result when it is requested, as results may be large."""
 
     cdef UnderWay _calls
     cdef const uint64_t[::1] _numbers
@@ -151,7 +154,7 @@ cdef object _decoded(result):
         try:
             return _loads((<bytes>result)[1:])
         except Exception:
-            pass   # it fails again, in words
+            pass   # `decode_result` fails too, with a better message
     return decode_result(result)
 
 
