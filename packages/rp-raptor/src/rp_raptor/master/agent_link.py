@@ -1,4 +1,4 @@
-"""A master's connection to the agent; see `rp_api.raptor_link` for what is said."""
+"""A master's connection to the agent; `rp_api.raptor_link` defines the messages."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from rp_api.transport.resend import Resender
 from rp_api.wire import codec
 
 RECONNECT_TIMEOUT = 60.0
-"""Seconds without a connection to the agent after which it counts as gone."""
+"""Seconds without a connection after which the agent counts as lost."""
 
 DELAY_PER_TASK, MIN_DELAY, MAX_DELAY = 1e-4, 1e-3, 0.02
-"""Seconds that a result may wait for others, for each task that the agent has given and waits for; what would wait for
-less or more than the others."""
+"""Seconds that a result may wait to share a message with others, per task that the agent has sent and waits for; delays
+below the second value become 0, the third is the limit."""
 
 _log = logging.getLogger('radical.pilot.raptor')
 
 
 class Boss(Protocol):
-    """Who does what the agent wants."""
+    """The handler of the agent's messages."""
 
     def on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
-        """Tasks that were asked for; see `rp_api.raptor_link`."""
+        """Take tasks that were requested; see `rp_api.raptor_link`."""
 
     def on_cancel(self, uids: list[str]) -> None:
-        """Tasks that are not wanted any more."""
+        """Cancel tasks."""
 
     def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
-        """What the agent has made of a task that was submitted."""
+        """Take the state of a submitted task."""
 
     def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Somebody wants something done."""
+        """Handle a remote call of an application."""
 
     def on_stop(self) -> None:
-        """The master shall end."""
+        """End the master."""
 
     def on_agent_lost(self, reason: str) -> None:
-        """The agent is gone."""
+        """Handle the loss of the agent."""
 
 
 class AgentLink:
-    """Speaks with the agent at `access`; `for_applications` is what applications are told. For the loop's thread."""
+    """Connects to the agent at `access` and announces `for_applications` there. For the loop's thread only."""
 
     def __init__(self, loop: Loop, context: zmq.Context[Any], access: Access, uid: str, for_applications: Access,
                  boss: Boss) -> None:
@@ -64,27 +64,27 @@ class AgentLink:
             'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
         self._resender = Resender()
         self._handlers |= {'got': self._resender.has_come, 'again': self._again}
-        self._uids: list[str] = []                        # of tasks whose results wait for others
+        self._uids: list[str] = []                        # of tasks whose results wait to be sent
         self._results: list[dict[str, Any] | bytes] = []
-        self._owed = 0                                    # how many tasks the agent waits for
+        self._owed = 0                                    # number of tasks that the agent waits for
         self._timer = loop.call_later(RECONNECT_TIMEOUT, self._give_up)
         self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, boss.on_agent_lost, self._disconnected)
-        self._connection.socket.sndhwm = 0   # what there is to say is bounded by what the agent has given
-        self._connection.socket.routing_id = uid.encode()   # the agent knows it again after a reconnection
+        self._connection.socket.sndhwm = 0   # the tasks that the agent has sent bound the messages
+        self._connection.socket.routing_id = uid.encode()   # identifies the master after a reconnection
         self._connection.open()
         self._known = False
-        self._say(*self._hello)   # before anything else
+        self._say(*self._hello)   # the first message
 
     def send(self, *message: Any) -> None:
-        """Send a message, which arrives also if the connection breaks meanwhile."""
+        """Send a message, again if the connection breaks before it has arrived."""
         self._connection.socket.send_multipart(self._resender.say(codec.pack(message)), zmq.NOBLOCK)
 
     def _say(self, *message: Any) -> None:
         self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
 
     def results(self, uids: Sequence[str], results: Sequence[dict[str, Any] | bytes]) -> None:
-        """Send results of tasks, which may be packed, those of many in few messages."""
+        """Queue results of tasks, which may be packed; those of many tasks share few messages."""
         if not self._uids:
             delay = min(MAX_DELAY, DELAY_PER_TASK * self._owed)
             self._loop.call_later(delay if delay >= MIN_DELAY else 0, self._send_results)
@@ -99,7 +99,7 @@ class AgentLink:
             self.send('results', uids[first:first + BULK], results[first:first + BULK])
 
     def close(self, linger: float) -> None:
-        """Say goodbye, and leave; what was said is sent within so many seconds."""
+        """Send `bye` and close the connection; pending messages have `linger` seconds to be sent."""
         self._timer.cancel()
         self._send_results()
         self.send('bye')
@@ -107,7 +107,7 @@ class AgentLink:
 
     def _connected(self) -> None:
         self._timer.cancel()
-        if self._known:   # both may have missed something
+        if self._known:   # messages of both sides may be lost
             self._say(*self._hello)
             self._say('again', self._resender.heard)
         self._known = True
@@ -140,4 +140,4 @@ class AgentLink:
         self._boss.on_tasks(common, uids, sandboxes, rests)
 
     def _nothing(self, _: object) -> None:
-        """The agent knows this master."""
+        """Ignore `welcome`."""

@@ -1,4 +1,4 @@
-"""The workers and applications of a master: who they are, whether they live, and what they say to the router."""
+"""The workers and applications of a master: connections, heartbeats, and messages to and from the router."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
 
-_BURST = 64   # messages that are dealt with before calls are dealt out
+_BURST = 64   # messages handled before calls are distributed
 _DOMAIN = 'raptor'
-_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain int is much faster
 
 _log = logging.getLogger('radical.pilot.raptor')
 
 
 class Audience(Protocol):
-    """Who wants to know about workers."""
+    """Callbacks for changes of workers."""
 
     def came(self, uid: str, ranks: int) -> None:
-        """The worker has said hello."""
+        """Handle a worker that has connected."""
 
     def ranks_changed(self, uid: str, states: dict[int, str]) -> None:
-        """Ranks of the worker are ACTIVE or DEAD now."""
+        """Handle ranks of a worker that are ACTIVE or DEAD now."""
 
     def heard(self, uid: str) -> None:
-        """The worker has given a sign of life."""
+        """Handle a heartbeat of a worker."""
 
     def credited(self) -> None:
-        """A worker takes more calls."""
+        """Handle a worker that accepts more calls."""
 
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
-        """The worker is gone."""
+        """Handle the end of a worker."""
 
     def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
             answer: Callable[[bytes], object]) -> None:
-        """A rank of the worker wants a task run, or has run it and has a result; `answer` takes its final result."""
+        """Run a task that a rank of the worker submits, or has run already with `result`; `answer` takes the result."""
 
 
 class PeerProcess(NamedTuple):
-    """The process of a peer; the start time is None if it did not tell."""
+    """The process of a peer; the start time is None if the peer does not report it."""
 
     host: str
     pid: int
@@ -65,14 +65,14 @@ class PeerProcess(NamedTuple):
 
     @classmethod
     def told(cls, host: Any, pid: Any, started: Any) -> PeerProcess:
-        """The process that a peer has told of; `CoordinationError` if that cannot be one."""
+        """Return the process that a peer reports; `CoordinationError` if a value is not valid."""
         if not isinstance(host, str) or type(pid) is not int or pid <= 0 or type(started) not in (int, type(None)):
-            raise CoordinationError('a peer that does not tell host, process number and start time')
+            raise CoordinationError('a peer reports no valid host, process id and start time')
         return cls(host, pid, started)
 
 
 class Peer:
-    """A worker or an application that is connected."""
+    """A connected worker or application."""
 
     __slots__ = ('address', 'process', 'role', 'stopped', 'uid', 'watch')
 
@@ -105,13 +105,13 @@ class ApplicationPeer(Peer):
         super().__init__(APPLICATION, address, uid, process)
         self._send = send
         self.source: CallSource | None = None
-        self.owed = 0   # room that it does not know of yet
+        self.owed = 0   # room that was not granted to it yet
 
     def started(self, ids: array[int]) -> None:
-        """Nothing that an application would want to know."""
+        """Ignore the start of calls, which applications do not track."""
 
     def results(self, ids: array[int], payloads: list[bytes]) -> None:
-        """Send results, and make room for as many calls."""
+        """Send results, and grant room for as many calls."""
         self._send(self.address, ['results', ids.tobytes(), payloads])
         self.owed += len(ids)
         if self.owed >= WINDOW // 8:
@@ -120,7 +120,7 @@ class ApplicationPeer(Peer):
 
 
 class Peers:
-    """Listens for workers and applications, and speaks with them; all methods are for the loop's thread."""
+    """Listens for workers and applications and exchanges messages with them; for the loop's thread only."""
 
     def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
                  retries: int) -> None:
@@ -147,25 +147,25 @@ class Peers:
         self._timer = loop.call_later(PING, self._look)
 
     def send(self, address: bytes, message: Message) -> None:
-        """Send a message to a peer; one that is not connected any more misses it, and says hello again if it lives."""
+        """Send a message to a peer; a peer that is not connected misses it, and says hello again if it lives."""
         try:
             send_to(self._listener.socket, address, codec.pack(message))
         except zmq.ZMQError as error:
             _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
 
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
-        """Let workers end: those of that name, or all."""
+        """Stop the workers with these uids, or all."""
         for peer in self._peers.values():
             if peer.role == WORKER and (uids is None or peer.uid in uids):
                 peer.stopped = True
                 self.send(peer.address, ['stop'])
 
     def has_worker(self, uid: str) -> bool:
-        """Whether the worker is connected."""
+        """Return whether the worker is connected."""
         return any(peer.role == WORKER and peer.uid == uid for peer in self._peers.values())
 
     def end(self, reason: str) -> None:
-        """Everything without a result fails for that reason, workers are stopped, applications are told."""
+        """Fail all calls without a result, stop the workers and notify the applications."""
         self.router.fail_all(reason)
         self.stop_workers()
         for peer in self._peers.values():
@@ -173,7 +173,7 @@ class Peers:
                 self.send(peer.address, ['ended', reason])
 
     def close(self, linger: float) -> None:
-        """Listen no more; what was said last is still sent, within so many seconds."""
+        """Close all sockets; pending messages have `linger` seconds to be sent."""
         self._timer.cancel()
         for peer in self._peers.values():
             peer.watch.stop()
@@ -216,17 +216,17 @@ class Peers:
                 self._on_open(address, *arguments)
             else:
                 peer = self._peers.get(address)
-                if peer is None:   # of a connection that was lost, or of one who was taken for dead
-                    raise CoordinationError(f'{operation!r} of somebody who has not said hello (key: {role})')
+                if peer is None:   # its connection was lost, or it was considered dead
+                    raise CoordinationError(f'{operation!r} of a peer that has not said hello (key: {role})')
                 if peer.role != role:
-                    raise CoordinationError(f'somebody with the key of a {role} speaks for {peer.uid}')
+                    raise CoordinationError(f'a peer with the key of a {role} uses the address of {peer.uid}')
                 peer.watch.hear()
                 self._handlers[operation](peer, *arguments)
         except (CoordinationError, ValueError) as error:
             self._malformed.add(error)
 
     def _greet(self, peer: Peer, version: Any) -> bool:
-        """Welcome a peer in place of whoever had its address or, a worker, its name; False if it is refused."""
+        """Welcome a peer, which replaces one with its address or, for a worker, its uid; False if it is refused."""
         if version != PROTOCOL:
             self.send(peer.address, ['refused', (
                 f'{peer.uid} speaks version {version} of the RAPTOR protocol, {self._uid} version {PROTOCOL}: install '
@@ -254,7 +254,7 @@ class Peers:
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._audience.came(uid, ranks)
-            _log.info('worker %s is there: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
+            _log.info('worker %s is up: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
 
     def _on_credit(self, peer: WorkerPeer, count: int) -> None:
         self.router.credit(peer.worker, count)
@@ -310,7 +310,7 @@ class Peers:
     def _on_close(self, peer: ApplicationPeer) -> None:
         self._forget(peer, 'it has closed', died=False)
 
-    # life and death
+    # loss of peers
 
     def _on_ping(self, peer: Peer) -> None:
         self.send(peer.address, ['pong'])
@@ -324,12 +324,12 @@ class Peers:
         self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
 
     def _receive_last(self) -> None:
-        """Take in what has arrived: it may be the results, or the goodbye, of one who is gone by now."""
+        """Handle all messages that have arrived: they may hold the last results, or the `bye`, of a dead peer."""
         while int(self._listener.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._receive()
 
     def _look(self) -> None:
-        """Find those on other hosts who are silent, and calls that nobody can run."""
+        """Remove peers without a heartbeat, and check for calls that no worker can run."""
         now = time.monotonic()
         for peer in list(self._peers.values()):
             if peer.watch.silent(SILENCE):
@@ -338,7 +338,7 @@ class Peers:
         self._timer = self._loop.call_later(PING, self._look)
 
     def _forget(self, peer: Peer, reason: str, *, died: bool, failed: bool | None = None) -> None:
-        """Be done with a peer; without a reason it is here again."""
+        """Remove a peer; without a reason it has reconnected."""
         if self._peers.get(peer.address) is not peer:
             return
         del self._peers[peer.address]

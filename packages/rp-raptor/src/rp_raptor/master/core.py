@@ -1,4 +1,4 @@
-"""The machinery of a master: one thread in which a loop speaks with the agent, the workers and the applications."""
+"""The engine of a master: one thread with a loop that serves the agent, the workers and the applications."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from rp_raptor.master.workers import Workers
 from rp_raptor.wire.payload import encode_error, values_directory
 
 UNPROVEN = 16
-"""Tasks that a master asks for before it knows how many its workers take."""
+"""Tasks that a master requests before it knows the capacity of its workers."""
 
 HOOKS_TIMEOUT, TERM_HOOKS_TIMEOUT = 10.0, 1.0
-"""Seconds that hooks may take at the end for what has finished before: in general, and after SIGTERM, as the agent
-gives it 5 s in all."""
+"""Seconds that hooks may take at the end for finished tasks: in general, and after SIGTERM, as the agent sends SIGKILL
+after 5 s."""
 
 LINGER = 1.0
-"""Seconds that others may take at the end to receive what they were told."""
+"""Seconds at the end for pending messages to be sent."""
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread has to let others go on."""
+"""Seconds after which a thread has to yield the interpreter."""
 
 WorkerHook = Callable[[dict[str, Any], str], object]
 
@@ -48,32 +48,32 @@ _log = logging.getLogger('radical.pilot.raptor')
 
 
 class Core:
-    """What a master does outside of the user's code; its methods can be called from any thread, but not in a fork.
+    """The part of a master outside of the user's code; methods may be called from any thread, but not in a fork.
 
-    The hooks are None where the master has none. `over` is called, in some thread, when the master has to end.
+    A hook is None if the master does not override it. `over` is called, in some thread, when the master has to end.
     """
 
     def __init__(self, uid: str, pilot_sandbox: str, retries: int, over: Callable[[], object], *,
                  request_cb: Filter | None, result_cb: Filter | None, worker_state_cb: WorkerHook | None) -> None:
         access = Access.load(link_file(pilot_sandbox, os.environ.get('RP_PARTITION_ID', '')))
-        # the loop's thread gives the interpreter up at each message, and with the default of 5 ms it would wait that
-        # long for it each time as long as the user's code is busy
+        # the loop's thread yields the interpreter at each message, and would wait up to 5 ms (the default) to get it
+        # back while the user's code is busy
         sys.setswitchinterval(min(SWITCH_INTERVAL, sys.getswitchinterval()))
         self.uid = uid
         self.process = OwnerProcess(uid)
-        self.error: BaseException | None = None   # what has ended it, if that should not have happened
+        self.error: BaseException | None = None   # the failure that has ended the master
         self.workers = Workers(self._worker_changed)
         self._over = over
         self._hooks_timeout = HOOKS_TIMEOUT
-        self._reason = ''   # why there is an end
+        self._reason = ''   # of the end
         self._worker_state_cb = worker_state_cb
         self.pilot_sandbox = pilot_sandbox
         self._own_workers: set[str] = set()
         self._callers: set[LocalCaller] = set()
-        self._futures: Hooks | None = None   # where the futures of calls get their results
+        self._futures: Hooks | None = None   # the thread in which futures get their results
         self._closed = False
         self._lock = threading.Lock()
-        self._asked = 0   # tasks that the agent may still send
+        self._asked = 0   # requested tasks that have not arrived
         self._taking = self._ending = False
         self._hooks = Hooks(f'{uid}.hooks')
         self._loop = Loop()
@@ -87,31 +87,31 @@ class Core:
         self._peers.workers_access.save(self._file)
         self._thread = threading.Thread(target=self._run, name=f'{uid}.loop', daemon=True)
         self._thread.start()
-        atexit.register(self._leave)   # for those who forget to stop it, or cannot
+        atexit.register(self._leave)   # for programs that do not stop the master, or cannot
 
     def start(self) -> None:
-        """Take tasks from now on, and call hooks."""
+        """Accept tasks, and call hooks, from now on."""
         self.process.check()
         self._hooks.open()
         self._loop.call_soon(self._start_taking)
 
     def hurry(self) -> None:
-        """Do not wait long for hooks at the end."""
+        """Use the short timeout for hooks at the end."""
         self._hooks_timeout = TERM_HOOKS_TIMEOUT
 
     def stop(self, reason: str) -> None:
-        """Begin to end."""
+        """Begin to end, for this reason."""
         self.process.check()
         self._loop.call_soon(self._end, reason)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False if it takes longer than that."""
+        """Wait for the end; False if `timeout` has passed."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def open_caller(self, on_results: Results, on_failed: Failed, attributes: Mapping[str, Any] | None,
                     apart: bool) -> LocalCaller:
-        """A source of calls; it is told of results in the loop's thread, or in one for that."""
+        """Open a source of calls; results are reported in the loop's thread or, if `apart`, in a thread for them."""
         self.process.check()
         if apart:
             with self._lock:
@@ -128,26 +128,26 @@ class Core:
         return caller
 
     def submit(self, tasks: list[Task]) -> None:
-        """Have tasks run."""
+        """Schedule tasks."""
         self.process.check()
         self._loop.call_soon(self._tasks.submit, tasks)
 
     def submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
-        """Have the agent start workers: plain descriptions with uid and ranks."""
+        """Submit workers to the agent: plain descriptions with uid and ranks."""
         self.process.check()
         for description in descriptions:
             self.workers.expect(description['uid'])
         self._loop.call_soon(self._submit_workers, descriptions)
 
     def cancel_workers(self, uids: list[str]) -> None:
-        """Let workers end."""
+        """Stop workers."""
         self.process.check()
         self._loop.call_soon(self._cancel_workers, uids)
 
     # the thread
 
     def _leave(self) -> None:
-        """End with the process."""
+        """Stop at the end of the process."""
         if not self.process.here:   # a fork ends
             return
         self.hurry()
@@ -166,7 +166,7 @@ class Core:
             self._over()
 
     def _end(self, reason: str) -> None:
-        """Let hooks finish what is done already, then leave."""
+        """Let hooks finish for finished tasks, then stop the loop."""
         if self._ending:
             return
         _log.info('%s ends: %s', self.uid, reason)
@@ -179,7 +179,7 @@ class Core:
         self._loop.call_later(self._hooks_timeout, self._loop.stop)
 
     def _close(self) -> None:
-        """Free everything; in the loop's thread, after its last turn."""
+        """Release everything; in the loop's thread, after its last turn."""
         self._ending = True
         atexit.unregister(self._leave)
         with suppress(FileNotFoundError):
@@ -192,7 +192,7 @@ class Core:
             self._tasks.close(self._reason)
             self._peers.end(self._reason)
             self._agent.close(LINGER)
-            with suppress(OSError):   # large results that somebody may still read stay
+            with suppress(OSError):   # large results that are still to be read stay
                 os.rmdir(values_directory(self.pilot_sandbox, self.uid))
         finally:
             with self._lock:
@@ -214,29 +214,29 @@ class Core:
             self._ask()
 
     def _changed(self) -> None:
-        """Calls have come, or room for some."""
+        """Distribute calls and request tasks, as calls or room for some have come."""
         self._peers.deal_soon()
         self._ask_soon()
 
     def _ask(self) -> None:
-        """Ask the agent for as many tasks as the workers have use for."""
+        """Request as many tasks from the agent as the workers have room for."""
         room = (self._router.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
         if self._taking and room > 0 and (room >= 64 or not self._asked):
             self._asked += room
             self._agent.send('credit', room)
 
     def on_tasks(self, common: bytes, uids: list[str], sandboxes: list[str], rests: list[bytes]) -> None:
-        """Tasks that were asked for; see `rp_api.raptor_link`."""
+        """Take tasks that were requested; see `rp_api.raptor_link`."""
         self._asked = max(0, self._asked - len(uids))
         self._tasks.take(common, uids, sandboxes, rests)
         self._ask_soon()
 
     def on_cancel(self, uids: list[str]) -> None:
-        """Tasks that are not wanted any more."""
+        """Cancel tasks."""
         self._tasks.cancel(uids)
 
     def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
-        """What the agent has made of a worker or an executable."""
+        """Take the state of a worker or an executable from the agent."""
         if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
             self.workers.expect(uid)
             self._router.expect(uid, int((result or {}).get('ranks', 1)))
@@ -247,20 +247,20 @@ class Core:
             self._tasks.agent_state(uid, state, result)
 
     def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Somebody wants something done: `stop` is all that there is."""
+        """Handle a remote call: `stop` is the only one."""
         if command != 'stop' or args or kwargs:
             self._agent.send('rpc_result', number, False,
                              f'{self.uid} cannot do {command!r:.60} with {short(args)} {short(kwargs)}, only stop()')
             return
         self._agent.send('rpc_result', number, True, None)
-        self._end('it was told to stop')
+        self._end('an application has stopped it')
 
     def on_stop(self) -> None:
-        """The agent wants the master to end."""
-        self._end('the agent has told it to stop')
+        """End, as the agent requests."""
+        self._end('the agent has stopped it')
 
     def on_agent_lost(self, reason: str) -> None:
-        """Without the agent there is nobody to work for."""
+        """End, as no task and no result can be exchanged any more."""
         self._end(f'the agent is lost: {reason}')
 
     # workers
@@ -278,30 +278,30 @@ class Core:
             self._agent.send('cancel', absent)
 
     def _worker_ended(self, uid: str, state: str, result: dict[str, Any]) -> None:
-        """The task of a worker is final, whether it ever came here or not."""
+        """Handle the final state of a worker's task; the worker may never have connected."""
         wanted = state in (states.DONE, states.CANCELED)
         reason = str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
         self._router.worker_lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
 
     def came(self, uid: str, ranks: int) -> None:
-        """A worker has said hello."""
+        """Handle a worker that has connected."""
         self.workers.came(uid, ranks)
 
     def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
-        """Ranks of a worker are ACTIVE or DEAD now."""
+        """Handle ranks of a worker that are ACTIVE or DEAD now."""
         self.workers.ranks_changed(uid, ranks)
 
     def heard(self, uid: str) -> None:
-        """A worker has given a sign of life."""
+        """Handle a heartbeat of a worker."""
         self.workers.heard(uid)
 
     def credited(self) -> None:
-        """Workers take more calls."""
+        """Handle a worker that accepts more calls."""
         self._ask_soon()
 
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
-        """A worker is not connected any more."""
+        """Handle a worker that has disconnected."""
         if self._ending:
             return
         self.workers.ended(uid, states.FAILED if failed else states.DONE, reason)
@@ -309,7 +309,7 @@ class Core:
 
     def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
             answer: Callable[[bytes], object]) -> None:
-        """A rank of a worker wants a task run, or has run it."""
+        """Run a task that a rank submits, or record one that it has run."""
         try:
             task = described(f'{uid}.run.{number:06d}', description, self.pilot_sandbox, 'raptor')
         except PilotError as error:
@@ -326,7 +326,7 @@ class Core:
 
 
 def _interface(address: str) -> str | None:
-    """Where to listen: as the agent does, which uses TCP if there is more than this node."""
+    """Return the interface to listen on: TCP if the agent uses it, which it does with more than one node."""
     if not address.startswith('tcp://'):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The thread in which the user's code is called, one call after the other, so that the master's loop never waits."""
+"""The thread that calls the user's code, one call after the other, so that the master's loop never waits for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger('radical.pilot.raptor')
 
 
 class Hooks:
-    """Calls functions in a thread of its own, in order; hooks (`hook`) only from `open()` on."""
+    """Calls functions in a thread, in order; hooks (`hook`) only after `open()`."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -25,7 +25,7 @@ class Hooks:
         self._thread.start()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call the function as soon as possible; what it raises is logged. After the end it is called here and now."""
+        """Call the function in the thread, and log what it raises. After `close` it runs in the caller's thread."""
         with self._lock:
             if not self._closed:
                 self._jobs.put((function, args))
@@ -33,7 +33,7 @@ class Hooks:
         _call(function, args)
 
     def hook(self, function: Callable[..., object], *args: Any) -> None:
-        """Call the function when the master has been started."""
+        """Call the function in the thread after `open()`."""
         with self._lock:
             if self._early is not None:
                 self._early.append((function, args))
@@ -41,14 +41,14 @@ class Hooks:
         self._jobs.put((function, args))
 
     def open(self) -> None:
-        """Call the hooks from now on."""
+        """Call hooks from now on, starting with those that wait."""
         with self._lock:
             early, self._early = self._early or [], None
             for job in early:
                 self._jobs.put(job)
 
     def close(self, timeout: float) -> None:
-        """Wait at most that many seconds for what was asked for."""
+        """Stop the thread; wait at most `timeout` seconds for the calls that are queued."""
         with self._lock:
             self._closed = True
             self._jobs.put(None)

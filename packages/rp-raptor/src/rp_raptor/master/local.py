@@ -1,4 +1,4 @@
-"""Calls that a master's own code makes, in the same way as an application does."""
+"""Calls made by a master's own code, through the interface that applications use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rp_raptor.master.sources import CallSource
 
 
 class LocalCaller(Intake):
-    """Makes calls in the master itself, where `rp_raptor.client.caller.Caller` does so for an application.
+    """Makes calls in the master itself, as `rp_raptor.client.caller.Caller` does for an application.
 
-    Results and failures are told in the loop's thread. The methods up to `end` can be called from any thread.
+    Results and failures are reported in the loop's thread. Public methods up to `end` may be called from any thread.
     """
 
     def __init__(self, loop: Loop, router: CallRouter, deal_soon: Callable[[], object], on_results: Results,
@@ -29,24 +29,24 @@ class LocalCaller(Intake):
         loop.call_soon(self._open)
 
     def close(self) -> None:
-        """Drop what has no result yet."""
+        """Drop all calls without a result."""
         if not self.process.here:
             return
         self._loop.call_soon(self._close)
 
     def end(self, reason: str) -> None:
-        """No call has a result any more, now or later."""
+        """Fail all calls without a result, and those still to come."""
         numbers = self._stop(reason)
         if numbers:
             self._on_failed(numbers, reason)
 
-    # what the router tells
+    # called by the router
 
     def started(self, ids: array[int]) -> None:
-        """Nothing that anybody waits for."""
+        """Ignore the start of calls."""
 
     def results(self, ids: array[int], payloads: list[bytes]) -> None:
-        """Pass results on."""
+        """Report results."""
         self._on_results(ids, payloads)
 
     # in the loop

@@ -29,20 +29,26 @@ from rp_raptor.own_profile import Profile
 
 
 class Master:
-    """A master: runs as a task, has workers, and gives them calls to make and tasks to run.
+    """A RAPTOR master: runs as a task of a pilot, starts workers, and sends them calls and tasks.
 
-    A subclass may override `request_cb`, `result_cb` and `worker_state_cb`, which are called in one thread of their
-    own, from `start()` on and one after the other. `cfg` is kept as `_cfg`, for the subclass. `retries` is how often a
-    call is repeated whose rank or worker has died.
+    A subclass may override `request_cb`, `result_cb` and `worker_state_cb`; they are called one after the other in a
+    thread for them, after `start()`. Public methods may be called from any thread, but not in a fork of the process.
 
-    Attributes of a subclass can have any names but those of the documented methods, `uid`, `_uid`, `_cfg`, `_log`,
+    Attributes of a subclass may have any names except those of the documented methods, `uid`, `_uid`, `_cfg`, `_log`,
     `_prof` and `_term`, an event that is set when the master has to end.
 
     The usual life of a master is `master = MyMaster(); master.start(); master.join()`, which the program
     `radical-pilot-raptor-master FILE CLASS` does. Workers are submitted by the master or by the application.
+
+    Args:
+        cfg: Any configuration of the subclass, kept as `_cfg`.
+
+    Raises:
+        RuntimeError: If the process is not a task of a pilot.
     """
 
     retries = 1
+    """Repetitions of a call whose rank or worker has died."""
 
     def __init__(self, cfg: Any = None) -> None:
         try:
@@ -66,44 +72,50 @@ class Master:
         self.__up = True
         if self.__told_to_end:
             self.__exit()
-        self.__executor = Executor(self)   # type: ignore[arg-type]  # open_caller is all that is asked of this master
+        self.__executor = Executor(self)   # type: ignore[arg-type]  # the executor uses `open_caller` only
 
-    # to be overridden
+    # hooks
 
     def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The tasks to run, of those that have come from the application; called before they run.
+        """Select and change the tasks of the application before they run.
 
-        A task is a dict with `uid` and `description` (a dict), which may be changed. What is left out is up to the
-        subclass: `submit_tasks` runs it later.
+        Args:
+            tasks: Dicts with `uid` and `description` (a dict), which may be changed.
+
+        Returns:
+            The tasks to run now. A task that is left out can be run later with `submit_tasks`.
         """
         return tasks
 
     def result_cb(self, tasks: list[dict[str, Any]]) -> None:
-        """Called with tasks that are done, of the application and of this master, before anybody else sees the results.
+        """Handle finished tasks, of the application and of this master, before the results are delivered.
 
-        Besides `uid` and `description` they have `stdout`, `stderr`, `exit_code`, `return_value`, `exception`,
-        `exception_detail` and `target_state`, which may be changed.
+        Args:
+            tasks: Dicts with `uid`, `description`, `stdout`, `stderr`, `exit_code`, `return_value`, `exception`,
+                `exception_detail` and `target_state`, which may be changed.
         """
 
     def worker_state_cb(self, worker_dict: dict[str, Any], state: str) -> None:
-        """Called when a worker is up (AGENT_EXECUTING) or has ended (DONE, FAILED, CANCELED).
+        """Handle a worker that is up or has ended.
 
-        The dict has its `uid`, its `status` (NEW, ACTIVE, DONE), and `heartbeats`, {rank: time of the last one}.
+        Args:
+            worker_dict: The worker's `uid`, `status` (NEW, ACTIVE, DONE), and `heartbeats`, {rank: time of the last}.
+            state: AGENT_EXECUTING when all ranks are up, or the final state: DONE, FAILED, CANCELED.
         """
 
-    # life
+    # start and end
 
     @property
     def workers(self) -> dict[str, dict[str, Any]]:
-        """The workers: {uid: {'uid', 'status', 'heartbeats'}}, see `worker_state_cb`."""
+        """The workers, {uid: {'uid', 'status', 'heartbeats'}}; see `worker_state_cb`."""
         return self.__core.workers.all()
 
     def start(self) -> None:
-        """Take the application's tasks from now on."""
+        """Accept tasks of the application from now on, and call hooks."""
         self.__core.start()
 
     def stop(self) -> None:
-        """Begin to end: take no more tasks, stop the workers. Calls without a result fail."""
+        """Begin to end: accept no further tasks and stop the workers. Calls without a result fail."""
         self.__core.stop(f'{self.uid} has ended')
 
     def terminate(self) -> None:
@@ -111,9 +123,10 @@ class Master:
         self.stop()
 
     def join(self) -> None:
-        """Wait until the master was stopped and has ended, for which the application or the agent may ask, too.
+        """Wait until the master has ended: after `stop`, or at the request of the application or the agent.
 
-        RuntimeError if that was not the reason for its end, and in a fork of the master's process.
+        Raises:
+            RuntimeError: If the master has failed, and in a fork of its process.
         """
         self.__core.process.check()
         self._term.wait()
@@ -123,35 +136,67 @@ class Master:
             raise RuntimeError(f'{self.uid} has failed: {self.__core.error!r}') from self.__core.error
 
     def alive(self) -> bool:
-        """Whether it was not stopped yet."""
+        """Return whether the master was not stopped yet."""
         return not self._term.is_set()
 
     # workers
 
     def submit_workers(self, descriptions: TaskDescription | Mapping[str, Any] | Iterable[Any]) -> list[str]:
-        """Have workers started; gives their uids. The descriptions are of mode RAPTOR_WORKER."""
+        """Start workers.
+
+        Args:
+            descriptions: One description or several, of mode RAPTOR_WORKER.
+
+        Returns:
+            The uids of the workers.
+
+        Raises:
+            DescriptionError: If a description is not valid, or of another mode.
+            RuntimeError: If `gpus_per_rank` is not a whole number, and in a fork of the master's process.
+        """
         prepared = [self.__worker(description) for description in _as_list(descriptions)]
         self.__core.submit_workers(prepared)
         return [description['uid'] for description in prepared]
 
     def wait_workers(self, count: int | None = None, uids: Collection[str] | None = None) -> None:
-        """Wait until `count` workers are up, or those in `uids`, or all that were submitted.
+        """Wait until workers are up: `count` of them, those in `uids`, or all that were submitted.
 
-        RuntimeError as soon as that will not happen any more, and in a fork of the master's process.
+        Args:
+            count: Number of workers.
+            uids: Uids of workers, all of which must have been submitted.
+
+        Raises:
+            RuntimeError: As soon as that cannot happen any more, and in a fork of the master's process.
+            ValueError: If a uid is unknown.
         """
         self.__core.process.check()
         self.__core.workers.wait(count, uids)
 
     def cancel_workers(self, uids: str | Collection[str]) -> None:
-        """Let workers end; what they have not finished is given to others."""
+        """Stop workers; other workers run the calls that these have not finished.
+
+        Args:
+            uids: One uid or several.
+
+        Raises:
+            RuntimeError: In a fork of the master's process.
+        """
         self.__core.cancel_workers([uids] if isinstance(uids, str) else list(uids))
 
     # tasks and calls
 
     def submit_tasks(self, tasks: TaskDescription | Mapping[str, Any] | Iterable[Any]) -> list[str]:
-        """Have tasks run, executables by the agent and all others by the workers; gives their uids.
+        """Run tasks: the agent runs executables, the workers all others. `result_cb` gets the results.
 
-        Takes descriptions, or tasks as hooks get them. `result_cb` gets the results.
+        Args:
+            tasks: One or several descriptions, or tasks as hooks get them.
+
+        Returns:
+            The uids of the tasks.
+
+        Raises:
+            DescriptionError: If a description is not valid.
+            RuntimeError: In a fork of the master's process.
         """
         sandbox = self.__core.pilot_sandbox
         prepared = [described(f'{self.uid}.task.{next(self.__numbers):06d}', task, sandbox, 'raptor')
@@ -160,42 +205,91 @@ class Master:
         return [task['uid'] for task in prepared]
 
     def submit(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have `func(*args, **kwargs)` called on a worker; gives the future of its result.
+        """Schedule `func(*args, **kwargs)` on a worker.
 
-        SerializationError if the function or an argument cannot travel. The future's exception is what the call has
-        raised, with the worker's traceback as its `__cause__`, or CallLost.
+        Args:
+            func: The function.
+            *args: Positional arguments of the function.
+            **kwargs: Keyword arguments of the function.
+
+        Returns:
+            The future of the result. Its exception is that of the call, with the worker's traceback as `__cause__`, or
+            CallLost.
+
+        Raises:
+            SerializationError: If the function or an argument cannot be serialized, or is too large.
+            RuntimeError: In a fork of the master's process.
         """
         return self.__executor.submit(func, *args, **kwargs)
 
     def map(self, func: Callable[..., Any], *iterables: Iterable[Any], chunksize: int = 1,
             window: int = WINDOW) -> Iterator[Any]:
-        """The results of `func(*items)` for each tuple of items, in their order; at most `window` calls are under way.
+        """Call `func(*items)` for each tuple of items, and yield the results in the order of the items.
 
-        With a `chunksize`, that many calls go as one. What a call raises is raised here, which ends the iterator.
+        When a call raises, the iterator raises the same and ends.
+
+        Args:
+            func: The function.
+            *iterables: The arguments; the shortest iterable ends the map, the others may be endless.
+            chunksize: Calls that are sent and run as one.
+            window: Calls in flight at most.
+
+        Returns:
+            An iterator of the results.
+
+        Raises:
+            ValueError: If `chunksize` or `window` is not a positive number.
+            RuntimeError: In a fork of the master's process.
         """
         return self.__executor.map(func, *iterables, chunksize=chunksize, buffersize=window)
 
     def stream(self, func: Callable[[Any], Any], iterable: Iterable[Any], *, window: int = WINDOW,
                chunksize: int = 1, **attributes: float) -> Iterator[Call]:
-        """Calls of `func(item)` for each item as they finish; see `rp.raptor.stream`."""
+        """Call `func(item)` for each item, and yield the calls as they finish; see `rp.raptor.stream`.
+
+        Args:
+            func: A function of one argument.
+            iterable: The arguments; it may be endless.
+            window: Calls at most that are in flight, or finished and not taken yet.
+            chunksize: Calls that are sent and run as one.
+            **attributes: Limits and resources of each call or chunk: `timeout` in seconds, `ranks`, `cores`, `gpus`.
+
+        Returns:
+            An iterator of finished calls, in any order.
+
+        Raises:
+            TypeError: If an attribute is unknown.
+            ValueError: If a value is not allowed.
+            SerializationError: If the function cannot be serialized.
+        """
         return stream.stream(
             self, func, iterable, window=window, chunksize=chunksize, **attributes)   # type: ignore[arg-type]
 
     def open_caller(self, on_results: Results, on_failed: Failed, attributes: Mapping[str, Any] | None,
                     apart: bool) -> LocalCaller:
-        """How `rp.raptor.stream` and `rp.raptor.Executor` make calls at this master, in its own process."""
+        """Open a source of calls in the master's process, for `rp.raptor.stream` and `rp.raptor.Executor`.
+
+        Args:
+            on_results: Receives numbers and payloads of results.
+            on_failed: Receives the numbers of calls that have no result, and the reason.
+            attributes: Limits and resources of each call.
+            apart: Report results in a thread that may block, instead of the loop's.
+
+        Returns:
+            The source of calls.
+        """
         return self.__core.open_caller(on_results, on_failed, attributes, apart)
 
-    # parts
+    # internals
 
     def __handle_sigterm(self) -> None:
-        """End in order when the agent cancels the task, unless the script has a way of its own."""
+        """End in order at SIGTERM, unless the script handles the signal."""
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self.__on_sigterm)
 
     def __on_sigterm(self, number: int, _: object) -> None:
-        """Interrupt the main thread, but not where it makes what has to be removed in the end."""
+        """Interrupt the main thread, but not while `Core` is made: it would leave a file behind."""
         signal.signal(number, signal.SIG_IGN)
         self.__told_to_end = True
         if self.__up:
@@ -206,11 +300,11 @@ class Master:
         sys.exit(128 + signal.SIGTERM)
 
     def __overridden(self, name: str) -> Any:
-        """The method of that name, if it is not the one of this class."""
+        """Return the method of that name if the subclass overrides it."""
         return None if getattr(type(self), name) is getattr(Master, name) else getattr(self, name)
 
     def __worker(self, description: Any) -> dict[str, Any]:
-        """The plain description of a worker of this master."""
+        """Return the plain description of a worker of this master."""
         checked = TaskDescription(description)
         if checked.mode != c.RAPTOR_WORKER:
             raise DescriptionError(f'TaskDescription.mode is {checked.mode!r}, for a worker it must be '
@@ -228,5 +322,5 @@ class Master:
 
 
 def _as_list(descriptions: Any) -> list[Any]:
-    """The descriptions, of which there may be a single one."""
+    """Return the descriptions as a list; a single one becomes a list of one."""
     return [descriptions] if isinstance(descriptions, Mapping | TaskDescription) else list(descriptions)

@@ -1,7 +1,7 @@
-"""Described tasks that a master passes on as they are: nobody there looks at them.
+"""Described tasks that a master forwards without reading them.
 
-They come from the agent in bulks of like ones and go to workers, which know what is alike; their results go back as
-they come. Everything here is for the loop's thread.
+They arrive from the agent in bulks of similar tasks and go to workers, which know the shared part; results are
+forwarded in the same way. All methods run in the loop's thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rp_raptor.wire.requirements import DECISIVE, is_for_agent, needs_of
 
 
 class Agent(Protocol):
-    """What the agent is told."""
+    """The connection to the agent."""
 
     def send(self, *message: Any) -> None:
         """Send a message; see `rp_api.raptor_link`."""
@@ -33,7 +33,7 @@ class Agent(Protocol):
 
 
 class Passthrough:
-    """The tasks that workers have, or that wait for them; a source of calls."""
+    """The forwarded tasks without a result; a source of calls."""
 
     def __init__(self, router: CallRouter, agent: Agent, changed: Callable[[], object]) -> None:
         self._router = router
@@ -41,8 +41,8 @@ class Passthrough:
         self._agent = agent
         self._changed = changed
         self._shared = SharedDescriptions(partial(router.define, self._source), partial(router.forget, self._source))
-        self._tasks: dict[int, tuple[str, SharedDescription]] = {}   # by the numbers of their calls
-        self._numbers: dict[str, int] = {}              # and the other way round
+        self._tasks: dict[int, tuple[str, SharedDescription]] = {}   # by number of the call
+        self._numbers: dict[str, int] = {}              # of calls, by uid
         self._next = 0
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Passthrough:
         return uid in self._numbers
 
     def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> list[int]:
-        """Have like tasks run (see `rp_api.raptor_link`); gives the positions of those that are none for workers."""
+        """Run similar tasks (see `rp_api.raptor_link`); return the positions of those that workers cannot run."""
         first, others = self._next, []
         attributes = {}
         for position, requirements in enumerate(_requirements(codec.unpack_dict(common), rests)):
@@ -75,23 +75,23 @@ class Passthrough:
         return others
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """Cancel those of the tasks that are here, as far as they have no result yet."""
+        """Cancel those of the tasks that have no result yet."""
         found = [self._numbers[uid] for uid in uids if uid in self._numbers]
         if found:
             self._router.cancel(self._source, found)
 
     def close(self) -> None:
-        """Drop what has no result: the agent knows best what to do with it."""
+        """Drop tasks without a result; the agent decides what happens to them."""
         self._router.close(self._source)
 
-    # what the router tells
+    # called by the router
 
     def started(self, ids: Sequence[int]) -> None:
-        """Workers have these tasks now."""
+        """Report tasks as running."""
         self._agent.send('states', states.AGENT_EXECUTING, [self._tasks[number][0] for number in ids])
 
     def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
-        """Workers are done with these tasks."""
+        """Forward the results of tasks."""
         uids = []
         for number in ids:
             uid, part = self._tasks.pop(number)
@@ -105,7 +105,7 @@ class Passthrough:
 
 
 def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
-    """The attributes of the call for each task; None for one that is none for workers, or has to be looked at."""
+    """Yield the attributes of the call for each task; None for a task that `Tasks` has to read."""
     alike = _call(common)
     for rest in rests:
         own = {} if rest == codec.NOTHING else codec.unpack_dict(rest)
@@ -115,7 +115,7 @@ def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable
 def _call(description: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         return None if is_for_agent(description) else needs_of(description)
-    except (TypeError, ValueError):   # of which those who open it can say what is wrong
+    except (TypeError, ValueError):   # `Tasks` reports the error
         return None
 
 
@@ -125,14 +125,14 @@ def _without(column: Sequence[Any], positions: Collection[int]) -> Any:
 
 
 def _opened(payload: bytes) -> dict[str, Any]:
-    """What the agent is told about a task that has failed, or has put something out."""
+    """Return the result of a task that has failed or has output, as the agent expects it."""
     result = result_of(payload)
     result['target_state'] = target_state(result)
     return {name: value for name in RESULT if (value := result.get(name)) is not None}
 
 
 def result_of(payload: bytes) -> dict[str, Any]:
-    """The result of a described task; that it has failed if it cannot be read, whatever a worker has made of it."""
+    """Return the result of a described task: a failure if it cannot be decoded."""
     try:
         return dict(as_result(payload))
     except Exception as error:
@@ -140,6 +140,6 @@ def result_of(payload: bytes) -> dict[str, Any]:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """The result of a task that has failed because of an error here."""
+    """Return the result of a task that has failed because of an error in the master."""
     return {'exception': sentence(error), 'exception_detail': 'its master could not deal with it',
             'target_state': states.FAILED}

@@ -1,4 +1,4 @@
-"""Return values of tasks as hooks of a master see them: as they were returned, not as they travel."""
+"""Return values of tasks as the objects that hooks see, instead of their plain form."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rp_raptor.wire.requirements import is_for_agent
 
 @contextmanager
 def restored(tasks: Sequence[dict[str, Any]]) -> Generator[None, None, None]:
-    """Have the tasks show their return values as they were; afterwards they are plain data, also those that are new.
+    """Replace the return values of tasks by objects within the context, and by plain data at its end.
 
-    Programs that the agent runs return no objects, so nothing is unpickled for them.
+    Values of programs that the agent runs are not unpickled: programs return no objects.
     """
     before = [(task, task.get('return_value')) for task in tasks]
     shown = []
     for task, plain in before:
         try:
             task['return_value'] = plain if is_for_agent(task['description']) else from_plain(plain)
-        except DeserializationError:   # the application may be able to, or will be told
+        except DeserializationError:   # the application may be able to restore it, or gets the error
             task['return_value'] = plain
         shown.append(task['return_value'])
     try:

@@ -1,14 +1,14 @@
-"""Which worker gets which call, and what becomes of calls whose worker is gone: decisions only, no sockets, no clock.
+"""Distributes calls to workers, and redistributes those of lost workers: decisions only, without sockets or a clock.
 
-A call is in one place at a time: it waits in the queue of its source (or, if it needs several ranks, among the wide
-ones), or a worker has it. What takes it out of its place gives its source the one result: the worker's answer, or an
-error if it was cancelled, or died once too often, or nobody is left who could run it. Answers of a worker for calls
-that it does not have (any more) are dropped.
+A call is in one place at a time: in the queue of its source (a call over several ranks: in the queue of wide calls), or
+with a worker. When it leaves its place, its source gets the one result: that of the worker, or an error if the call was
+cancelled, its process died more often than allowed, or no worker can run it. Results of calls that a worker does not
+have are dropped.
 
-Workers pull: they get calls as far as they have asked for some. Sources take turns. When nothing waits while ranks are
-idle, the worker with the most calls beyond its ranks is asked to give some back.
+Workers pull calls: they get as many as they have granted credit for. Sources take turns. When no call waits while ranks
+are idle, the worker with the most calls beyond its ranks is asked to give some back.
 
-The number of a call is that of its source, shifted, plus the number that the source has given it.
+A call's number is the number of its source, shifted, plus the number that the source has assigned.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from rp_raptor.wire.payload import discard, encode_error
 from rp_raptor.wire.protocol import BULK, CALLS, Message
 
 WORKER_TIMEOUT = 30.0
-"""Seconds that calls wait when the last worker that could run them has failed, before they do: another may come."""
+"""Seconds that calls wait for another worker after the last one that could run them has failed."""
 
 LARGE = 16 << 20
-"""Bytes above which calls travel one by one."""
+"""Payload bytes above which calls are sent one by one."""
 
 _SHIFT = CALLS.bit_length() - 1
 
 
 class CallRouter:
-    """Deals calls out to workers and results to sources; `send(address, message)` reaches a worker.
+    """Distributes calls to workers and results to sources; `send(address, message)` sends to a worker.
 
-    `retries` is how often a call is repeated whose worker or rank has died.
+    `retries` is the number of repetitions of a call whose worker or rank has died.
     """
 
     def __init__(self, send: Callable[[bytes, Message], object], retries: int = 1) -> None:
@@ -46,25 +46,25 @@ class CallRouter:
         self._retries = retries
         self._sources: dict[int, CallSource] = {}
         self._turns: deque[CallSource] = deque()   # sources with calls in their queues
-        self._wide: dict[int, deque[Call]] = {}   # by ranks
+        self._wide: dict[int, deque[Call]] = {}   # by number of ranks
         self._deaths: dict[int, int] = {}
         self._functions: dict[bytes, bytes] = {}
-        self._expected: dict[str, int] = {}   # ranks of workers that are to come
-        self._failure = ''   # how the last worker has failed
-        self._lacking: dict[int, float] = {}   # since when nobody can run calls over so many ranks
+        self._expected: dict[str, int] = {}   # ranks of workers that were submitted and are not connected
+        self._failure = ''   # of the last worker that failed
+        self._lacking: dict[int, float] = {}   # ranks for which there is no worker: time since when
         self._made = 0
         self.workers: dict[bytes, Worker] = {}
 
     # sources
 
     def open(self, owner: CallOwner) -> CallSource:
-        """A new source."""
+        """Return a new source."""
         self._made += 1
         source = self._sources[self._made] = CallSource(self._made, owner)
         return source
 
     def close(self, source: CallSource) -> None:
-        """Forget a source: its calls are dropped where they wait, and cancelled where they run."""
+        """Remove a source: its waiting calls are dropped, its running ones cancelled."""
         if self._sources.pop(source.number, None) is None:
             return
         source.queue.clear()
@@ -80,7 +80,7 @@ class CallRouter:
             self.forget(source, fid)
 
     def define(self, source: CallSource, fid: bytes, blob: bytes) -> None:
-        """Make a function known to all workers, also to those to come, until no source needs it any more."""
+        """Define a function at all workers, present and future, until no source needs it."""
         source.functions.add(fid)
         if fid not in self._functions:
             self._functions[fid] = blob
@@ -88,14 +88,14 @@ class CallRouter:
                 self._send(address, ['define', fid, blob])
 
     def forget(self, source: CallSource, fid: bytes) -> None:
-        """The source makes no further calls of a function, and all that it has made have results."""
+        """Remove a function that the source makes no further calls of."""
         source.functions.discard(fid)
         if not any(fid in other.functions for other in self._sources.values()) and self._functions.pop(fid, b''):
             for address in self.workers:
                 self._send(address, ['forget', fid])
 
     def calls(self, source: CallSource, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
-        """Take in calls of a source; `deal` has to follow."""
+        """Queue calls of a source; `deal` has to follow."""
         source.open += len(ids)
         numbers = with_source(ids, source.number, _SHIFT)
         if attributes:
@@ -108,7 +108,7 @@ class CallRouter:
             source.queue.append(numbers, payloads)
 
     def cancel(self, source: CallSource, ids: Collection[int]) -> None:
-        """Cancel calls of a source, as far as they have no result yet."""
+        """Cancel those of the calls that have no result yet."""
         base = source.number << _SHIFT
         wanted = {base | number for number in ids}
         for worker in self.workers.values():
@@ -123,23 +123,23 @@ class CallRouter:
     # workers
 
     def expect(self, uid: str, ranks: int) -> None:
-        """A worker is to come: calls wait for it."""
+        """Expect a worker, which calls wait for."""
         self._expected[uid] = ranks
 
     def worker_lost(self, uid: str, failure: str) -> None:
-        """A worker will not come, or not come back; `failure` tells why if that was not wanted."""
+        """Stop to expect a worker; `failure` is the reason if it has failed."""
         self._expected.pop(uid, None)
         self._failure = failure or self._failure
 
     def attach(self, worker: Worker) -> None:
-        """A worker has come."""
+        """Add a worker."""
         self._expected.pop(worker.uid, None)
         self.workers[worker.address] = worker
         for fid, blob in self._functions.items():
             self._send(worker.address, ['define', fid, blob])
 
     def detach(self, worker: Worker, reason: str, *, died: bool) -> None:
-        """A worker is gone; its calls are given to others, those that have `died` too often with it fail."""
+        """Remove a worker; its calls are repeated, or fail if their processes have `died` too often."""
         if self.workers.get(worker.address) is not worker:
             return
         del self.workers[worker.address]
@@ -150,11 +150,11 @@ class CallRouter:
             self.returned(worker, list(worker.calls))
 
     def credit(self, worker: Worker, count: int) -> None:
-        """A worker takes more calls; `deal` has to follow."""
+        """Let a worker have more calls; `deal` has to follow."""
         worker.free += count
 
     def results(self, worker: Worker, ids: array[int], payloads: list[bytes]) -> None:
-        """Pass the results of a worker on to the sources."""
+        """Deliver the results of a worker to the sources."""
         expected = release(worker.calls, ids)
         if expected is not None:
             for payload in compress(payloads, map(not_, expected)):
@@ -171,12 +171,12 @@ class CallRouter:
             self._deliver(source, array('Q', compress(ids, mine)), list(compress(payloads, mine)))
 
     def returned(self, worker: Worker, ids: Sequence[int]) -> None:
-        """A worker has given calls back; `deal` has to follow."""
+        """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
         self._put_back([(number, payload) for number in ids if (payload := worker.calls.pop(number, None))])
 
     def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
-        """What ran these calls has died: they are repeated or fail; `deal` has to follow."""
+        """Repeat or fail calls whose process has died; `deal` has to follow."""
         again, lost = [], []
         for number in ids:
             payload = worker.calls.pop(number, None)
@@ -191,20 +191,20 @@ class CallRouter:
         if lost:
             self._conclude(lost, encode_error(CallLost(reason)))
 
-    # dealing
+    # distribution
 
     @property
     def waiting(self) -> int:
-        """How many calls no worker has yet."""
+        """The number of calls that no worker has."""
         return sum(len(source.queue) for source in self._turns) + sum(map(len, self._wide.values()))
 
     @property
     def capacity(self) -> int:
-        """How many calls the workers have or would take now."""
+        """The number of calls that the workers have or have credit for."""
         return sum(worker.free + len(worker.calls) for worker in self.workers.values())
 
     def deal(self) -> None:
-        """Give waiting calls to workers that have asked for some."""
+        """Send waiting calls to workers with credit."""
         ready = [worker for worker in self.workers.values() if worker.free > 0]
         if not ready:
             return
@@ -221,7 +221,7 @@ class CallRouter:
             self._even_out()
 
     def check(self, now: float) -> None:
-        """Fail the calls that nobody can run any more; to be called every few seconds."""
+        """Fail calls that no worker has been able to run for `WORKER_TIMEOUT`; called every few seconds."""
         narrow = sum(len(source.queue) for source in self._turns)
         wanted = {ranks for ranks, calls in self._wide.items() if calls} | ({1} if narrow else set())
         lacking = {ranks for ranks in wanted if self._lacks(ranks)}
@@ -231,7 +231,7 @@ class CallRouter:
                 self._fail_waiting(ranks)
 
     def fail_all(self, reason: str) -> None:
-        """Fail every call that has no result."""
+        """Fail all calls without a result."""
         ids = [number for worker in self.workers.values() for number in worker.calls]
         for worker in self.workers.values():
             worker.calls.clear()
@@ -241,7 +241,7 @@ class CallRouter:
         self._conclude(ids, encode_error(CallLost(reason)))
 
     def _lacks(self, ranks: int) -> bool:
-        """Whether there is no worker for calls over so many ranks, and none to be expected."""
+        """Return whether no worker, connected or expected, can run calls over so many ranks."""
         if any(worker.fits(ranks) for worker in self.workers.values()):
             return False
         if any(expected >= ranks for expected in self._expected.values()):
@@ -266,7 +266,7 @@ class CallRouter:
         return ids
 
     def _give(self, worker: Worker, count: int) -> None:
-        """Send a worker so many of the calls that wait."""
+        """Send `count` waiting calls to a worker."""
         while count:
             source = self._turns[0]
             ids, payloads = source.queue.take(min(count, BULK), LARGE)
@@ -295,7 +295,7 @@ class CallRouter:
                     self._hand_over(worker, self._sources[number >> _SHIFT], array('Q', [number]), [payload])
 
     def _even_out(self) -> None:
-        """Have a worker give calls back when others have idle ranks and nothing else to do."""
+        """Ask workers to give calls back when ranks of others are idle and no call waits."""
         workers = self.workers.values()
         lacking = sum(worker.ranks - len(worker.calls) for worker in workers
                       if worker.free > 0 and len(worker.calls) < worker.ranks)
@@ -309,11 +309,11 @@ class CallRouter:
             self._send(richest.address, ['give_back', richest.asked])
             lacking -= richest.asked
 
-    # what becomes of calls
+    # results and repetitions
 
     def _sort_out_wide(self, source: CallSource, ids: array[int],
                        payloads: list[bytes]) -> tuple[array[int], list[bytes]]:
-        """Put the calls that need several ranks aside; gives the others."""
+        """Queue the calls over several ranks apart; return the others."""
         narrow = [_ranks(source, number) == 1 for number in ids]
         if not all(narrow):
             for number, payload in compress(zip(ids, payloads, strict=True), map(not_, narrow)):
@@ -322,7 +322,7 @@ class CallRouter:
         return ids, payloads
 
     def _put_back(self, calls: list[Call]) -> None:
-        """Let calls wait again, before all others of their source; those of a source that is gone are dropped."""
+        """Queue calls again, before all others of their source; drop those of a source that is closed."""
         narrow: dict[int, list[Call]] = {}
         for number, payload in reversed(calls):
             source = self._sources.get(number >> _SHIFT)
@@ -340,13 +340,13 @@ class CallRouter:
             queue.prepend(array('Q', [number for number, _ in found]), [payload for _, payload in found])
 
     def _conclude(self, ids: Collection[int], payload: bytes) -> None:
-        """The same result for calls that are in no place any more."""
+        """Deliver the same result for calls that are in no place any more."""
         for source in {number >> _SHIFT for number in ids}:
             mine = array('Q', [number for number in ids if number >> _SHIFT == source])
             self._deliver(source, mine, [payload] * len(mine))
 
     def _deliver(self, number: int, ids: array[int], payloads: list[bytes]) -> None:
-        """Give results to the source that they are all for."""
+        """Deliver results to one source."""
         if self._deaths:
             for each in ids:
                 self._deaths.pop(each, None)
@@ -367,13 +367,13 @@ class CallRouter:
 
 
 def _ranks(source: CallSource, number: int) -> int:
-    """How many ranks a call needs."""
+    """Return the number of ranks of a call."""
     attributes = source.attributes.get(number)
     return max(1, int(attributes.get('ranks', 1))) if attributes else 1
 
 
 def _remove(calls: deque[Call], wanted: Callable[[int], bool]) -> list[Call]:
-    """Take the calls with the numbers that are wanted out of a queue."""
+    """Remove and return the calls whose numbers are wanted."""
     found = [call for call in calls if wanted(call[0])]
     if found:
         kept = [call for call in calls if not wanted(call[0])]

@@ -1,4 +1,4 @@
-"""What described tasks have in common, on its way to the workers: once for all of them."""
+"""The part that described tasks have in common: sent to workers once for all of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hashlib import blake2b
 from rp_raptor.wire.payload import FID_BYTES
 
 KEPT = 16
-"""Parts that stay with the workers when no call needs them any more: the next tasks may have the same in common."""
+"""Unused parts that stay with the workers, as later tasks may have the same part."""
 
 LARGE = 64 << 10
-"""Bytes from which on a part does not stay: to send it again with a thousand tasks costs little."""
+"""Bytes at which a part is too large to stay."""
 
 
 class SharedDescription:
-    """What tasks have in common, packed; `calls` counts those that have no result yet."""
+    """The packed part that tasks share; `calls` counts those without a result."""
 
     __slots__ = ('calls', 'fid', 'size')
 
@@ -27,7 +27,7 @@ class SharedDescription:
 
 
 class SharedDescriptions:
-    """The parts that workers know; `define(fid, data)` and `forget(fid)` tell them."""
+    """The parts that workers have; `define(fid, data)` and `forget(fid)` send and remove one."""
 
     def __init__(self, define: Callable[[bytes, bytes], object], forget: Callable[[bytes], object]) -> None:
         self._define = define
@@ -36,7 +36,7 @@ class SharedDescriptions:
         self._idle: OrderedDict[bytes, SharedDescription] = OrderedDict()
 
     def hold(self, data: bytes, calls: int) -> SharedDescription:
-        """The part for so many calls, which workers know from now on."""
+        """Return the part for `calls` further calls, and send it to the workers if needed."""
         fid = blake2b(data, digest_size=FID_BYTES).digest()
         part = self._parts.get(fid)
         if part is None:
@@ -47,7 +47,7 @@ class SharedDescriptions:
         return part
 
     def rest(self, part: SharedDescription) -> None:
-        """No call needs the part any more, for now."""
+        """Keep a part that no call uses, or remove it from the workers."""
         if part.size < LARGE:
             self._idle[part.fid] = part
             if len(self._idle) <= KEPT:

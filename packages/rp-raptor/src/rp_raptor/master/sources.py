@@ -1,4 +1,4 @@
-"""Where calls are before they have a result: they wait in the queue of their source, or a worker has them."""
+"""The queues of sources and the workers' calls: the places of calls without a result."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from rp_raptor.wire.call_buffer import CallBuffer
 
 Attributes = dict[int, dict[str, Any]]
 Call = tuple[int, bytes]
-"""The router's number of a call, and its payload."""
+"""The router's number of a call, and the payload."""
 
 
 class CallOwner(Protocol):
-    """Who has calls made; both methods get the source's own numbers."""
+    """The owner of a source of calls; both methods get the source's own numbers."""
 
     def started(self, ids: array[int]) -> None:
-        """These calls are with a worker now; may be said again for a call that has to be repeated."""
+        """Take calls that a worker has; repeated for a call that is sent again."""
 
     def results(self, ids: array[int], payloads: list[bytes]) -> None:
-        """The results of these calls; there is one for each."""
+        """Take results: one for each call."""
 
 
 class CallSource:
-    """The calls of one source that no worker has yet; `open` counts all calls without a result."""
+    """A source with a queue of calls that no worker has; `open` counts all calls without a result."""
 
     __slots__ = ('attributes', 'functions', 'number', 'open', 'owner', 'queue')
 
@@ -31,13 +31,13 @@ class CallSource:
         self.number = number
         self.owner = owner
         self.queue = CallBuffer()
-        self.attributes: Attributes = {}   # of calls without a result, by the router's number
+        self.attributes: Attributes = {}   # of calls without a result, by the router's numbers
         self.functions: set[bytes] = set()
         self.open = 0
 
 
 class Worker:
-    """A worker, the calls that it has, and how many more it takes (`free`)."""
+    """A worker with its calls, and its credit for more (`free`)."""
 
     __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'ranks', 'uid')
 
@@ -48,19 +48,19 @@ class Worker:
         self.mpi = mpi
         self.free = 0
         self.calls: dict[int, bytes] = {}
-        self.asked = 0        # for so many calls back
-        self.exhausted = False   # it had none to give back, and has got none since
+        self.asked = 0        # calls that it was asked to give back
+        self.exhausted = False   # it had no calls to give back, and has got none since
 
     def fits(self, ranks: int) -> bool:
-        """Whether it can run a call over so many ranks."""
+        """Return whether the worker can run a call over so many ranks."""
         return ranks <= 1 or (self.mpi and ranks <= self.ranks)
 
 
 def load(worker: Worker) -> float:
-    """Calls that a worker has, per rank."""
+    """Return the calls of a worker per rank."""
     return len(worker.calls) / worker.ranks
 
 
 def surplus_of(worker: Worker) -> int:
-    """Calls that a worker might give back."""
+    """Return the number of calls that a worker may have to give back."""
     return 0 if worker.exhausted or worker.asked else len(worker.calls) - worker.ranks

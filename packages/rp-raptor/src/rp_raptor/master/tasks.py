@@ -1,8 +1,8 @@
-"""Described tasks of a master, from where they come from to where their results go.
+"""Described tasks of a master, from their submission to the delivery of their results.
 
-They come from the agent, from the master's own code (`submit_tasks`) and from ranks (`run_task`). Workers run all
-that Python can do, the agent runs executables. Tasks of the agent pass `request_cb` before, and all of them `result_cb`
-afterwards, if the master has such hooks: in the thread for hooks, while everything else here is for the loop's thread.
+They come from the agent, from the master's own code (`submit_tasks`) and from ranks (`run_task`). Workers run Python
+tasks, the agent runs executables. Tasks of the agent pass `request_cb` before they run, and all tasks pass `result_cb`
+when they are done, if the master has these hooks: in the hooks' thread. Everything else runs in the loop's thread.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Later = Callable[..., object]
 
 
 class Tasks:
-    """The tasks that a master has in hand.
+    """The tasks of a master that have no result yet.
 
-    `request_cb` and `result_cb` are None if the master does without; `hook(function, *args)` calls something in the
-    thread for hooks, `soon(function, *args)` in the loop.
+    `request_cb` and `result_cb` are None if the master does not override them; `hook(function, *args)` calls a function
+    in the hooks' thread, `soon(function, *args)` in the loop.
     """
 
     def __init__(self, router: CallRouter, agent: Agent, request_cb: Filter | None, result_cb: Filter | None,
@@ -55,20 +55,20 @@ class Tasks:
         self._hook = hook
         self._soon = soon
         self._changed = changed
-        self._passthrough = Passthrough(router, agent, changed)   # those of the agent, if there are no hooks
+        self._passthrough = Passthrough(router, agent, changed)   # tasks of the agent, if there are no hooks
         self._numbers = count()
-        self._tasks: dict[str, Task] = {}     # all in hand
-        self._places: dict[str, int] = {}     # the numbers of those that the router has
-        self._uids: dict[int, str] = {}       # and the other way round
+        self._tasks: dict[str, Task] = {}     # all others
+        self._places: dict[str, int] = {}     # numbers of tasks that the router has
+        self._uids: dict[int, str] = {}       # their uids
         self._with_agent: set[str] = set()
-        self._filtered: set[str] = set()      # those that request_cb has now
-        self._canceled: set[str] = set()      # and of these, those that are not wanted any more
+        self._filtered: set[str] = set()      # tasks that request_cb is called with
+        self._canceled: set[str] = set()      # those of them that are cancelled
         self._started: set[str] = set()
         self._answers: dict[str, Callable[[bytes], object]] = {}
 
     @property
     def in_hand(self) -> int:
-        """How many tasks wait for workers, or are with them."""
+        """The number of tasks that wait for workers, or run there."""
         return len(self._places) + len(self._filtered) + len(self._passthrough)
 
     def take(self, common: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> None:
@@ -94,7 +94,7 @@ class Tasks:
         self._hook(self._filter, tasks)
 
     def submit(self, tasks: list[Task], answer: Callable[[bytes], object] | None = None) -> None:
-        """Take tasks of this master, or give those back that `request_cb` had kept; `answer` takes a task's result."""
+        """Take tasks of this master, or tasks that `request_cb` has kept; `answer` takes a task's result."""
         fresh = []
         for task in tasks:
             uid = task['uid']
@@ -115,7 +115,7 @@ class Tasks:
         self.dispatch(fresh)
 
     def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
-        """Take a task that the rank which wants it has run itself; `answer` takes its result."""
+        """Take a task that a rank has run itself; `answer` takes its result."""
         uid = task['uid']
         if uid in self._tasks or uid in self._passthrough:
             answer(payload)
@@ -125,7 +125,7 @@ class Tasks:
         self._finish([self._with_result(uid, result_of(payload))])
 
     def dispatch(self, tasks: Sequence[Task]) -> None:
-        """Send tasks on, to workers or to the agent."""
+        """Send tasks to workers or to the agent."""
         ids, payloads, attributes, programs = array('Q'), [], {}, []
         odd: list[Task] = []
         for task in tasks:
@@ -136,7 +136,7 @@ class Tasks:
                 continue
             try:
                 program, payload, requirements = _prepared(uid, description, task.get('sandbox', ''))
-            except Exception as error:   # a hook may have made anything of a task
+            except Exception as error:   # a hook may have changed a task at will
                 odd.append(self._with_result(uid, failure(error)))
                 continue
             if program is None:
@@ -159,7 +159,7 @@ class Tasks:
         self._changed()
 
     def cancel(self, uids: Sequence[str]) -> None:
-        """Cancel tasks, as far as they have no result yet."""
+        """Cancel those of the tasks that have no result yet."""
         found = [self._places[uid] for uid in uids if uid in self._places]
         programs = [uid for uid in uids if uid in self._with_agent]
         self._canceled.update(uid for uid in uids if uid in self._filtered)
@@ -174,24 +174,24 @@ class Tasks:
             self._finish([self._with_result(uid, {'target_state': states.CANCELED}) for uid in kept])
 
     def agent_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
-        """A task that the agent runs has reached a state."""
+        """Take the state of a task that the agent runs."""
         if state in states.FINAL and uid in self._with_agent:
             self._with_agent.discard(uid)
             self._finish([self._with_result(uid, {**(result or {}), 'target_state': state})])
 
     def close(self, reason: str) -> None:
-        """Nothing will come from the agent any more: whoever waits for a task there learns that it failed."""
-        self._router.close(self._source)   # the agent knows best what to do with those that it has given
+        """Fail the tasks that ranks wait for: no result can arrive any more."""
+        self._router.close(self._source)   # the agent decides what happens to its tasks
         self._passthrough.close()
         payload = encode_error(CallLost(reason))
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer(payload)
 
-    # what the router tells
+    # called by the router
 
     def started(self, ids: Sequence[int]) -> None:
-        """Workers have these tasks now."""
+        """Report tasks as running."""
         uids = [uid for number in ids if (uid := self._uids[number]) not in self._started
                 and self._tasks[uid]['origin'] == _FROM_AGENT]
         if uids:
@@ -199,7 +199,7 @@ class Tasks:
             self._agent.send('states', states.AGENT_EXECUTING, uids)
 
     def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
-        """Workers are done with these tasks."""
+        """Take the results of tasks."""
         done = []
         for number, payload in zip(ids, payloads, strict=True):
             uid = self._uids.pop(number)
@@ -208,7 +208,7 @@ class Tasks:
         self._finish(done)
         self._changed()
 
-    # results on their way
+    # results
 
     def _with_result(self, uid: str, result: dict[str, Any]) -> Task:
         task = self._tasks.pop(uid)
@@ -228,7 +228,7 @@ class Tasks:
             self._hook(self._show, tasks)
 
     def _conclude(self, tasks: list[Task]) -> None:
-        """Send results to where they are waited for."""
+        """Deliver results to the ranks and the agent."""
         uids, results = [], []
         for task in tasks:
             answer = self._answers.pop(task['uid'], None)
@@ -241,7 +241,7 @@ class Tasks:
             self._agent.results(uids, results)
 
     def _told(self, task: Task) -> dict[str, Any]:
-        """What the agent is told of a result, which `result_cb` may have made anything of."""
+        """Return a result for the agent; `result_cb` may have put anything into it."""
         found = {name: value for name in RESULT if (value := task.get(name)) is not None}
         if self._result_cb is not None:
             try:
@@ -250,7 +250,7 @@ class Tasks:
                 return failure(error)
         return found
 
-    # in the thread for hooks
+    # in the hooks' thread
 
     def _filter(self, tasks: list[Task]) -> None:
         assert self._request_cb is not None
@@ -270,10 +270,10 @@ class Tasks:
         finally:
             self._soon(self._conclude, tasks)
 
-    # and back in the loop
+    # in the loop
 
     def _pass(self, uids: list[str], tasks: list[Task]) -> None:
-        """`request_cb` was called with the one and has given the other; what it has kept it will submit later."""
+        """Run the tasks that `request_cb` has returned; it may submit the others later."""
         self._filtered.difference_update(uids)
         fresh = [task for task in tasks if task['uid'] in self._tasks and task['uid'] not in self._places
                  and task['uid'] not in self._with_agent]
@@ -291,7 +291,7 @@ class Tasks:
 
 
 def _prepared(uid: str, description: dict[str, Any], sandbox: str) -> tuple[Task | None, bytes, dict[str, Any]]:
-    """What the agent is to run, or the payload of a call and its attributes; raises whatever is wrong with it."""
+    """Return a program for the agent, or the payload of a call and its attributes; raise if the task is not valid."""
     if is_for_agent(description):
         program = {**description, 'uid': uid, 'raptor_id': ''}
         codec.pack(program)
@@ -301,29 +301,29 @@ def _prepared(uid: str, description: dict[str, Any], sandbox: str) -> tuple[Task
 
 
 def _answer(task: Task) -> bytes:
-    """The result of a task for the rank that waits for it."""
+    """Return the result of a task for the rank that waits for it."""
     try:
         return encode_result({**task, 'state': task['target_state']})
-    except Exception as error:   # `result_cb` may have made anything of it
+    except Exception as error:   # `result_cb` may have put anything into it
         return encode_error(error)
 
 
 def _tasks(passed: list[Any]) -> list[Task]:
-    """What `request_cb` has given, if these are tasks; TypeError if not."""
+    """Return the tasks that `request_cb` has returned; TypeError if they are not tasks."""
     for task in passed:
         if not isinstance(task, dict) or not isinstance(task.get('uid'), str) or not isinstance(
                 task.get('description'), dict):
-            raise TypeError(f'it has given {short(task)}, which is no task')
+            raise TypeError(f'it has returned {short(task)}, which is not a task')
     return passed
 
 
 def described(uid: str, description: Any, sandbox: str, origin: str) -> Task:
-    """A task of a master's own, from a description or from a dict with one (as hooks get them)."""
+    """Return a task of a master's own, from a description or from a task dict as hooks get them."""
     if isinstance(description, dict) and isinstance(description.get('description'), dict):
         return {**description, 'uid': description.get('uid') or uid, 'origin': description.get('origin', origin)}
     checked = TaskDescription(description)
     checked.uid = checked.uid or uid
-    checked.raptor_id = checked.raptor_id or ANY   # it is a master's, whose workers may have modes of their own
+    checked.raptor_id = checked.raptor_id or ANY   # allows the modes that the master's workers define
     checked.verify()
     task: Task = {'uid': checked.uid, 'description': codec.unpack(codec.pack(checked.as_dict())), 'origin': origin}
     task['sandbox'] = task['description'].get('sandbox') or f'{sandbox}/{checked.uid}'
@@ -334,7 +334,7 @@ _DEFAULTS: dict[str, Any] = {}
 
 
 def _complete(task: Task) -> None:
-    """Fill in what hooks expect in a task: all attributes of the description, its uid, and a state."""
+    """Fill in all attributes that hooks expect: of the description, the uid, and a state."""
     if not _DEFAULTS:
         _DEFAULTS.update(TaskDescription().as_dict())
     description = task['description']

@@ -1,4 +1,4 @@
-"""What a master knows about its workers, for those who wait for them or want to be told."""
+"""The registry of a master's workers: status, heartbeats, and waiting for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NEW, ACTIVE, DONE = 'NEW', 'ACTIVE', 'DONE'
 class Workers:
     """The workers of a master; a worker is ACTIVE when all its ranks have been.
 
-    `changed(worker, state)` is called with a copy of what is known about a worker and with the task state that it has
-    reached. May be used from any thread.
+    `changed(worker, state)` is called with a copy of a worker's entry and the task state that it has reached. May be
+    used from any thread.
     """
 
     def __init__(self, changed: Callable[[dict[str, Any], str], object]) -> None:
@@ -24,34 +24,34 @@ class Workers:
         self._entries: dict[str, dict[str, Any]] = {}
         self._ranks: dict[str, int] = {}
         self._seen: dict[str, set[int]] = {}   # ranks that have been active
-        self._ends: dict[str, str] = {}   # how workers have ended that were not asked to
+        self._ends: dict[str, str] = {}   # reasons of workers that have failed
         self._over = ''
         self._news = threading.Condition()
 
     def all(self) -> dict[str, dict[str, Any]]:
-        """A copy of what is known: {uid: {'uid', 'status', 'heartbeats': {rank: time}}}."""
+        """Return a copy of all entries: {uid: {'uid', 'status', 'heartbeats': {rank: time}}}."""
         with self._news:
             return {uid: _copy(entry) for uid, entry in self._entries.items()}
 
     def expect(self, uid: str) -> None:
-        """A worker was submitted."""
+        """Add a worker that was submitted."""
         with self._news:
             self._entries.setdefault(uid, {'uid': uid, 'status': NEW, 'heartbeats': {}})
 
     def knows(self, uid: str) -> bool:
-        """Whether there is or was such a worker."""
+        """Return whether the worker was ever submitted or connected."""
         with self._news:
             return uid in self._entries
 
     def came(self, uid: str, ranks: int) -> None:
-        """A worker has said hello."""
+        """Record that a worker has connected."""
         with self._news:
             self._entries[uid] = {'uid': uid, 'status': NEW, 'heartbeats': {}}
             self._ranks[uid] = ranks
             self._seen[uid] = set()
 
     def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
-        """Ranks of a worker are ACTIVE or DEAD now."""
+        """Record ranks of a worker that are ACTIVE or DEAD now."""
         with self._news:
             entry, seen = self._entries[uid], self._seen[uid]
             for rank, state in ranks.items():
@@ -67,13 +67,13 @@ class Workers:
             self._changed(_copy(entry), states.AGENT_EXECUTING)
 
     def heard(self, uid: str) -> None:
-        """A worker has given a sign of life, for all its active ranks."""
+        """Record a heartbeat, for all active ranks of the worker."""
         with self._news:
             beats = self._entries[uid]['heartbeats']
             beats.update(dict.fromkeys(beats, time.time()))
 
     def ended(self, uid: str, state: str, reason: str) -> None:
-        """A worker is gone for good, with that final state."""
+        """Record the end of a worker with that final state."""
         with self._news:
             entry = self._entries.get(uid)
             if entry is None or entry['status'] == DONE:
@@ -85,13 +85,13 @@ class Workers:
         self._changed(_copy(entry), state)
 
     def close(self, reason: str) -> None:
-        """Nobody needs to wait for workers any more."""
+        """End all waits with an error."""
         with self._news:
             self._over = reason
             self._news.notify_all()
 
     def wait(self, count: int | None, uids: Collection[str] | None) -> None:
-        """Return when `count` workers are active, or those in `uids`, or all that were submitted.
+        """Wait until `count` workers are active, or those in `uids`, or all that were submitted.
 
         RuntimeError as soon as that cannot happen any more.
         """
