@@ -70,7 +70,7 @@ def test_only_the_owner_can_use_the_file_and_it_replaces_none(path: Path) -> Non
 
 @pytest.mark.parametrize('rank', [-1, 3])
 def test_a_rank_that_is_not_there_is_refused(path: Path, rank: int) -> None:
-    with pytest.raises(IndexError, match=f'rank {rank} is none of 3'):
+    with pytest.raises(IndexError, match=f'rank {rank} does not exist: there are 3'):
         cursor.Cursors(path).take(rank, 0)
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_travel_is_an_error_at_once(executor: Executor) -> None:
         executor.submit(power, threading.Lock())
     with pytest.raises(SerializationError):
         executor.submit(threading.Lock().acquire)
-    with pytest.raises(TypeError, match='only what can be called'):
+    with pytest.raises(TypeError, match='only a callable can be sent'):
         executor.submit(3)   # type: ignore[arg-type]
 
 

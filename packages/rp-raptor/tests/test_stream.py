@@ -267,7 +267,7 @@ def test_bad_masters_and_functions(make: Make) -> None:
         stream('raptor.0000', half, [])   # type: ignore[arg-type]
     with pytest.raises(ValueError, match='at least one master'):
         stream([], half, [])
-    with pytest.raises(TypeError, match='only what can be called'):
+    with pytest.raises(TypeError, match='only a callable can be sent'):
         stream(make(), 3, [])   # type: ignore[arg-type]
 
 

@@ -190,7 +190,7 @@ def test_dispatchers_of_the_worker(mine: Manager) -> None:
         'stdout': 'out', 'stderr': 'err', 'exit_code': 7, 'return_value': {'a': 1}, 'exception': 'no luck',
         'exception_detail': 'because', 'target_state': 'FAILED'}
     assert mine.task(mode='bar', function='add', args=[1])['return_value'] == [2]
-    assert 'a dispatcher gives' in mine.task(mode='broken')['exception']
+    assert 'a dispatcher must return' in mine.task(mode='broken')['exception']
 
 
 def test_values_that_are_no_plain_data(mine: Manager, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class ApplicationLink:
 
     def _keep_alive(self, now: float) -> None:
         if now - self._heard > SILENCE:
-            self._end(f'it has been silent for {SILENCE:.0f} seconds' if self._met else
+            self._end(f'it has sent nothing for {SILENCE:.0f} seconds' if self._met else
                       f'no connection to {self._address} within {SILENCE:.0f} seconds')
         elif now - self._said >= PING:
             self._send(['ping'])

@@ -333,7 +333,7 @@ class Peers:
         now = time.monotonic()
         for peer in list(self._peers.values()):
             if peer.watch.silent(SILENCE):
-                self._forget(peer, f'it has been silent for {SILENCE:.0f} s', died=True)
+                self._forget(peer, f'it has sent nothing for {SILENCE:.0f} s', died=True)
         self.router.check(now)
         self._timer = self._loop.call_later(PING, self._look)
 

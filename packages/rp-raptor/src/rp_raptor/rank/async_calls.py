@@ -1,4 +1,4 @@
-"""Asynchronous calls of a rank: they go on in an event loop while the rank waits, and between its other calls."""
+"""Asynchronous calls of a rank: they run in an event loop while the rank waits, and between its other calls."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import zmq
 from rp_raptor.wire.payload import encode_error
 from rp_raptor.wire.rank_protocol import TIMEOUT
 
-_READABLE = int(zmq.POLLIN)   # a plain number is much faster
+_READABLE = int(zmq.POLLIN)   # a plain int is much faster
 
 
 class AsyncCalls:
-    """Calls under way, by their ids. `finished(id, payload)` is called for each that is done."""
+    """The asynchronous calls in progress, by id; `finished(id, payload)` is called for each that is done."""
 
     def __init__(self, socket: zmq.Socket[bytes], finished: Callable[[int, bytes], object]) -> None:
         self._socket = socket
@@ -34,39 +34,39 @@ class AsyncCalls:
         return len(self._calls)
 
     def start(self, id: int, call: Coroutine[Any, Any, bytes]) -> None:
-        """Begin a call, which runs until it waits for something."""
+        """Start a call, which runs until its first wait."""
         task = self._calls[id] = self._loop.create_task(call)
         task.add_done_callback(partial(self._done, id))
         self.step()
 
     def step(self) -> None:
-        """Let each call go on that can."""
+        """Run each call that can proceed, once."""
         if not self._calls:
             return
         self._loop.call_soon(self._loop.stop)
         self._loop.run_forever()
 
     def wait(self) -> None:
-        """Let calls go on until one of them is done, or until there is a message to receive."""
+        """Run calls until one is done or a message has arrived."""
         self._news = False
         while not self._news and not int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE:
             self._loop.run_forever()
 
     def complete(self, call: Coroutine[Any, Any, bytes]) -> bytes:
-        """The result of a call that the rank does nothing else besides (but what is parked goes on)."""
+        """Return the result of a call that blocks the rank; other asynchronous calls proceed meanwhile."""
         task = self._loop.create_task(call)
         task.add_done_callback(lambda task: self._loop.stop())
         try:
             while not task.done():
                 self._loop.run_forever()
-        except BaseException:   # an interruption, in between two callbacks
+        except BaseException:   # an interruption, between two callbacks
             task.cancel()
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise
         return task.result()
 
     def cancel(self, id: int, reason: int) -> None:
-        """Give up a call; its result is an error."""
+        """Cancel a call; its result is an error."""
         task = self._calls.get(id)
         if task is not None:
             self._reasons[id] = (TimeoutError('the call took too long') if reason == TIMEOUT
@@ -74,7 +74,7 @@ class AsyncCalls:
             task.cancel()
 
     def close(self) -> None:
-        """Give up all calls, without results."""
+        """Cancel all calls, without results."""
         tasks, self._calls = list(self._calls.values()), {}
         self._closed = True
         for task in tasks:

@@ -1,4 +1,4 @@
-"""What is in a payload is run: functions that were defined before, chunks of calls of them, described tasks."""
+"""Runs payloads of calls: defined functions, chunks of calls of them, described tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
-    """Runs payloads with the worker; files of large results go to `directory`."""
+    """Runs payloads with a worker object; files of large results go to `directory`."""
 
     def __init__(self, worker: Worker, directory: str) -> None:
         self.functions = Functions(directory, self._later)
@@ -35,7 +35,7 @@ class Calls:
         self._prepared: dict[bytes, Prepared] = {}
 
     def run(self, call: bytes) -> bytes | Later:
-        """The result of a call, or a coroutine that gives it; raises whatever prevents it from having one."""
+        """Return the result of a call, or a coroutine that returns it; raise if there can be none."""
         kind = call[:1]
         if kind == _FUNCTION:
             return self.functions.run(call)
@@ -48,7 +48,7 @@ class Calls:
         raise DeserializationError(f'a call of kind {kind!r} is unknown')
 
     def run_part(self, call: bytes, comm: Any) -> bytes | Later:
-        """The part that this rank has in the result of a call which several ranks run together."""
+        """Return this rank's part of the result of a call that several ranks run together."""
         worker = self._worker
         if call[:1] in (_DESCRIBED, _LIKE):
             worker._rp_comm = comm
@@ -65,18 +65,18 @@ class Calls:
         return self.functions.outcome(self.functions.find(payload.fid_of(call))(*args, **kwargs))
 
     def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
-        """The result of a described task, as of `run`: a dict with uid, description and sandbox."""
+        """Return the result of a described task (a dict with uid, description and sandbox), as `run` does."""
         return modes.run(self._worker, Prepared(task['description']), {}, task['uid'], task['sandbox'],
                             variables)
 
     def forget(self, fid: bytes) -> None:
-        """Drop what was defined: no call will refer to it any more."""
+        """Drop a definition that no further call refers to."""
         self.functions.forget(fid)
         self._prepared.pop(fid, None)
 
     @contextmanager
     def without_communicator(self) -> Generator[None, None, None]:
-        """Have tasks run as those of one rank, also in the middle of a call of several ranks."""
+        """Run tasks as tasks of one rank, also within a call of several ranks."""
         comm, self._worker._rp_comm = self._worker._rp_comm, None
         try:
             yield

@@ -1,7 +1,7 @@
-"""What a call puts out and how it ends, and what is around it: streams, environment, working directory.
+"""The output, the outcome and the environment of calls: streams, environment variables, working directory.
 
-The streams of the process are replaced once by ones that look up whose call writes: asynchronous calls run side by
-side in one thread. What other processes write, or C code that goes past Python, is not captured.
+The streams of the process are replaced once by streams that find the call that writes, as asynchronous calls share one
+thread. Output of other processes, and of C code that bypasses Python, is not captured.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, NamedTuple, TextIO
 from rp_raptor.errors import CallCanceled, CallTimeout
 
 KEPT = 64 << 10
-"""Characters of each stream that a result has: the last ones. Until then there are all."""
+"""Characters of each stream that a result keeps, from its end. During the call all are kept."""
 
 _Texts = list[io.StringIO | None]
-"""What a call has written to each stream; None as long as that is nothing, as it is for most calls."""
+"""The texts that a call has written to each stream; None for no text, as with most calls."""
 
 _SILENT: _Texts = [None, None]
 _NOTHING_SAID, _NO_EXCEPTION = ('', ''), (None, None)
 
-_VALUES = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict})   # what most functions return
+_VALUES = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict})   # the values of most functions
 
 _texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
 
 
 class Outcome(NamedTuple):
-    """What a dispatcher gives: output, exit code (0 for success), value, and the exception with its traceback.
+    """The outcome that a dispatcher returns: output, exit code (0 for success), value, exception with traceback.
 
-    It can be awaited, too, for dispatchers that expect the ones of their base class to be coroutines.
+    It can also be awaited, for dispatchers that expect those of the base class to be coroutines.
     """
 
     stdout: str | None
@@ -49,21 +49,21 @@ class Outcome(NamedTuple):
 
 
 def goes_on(value: object) -> bool:
-    """Whether a function has not run yet, as it is asynchronous; other things that could be awaited are values."""
+    """Return whether a value is the coroutine of an asynchronous function; other awaitables are plain values."""
     kind = type(value)
     return kind not in _VALUES and hasattr(kind, '__await__') and isinstance(value, Coroutine)
 
 
 def captured(func: Callable[..., Any], args: Sequence[Any],
              kwargs: Mapping[str, Any]) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """The outcome of calling the function; a coroutine that gives it, if the function is asynchronous."""
+    """Return the outcome of a call of the function; for an asynchronous function, a coroutine that returns it."""
     texts: _Texts = [None, None]
     token = _texts.set(texts)
     try:
         value = func(*args, **kwargs)
     except (CallTimeout, CallCanceled):
         raise
-    except BaseException as error:   # also SystemExit: it ends the call, and not the rank
+    except BaseException as error:   # includes SystemExit, which ends the call and not the rank
         return failure(error, texts)
     finally:
         _texts.reset(token)
@@ -93,7 +93,7 @@ async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
 
 
 def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
-    """The outcome of a call that has raised something; the traceback starts in the function itself."""
+    """Return the outcome of a call that has raised an exception; the traceback starts in the user's function."""
     out, err = _said(texts) if texts else ('', '')
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
     try:
@@ -109,7 +109,7 @@ def _said(texts: _Texts) -> tuple[str, str]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The text of the traceback, without what is our own at its start."""
+    """Return the text of the traceback, without the leading frames of this distribution."""
     start = error.__traceback__
     while start is not None and _is_own(start.tb_frame.f_globals.get('__package__')):
         start = start.tb_next
@@ -117,18 +117,18 @@ def traceback_of(error: BaseException) -> str:
 
 
 def _is_own(package: object) -> bool:
-    """Whether a module is of this distribution."""
+    """Return whether a module belongs to this distribution."""
     return isinstance(package, str) and package.partition('.')[0] == __name__.partition('.')[0]
 
 
 def tail(text: str) -> str:
-    """The end of what was put out, as much as a result has."""
+    """Return the end of a text, at most as long as a result keeps."""
     return text if len(text) <= KEPT else text[-KEPT:]
 
 
 @contextmanager
 def task_environment(variables: Mapping[str, str], directory: str) -> Generator[None, None, None]:
-    """Environment variables and, if there is one, the working directory for a call; as before afterwards."""
+    """Set environment variables and the working directory (if given) for a call, and restore both at its end."""
     before = {name: os.environ.get(name) for name in variables}
     place = os.getcwd() if directory else ''
     try:
@@ -148,14 +148,14 @@ def task_environment(variables: Mapping[str, str], directory: str) -> Generator[
 
 
 def replace_streams() -> None:
-    """Have what calls write to `sys.stdout` and `sys.stderr` kept apart from now on."""
+    """Capture `sys.stdout` and `sys.stderr` separately for each call from now on."""
     if not isinstance(sys.stdout, _Stream):
         sys.stdout = _Stream(0, sys.stdout)
         sys.stderr = _Stream(1, sys.stderr)
 
 
 class _Stream(io.TextIOBase):
-    """Writes to the text of the call that it is used in, outside of calls to the original stream."""
+    """A stream that writes to the text of the current call, and to the original stream outside of calls."""
 
     def __init__(self, which: int, original: TextIO) -> None:
         self._which = which

@@ -1,4 +1,4 @@
-"""What a call has raised, as its result."""
+"""Results of calls that have raised an exception."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rp_raptor.wire import payload
 
 
 def encode_error(error: BaseException) -> bytes:
-    """The result of a call that has raised this; interruptions are what the standard library calls them."""
+    """Return the result of a call with this exception; interruptions become the standard library's exceptions."""
     text = traceback_of(error)
     if isinstance(error, CallTimeout):
         error = TimeoutError(str(error))

@@ -1,4 +1,4 @@
-"""Ends a rank whose manager is gone: it could be in a call that takes hours, and nobody wants the result any more."""
+"""Ends a rank whose manager is lost: it may be in a call that takes hours, and the result cannot be delivered."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rp_api.loop.process_handle import ProcessHandle
 
 
 class ManagerWatch:
-    """Ends this process as soon as the connection to the manager, or the manager on this node, is gone.
+    """Ends this process when the connection to the manager is lost, or the manager on this node dies.
 
-    A thread waits for that, and uses no time otherwise. To be made before the socket is connected.
+    A thread blocks until then. Must be created before the socket is connected.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], manager: int, started: int | None, same_node: bool) -> None:
@@ -26,7 +26,7 @@ class ManagerWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no more; to be called before the socket is closed."""
+        """Stop watching; must be called before the socket is closed."""
         os.eventfd_write(self._closing, 1)
         self._thread.join()
         self._socket.disable_monitor()

@@ -1,7 +1,7 @@
-"""Runs described tasks: finds the dispatcher for the mode, and makes a result of what it gives.
+"""Runs described tasks: selects the dispatcher of the mode, and makes a result of the outcome.
 
-Asynchronous ones go on after that: what is given for them is a coroutine. Those with an environment or a directory
-of their own take turns, as the process has one of each.
+An asynchronous dispatcher yields a coroutine. Asynchronous tasks that set environment variables or a directory run one
+at a time, as a process has one of each.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Task = Mapping[str, Any]
 Call = tuple[Function, Sequence[Any], Mapping[str, Any]]
 
 OF_TASK = 'RP_TASK_ID', 'RP_TASK_NAME', 'RP_TASK_SANDBOX'
-"""Variables of each task."""
+"""Environment variables of each task."""
 
 _id, _name, _sandbox = map(Variable, OF_TASK)
 
 _PARTS = {'func', 'args', 'kwargs'}
-_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # what a function cannot change
-_LONGEST_KEPT = 16 << 10   # characters of a text whose bytes are kept for the next task
+_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # immutable arguments
+_LONGEST_KEPT = 16 << 10   # characters of a text whose decoded form is cached
 
 
 def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
         variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
-    """The result of a described task as payload, or a coroutine that gives it.
+    """Return the result of a described task as payload, or a coroutine that returns it.
 
-    `own` is what the task has instead of what is prepared, see there; `variables` are for its environment.
+    `own` are the attributes in which the task differs from `prepared`; `variables` are added to its environment.
     """
     task = {'uid': uid, 'description': prepared.description(uid, own), 'sandbox': sandbox,
             'task_sandbox_path': sandbox}
@@ -74,7 +74,7 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
 
 async def _later(prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
                  directory: str) -> bytes:
-    import asyncio  # it takes long to load, and is loaded where something asynchronous runs
+    import asyncio  # slow to import, and needed for asynchronous tasks only
 
     try:
         if around or directory:
@@ -102,15 +102,12 @@ def _result(prepared: Prepared, task: Task, outcome: Any) -> bytes:
         if prepared.output:
             _keep_output(prepared, task['sandbox'], outcome)
         return _encoded(task['uid'], outcome)
-    except Exception as error:   # the value cannot travel, a file cannot be written, a dispatcher gave something else
+    except Exception as error:   # a value cannot be serialized, a file cannot be written, the outcome is not valid
         return _encoded(task['uid'], failure(error))
 
 
 def _keep_output(prepared: Prepared, sandbox: str, outcome: Any) -> None:
-    """Write what was put out to the files that the task names.
-
-    Of several ranks, all write to the same files, as those of programs do.
-    """
+    """Write the output to the files that the task names; several ranks append to the same files."""
     mode = 'a' if prepared.ranks > 1 else 'w'
     for name, text in zip(prepared.output, outcome, strict=False):
         if name:
@@ -129,7 +126,7 @@ def _write(path: str, mode: str, text: str) -> None:
 def _encoded(uid: str, outcome: Any) -> bytes:
     exception: Any
     if not isinstance(outcome, (tuple, list)) or len(outcome) != 5:
-        raise TypeError(f'a dispatcher gives (stdout, stderr, exit code, value, (exception, traceback)), '
+        raise TypeError(f'a dispatcher must return (stdout, stderr, exit code, value, (exception, traceback)), '
                         f'not {outcome!r:.200}')
     out, err, code, value, exception = outcome
     what, detail = exception if exception else (None, None)
@@ -147,7 +144,7 @@ def _pilot_sandbox() -> str:
 
 
 def _text(text: Any) -> Any:
-    """Output as text that can travel, None if there is none; dispatchers may give lists, one entry per rank."""
+    """Return output as text that can be encoded, None if empty; dispatchers may return lists with a text per rank."""
     if not text or isinstance(text, list):
         return text or None
     text = tail(str(text))
@@ -155,10 +152,10 @@ def _text(text: Any) -> Any:
 
 
 def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
-    """Function and arguments that a PythonTask holds; None for other texts.
+    """Return function and arguments of a PythonTask; None for other texts.
 
-    The function is restored once for several tasks that have it, and so are arguments that nobody can change.
-    DeserializationError if that fails, TypeError if it is no function.
+    The function is unpickled once for all tasks that have it, as are immutable arguments. DeserializationError if that
+    fails, TypeError if the text holds no function.
     """
     found = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
     if found is None:
@@ -169,7 +166,7 @@ def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
 
 @lru_cache(maxsize=256)
 def _pickle_in(text: str) -> bytes | Call | None:
-    """The pickle that a text holds, if it looks like one; or the call in it, if that is the same each time."""
+    """Return the pickle in a text, or the call in it if its arguments are immutable; None if there is no pickle."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -197,13 +194,13 @@ def _restored(data: bytes) -> Function:
 
 @lru_cache(maxsize=256)
 def expression(code: str) -> CodeType:
-    """An expression, ready to be evaluated."""
+    """Return a compiled expression."""
     return compile(code.strip(), '<task>', 'eval')
 
 
 @lru_cache(maxsize=256)
 def statements(code: str, before: tuple[str, ...]) -> CodeType:
-    """Statements as the body of the function `_task`, so that they can return something; `before` come first."""
+    """Return statements compiled as body of the function `_task`, so that they can return; `before` come first."""
     module = ast.parse('def _task(): pass')
     body = ast.parse('\n'.join([*before, code]), '<task>').body
     module.body[0].body = body or module.body[0].body  # type: ignore[attr-defined]

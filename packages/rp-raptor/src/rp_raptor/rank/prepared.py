@@ -1,6 +1,6 @@
-"""Descriptions of tasks on a rank, complete, as dispatchers look at them.
+"""Complete descriptions of tasks, as dispatchers see them.
 
-What like tasks have in common is prepared once for all of them.
+The part that similar tasks share is prepared once for all of them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _PROGRAMS = (TASK_PROC, TASK_SHELL)
 _STAGED = ('sandbox', 'input_staging', 'output_staging')
 
 DECISIVE = frozenset({'mode', 'name', 'ranks', 'environment', 'stdout', 'stderr', *_STAGED})
-"""Attributes that decide how a task is run; all others are for its dispatcher alone."""
+"""Attributes that decide how a task is run; only its dispatcher reads the others."""
 
 _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class Prepared:
-    """What a description sets, and what follows from it.
+    """The shared part of descriptions, and what follows from it.
 
-    `variables` are those of its environment. `in_sandbox` tells whether the task runs in its sandbox, as programs do,
-    and functions only if they ask for one or have files there. `output` has the files that the rank has to write to
-    for stdout and stderr, which programs do themselves; it is empty if there are none.
+    `variables` are the variables of the task's environment. `in_sandbox` is true if the task runs in its sandbox, as
+    programs do, and functions only if they name one or stage files. `output` has the files that the rank writes for
+    stdout and stderr (programs write theirs themselves); it is empty if there are none.
     """
 
     __slots__ = ('_fixed', '_lists', '_mappings', '_own', 'in_sandbox', 'mode', 'name', 'output', 'ranks', 'variables')
@@ -51,9 +51,9 @@ class Prepared:
         self.output = said if any(said) and self.mode not in _PROGRAMS else ()
 
     def description(self, uid: str, own: Mapping[str, Any]) -> Description:
-        """The complete description of a task, which may be changed: it has nothing in common with that of another.
+        """Return the complete description of a task, which may be changed: descriptions share no mutable values.
 
-        `own` is what it has instead of what is here, nothing of that DECISIVE.
+        `own` are the attributes in which the task differs, none of them DECISIVE.
         """
         description = self._fixed.copy()
         for name in self._lists:

@@ -1,4 +1,4 @@
-"""Threads that give way to calls where there is no core to spare."""
+"""Lowers the priority of threads that compete with calls for a core."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import suppress
 
 
 def threads() -> set[int]:
-    """The threads of this process."""
+    """Return the ids of this process's threads."""
     return set(map(int, os.listdir('/proc/self/task')))
 
 
 def give_way(those: Iterable[int]) -> None:
-    """Have threads wait for a core rather than interrupt a call there; they run at once where a core is free."""
+    """Have threads wait for a core rather than preempt a call; they run at once where a core is free."""
     for thread in those:
-        with suppress(OSError):   # it has ended, or we may not: that costs some time, nothing else
+        with suppress(OSError):   # the thread has ended, or this is not permitted: a loss of speed only
             if os.sched_getscheduler(thread) == os.SCHED_OTHER:
                 os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))

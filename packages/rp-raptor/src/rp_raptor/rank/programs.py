@@ -1,6 +1,6 @@
-"""Programs and shell commands that calls run: as children of the rank, in its session, each in a group of its own.
+"""Programs and shell commands of calls: children of the rank, in its session, each in a process group of its own.
 
-What is left of that group ends with the program. Daemons, which have left it, end with the worker.
+Other processes of that group are killed when the program ends. Daemons, which have left it, end with the worker.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ _OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11)
 
 def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str, *,
                 shared: bool = False) -> Outcome:
-    """What becomes of a program in the working directory; `$` in its arguments is expanded by a shell.
+    """Run a program in the working directory and return the outcome; `$` in arguments is expanded by a shell.
 
-    What it puts out goes to the files that are named, too; to their ends, when it has ended, if they are `shared` with
-    other ranks.
+    Output also goes to the files that are named: during the run or, if `shared` with other ranks, appended at its end.
     """
     words = [executable, *map(str, arguments)]
     if any('$' in word or '`' in word for word in words):
@@ -37,7 +36,7 @@ def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: 
 
 
 def run_command(command: str, stdout: str, stderr: str, *, shared: bool = False) -> Outcome:
-    """What becomes of a shell command in the working directory; the files are as with `run_program`."""
+    """Run a shell command in the working directory; files as with `run_program`."""
     return _run(['/bin/sh', '-c', command], stdout, stderr, shared)
 
 
@@ -50,21 +49,21 @@ def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:
                 _append(out, stdout)
                 _append(err, stderr)
             return Outcome(_end(out), _end(err), code, None, (None, None))
-    except OSError as error:   # there is no such program, or no room
+    except OSError as error:   # no such program, or no resources
         return failure(RuntimeError(f'cannot run {argv[0]}: {error.strerror}'))
 
 
 def _code(process: subprocess.Popen[bytes]) -> int:
-    """The exit code; whatever interrupts the wait for it ends all that was started."""
+    """Return the exit code; an interruption kills all processes of the program."""
     try:
-        # it keeps its number, which is that of its group, until it is reaped
+        # the process id, which is that of the group, stays reserved until the process is reaped
         with suppress(ChildProcessError):   # unless SIGCHLD is ignored
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     except BaseException:
         processes.kill_tree([process.pid], signal.SIGKILL)
         process.wait()
         raise
-    with suppress(ProcessLookupError, PermissionError):   # another user's by now
+    with suppress(ProcessLookupError, PermissionError):   # the group is empty, or has become another user's
         os.killpg(process.pid, signal.SIGKILL)
     code = processes.exit_code(process)
     if code is None:
@@ -73,7 +72,7 @@ def _code(process: subprocess.Popen[bytes]) -> int:
 
 
 def _opened(name: str) -> IO[bytes]:
-    """The file of that name, or one without a name."""
+    """Open the file of that name, or an anonymous one."""
     return open(name, 'w+b') if name else tempfile.TemporaryFile(dir='.')
 
 

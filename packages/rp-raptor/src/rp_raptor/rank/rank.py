@@ -1,11 +1,11 @@
-"""A rank: the process that runs calls, one after the other in its main thread, and asynchronous ones beside them.
+"""A rank: the process that runs calls, one after the other in its main thread, with asynchronous ones in between.
 
-Rules of this file:
+Invariants of this module:
 
 - A call has exactly one result, whatever the function does, and whenever it is interrupted.
-- An idle rank sleeps: it waits for a message, and nothing else.
-- The runner knows the position of the call that runs. Only meanwhile does the signal handler raise, or send.
-- Messages are handled in a shield, where the handler raises nothing: none may be lost halfway.
+- An idle rank sleeps: it waits for a message, and for nothing else.
+- The runner knows the position of the running call. The signal handler raises or sends only while there is one.
+- Messages are handled in a shield, in which the handler does not raise: no message may be lost halfway.
 - The rank ends when its manager does.
 """
 
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from rp_raptor.rank.async_calls import AsyncCalls
     from rp_raptor.rank.worker import Worker
 
-_AT_ONCE = int(zmq.NOBLOCK)   # a plain number is much faster
+_AT_ONCE = int(zmq.NOBLOCK)   # a plain int is much faster
 _LINGER = 2000     # milliseconds to send the last results
 
 
 class Rank:
-    """The connection of this process to the manager of its worker, and the calls that come through it."""
+    """The connection of this process to its manager, and the calls that arrive on it."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.ranks = run, rank, run.ranks
@@ -77,13 +77,13 @@ class Rank:
         self._asked = 0
         self._shielded = False
         self._pending: Exception | None = None
-        self._handled = 0                 # the mark of the last interruption
+        self._handled = 0                 # mark of the last interruption
         before = threads()
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         make_client(self._socket, KeyPair(run.public.encode(), run.secret.encode()), run.server.encode())
-        self._socket.sndhwm = self._socket.rcvhwm = 0   # the manager sees to it that there is never much
-        give_way(threads() - before)   # those of ZeroMQ
+        self._socket.sndhwm = self._socket.rcvhwm = 0   # the manager limits the messages in flight
+        give_way(threads() - before)   # ZeroMQ's threads
         self._watch = ManagerWatch(self._socket, run.pid, run.started, run.address.startswith('ipc:'))
         self._socket.connect(run.address)
         self._operations: dict[str, Callable[..., object]] = {
@@ -91,7 +91,7 @@ class Rank:
             'stop': self.stop}
 
     def serve(self, worker: Worker) -> None:
-        """Be ready for calls, which this worker object is to run."""
+        """Accept calls, which this worker object runs."""
         worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._calls = calls = Calls(worker, directory)
@@ -102,7 +102,7 @@ class Rank:
         self._send(['hello', self.rank, os.getpid(), start_time(os.getpid())])
 
     def join(self) -> None:
-        """Run calls until the worker ends; then the connection is closed."""
+        """Run calls until the worker ends, then close the connection."""
         try:
             while not self._working.stopped:
                 operation, *arguments = self._next()
@@ -112,11 +112,11 @@ class Rank:
             self.close()
 
     def stop(self) -> None:
-        """End after the call that runs."""
+        """End after the running call."""
         self._working.stopped = True
 
     def close(self) -> None:
-        """Close the connection, after what was sent has left."""
+        """Close the connection after pending messages are sent."""
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         if self._async_calls is not None:
             self._async_calls.close()
@@ -125,17 +125,17 @@ class Rank:
         self._context.term()
 
     def fail(self, reason: str) -> None:
-        """Tell the manager that this rank cannot work, and close the connection."""
+        """Report that this rank cannot work, and close the connection."""
         self._send(['failed', reason])
         self.close()
 
     def run_task(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Have a task run, and give it back when it is done: a dict with its description and its result.
+        """Run a task on the worker or elsewhere, and return it when it is done: a dict of its description and result.
 
-        Others run it. If no rank might be left that can, as all wait for tasks, this one does.
+        Other ranks run it. If all other ranks wait for tasks, too, this rank runs it.
         """
         if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError('run_task() can be called in the thread only that runs the call')
+            raise RuntimeError('run_task() must be called in the thread that runs the call')
         plain = {**description.as_dict()} if hasattr(description, 'as_dict') else dict(description)
         self._asked = number = self._asked + 1
         packed = codec.pack(plain)
@@ -150,7 +150,7 @@ class Rank:
                     self._kept.append(message)
             if message[0] == 'stop':
                 raise RuntimeError('the worker ends before the task is done')
-            if message[1:2] != [number]:   # an answer that nobody waits for any more, or something to be done later
+            if message[1:2] != [number]:   # the answer to a call that was interrupted, or a message to handle later
                 continue
             if message[0] == 'run_here':
                 done = self._run_here(plain, number)
@@ -158,12 +158,12 @@ class Rank:
                     self._send(['ran_here', number, codec.pack(plain), done])
             elif message[0] == 'ran':
                 result = payload.as_result(message[2])
-                value = result.get('return_value')   # programs return no objects: nothing is unpickled for them
+                value = result.get('return_value')   # programs return no objects, so theirs are not unpickled
                 return {'description': plain, **result,
                         'return_value': value if is_for_agent(plain) else from_plain(value)}
 
     def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
-        """The result of a task that is run in the middle of a call, which is as before afterwards."""
+        """Run a task in the middle of a call, whose environment is restored at the end; return the task's result."""
         uid = plain['uid'] = plain.get('uid') or f'{self.run.worker}.{self.rank}.run.{number:06d}'
         sandbox = plain.get('sandbox') or os.path.join(os.environ['RP_PILOT_SANDBOX'], uid)
         task = {'uid': uid, 'description': plain, 'sandbox': sandbox}
@@ -194,7 +194,7 @@ class Rank:
         self._socket.send(codec.pack(message))
 
     def _flush(self) -> None:
-        """Tell the manager what is done, and what goes on beside other calls."""
+        """Report finished calls, and calls that run on as asynchronous ones."""
         if self._unannounced:
             self._send(['parked', pack_ids(self._unannounced)])
             self._unannounced = []
@@ -214,7 +214,7 @@ class Rank:
         self._working.bulk(first, unpack_ids(ids), payloads)
 
     def _run_alone(self, position: int, id: int, call: bytes, devices: list[str]) -> None:
-        """Run a call that has these GPUs."""
+        """Run a call that has these GPUs and no other call beside it."""
         name = self.run.device_variable
         visible = {name: ','.join(devices)} if name else {}
 
@@ -228,7 +228,7 @@ class Rank:
 
     def _run_together(self, position: int, id: int, call: bytes, group: list[int], tag: int,
                       devices: list[str]) -> None:
-        """Run this rank's part of a call, with a communicator over the group; each rank has its own GPUs."""
+        """Run this rank's part of a call, with a communicator over the group; each rank has its GPUs."""
         def run(call: bytes) -> bytes:
             with communicators.communicator(group, tag) as comm:
                 return self._completed(self._calls.run_part(call, comm))  # type: ignore[union-attr]
@@ -268,7 +268,7 @@ class Rank:
     # interruptions
 
     def _on_signal(self, *_: Any) -> None:
-        """Interrupt the call that runs, if it is meant; else send the results that wait for its end."""
+        """Interrupt the running call if the mark names it; otherwise send the results that wait for its end."""
         running = self._working.running
         if running == NOTHING:
             return
@@ -290,7 +290,7 @@ class Rank:
 
     @contextmanager
     def _shield(self) -> Generator[None, None, None]:
-        """Have the call interrupted in the end only."""
+        """Delay an interruption of the call until the end of the context."""
         self._shielded = True
         try:
             yield
@@ -307,10 +307,10 @@ def _interruption(reason: int) -> Exception:
 
 @cache
 def connect() -> Rank:
-    """This process as the rank that it was started as; the environment says which."""
+    """Return this process as the rank that the environment describes."""
     run = load_run(os.environ[RUN_VARIABLE])
     rank = communicators.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
-    os.environ.update({RANK_VARIABLE: str(rank), 'RP_RANK': '0', 'RP_RANKS': '1'})   # that of a call, which has one
+    os.environ.update({RANK_VARIABLE: str(rank), 'RP_RANK': '0', 'RP_RANKS': '1'})   # of a call, which has one rank
     os.environ.setdefault('RP_PILOT_SANDBOX', os.getcwd())
     if run.device_variable:
         os.environ[run.device_variable] = ','.join(run.devices[rank])
@@ -319,7 +319,7 @@ def connect() -> Rank:
 
 
 def main() -> int:
-    """Be a rank of the worker that the environment tells of."""
+    """Run a rank of the worker that the environment describes; return the exit code."""
     from rp_raptor.rank.worker import Worker
 
     signals.set_defaults()

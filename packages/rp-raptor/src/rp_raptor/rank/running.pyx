@@ -1,4 +1,4 @@
-"""Runs calls in a rank: what is done for each of them."""
+"""The inner loop of a rank: runs calls of defined functions."""
 
 import pickle
 from array import array as make_array
@@ -24,19 +24,19 @@ cdef frozenset _TEXTS = frozenset({str, bytes})
 cdef Py_ssize_t _LARGE = blobs.LIMIT
 
 cdef enum:
-    SHORT = 16 * 1024                   # bytes of a payload that may as well be copied
+    SHORT = 16 * 1024                   # bytes of a payload that is cheap to copy
     FUNCTION = 70                       # the kind of a call of a function: F
-    ARGUMENTS = 1 + 16                  # where they start, after the identifier of the function
+    ARGUMENTS = 1 + 16                  # offset of the arguments, after the identifier of the function
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Functions:
-    """The functions that were defined; files of large results go to `directory`.
+    """Defined functions; files of large results go to `directory`.
 
-    `later(coroutine)` gives the result of an asynchronous function as a coroutine. While a function is restored
-    (`restoring`), modules are imported, and an `interruption` waits until that is done: some cannot be imported once
-    more if that was interrupted.
+    `later(coroutine)` makes a coroutine that returns the result of an asynchronous function. While a function is
+    unpickled (`restoring`), modules are imported, and an `interruption` is delayed: some modules cannot be imported
+    again after an interrupted import.
     """
 
     cdef dict _blobs, _functions
@@ -50,16 +50,16 @@ cdef class Functions:
         self._later = later
 
     def define(self, bytes fid not None, bytes blob not None):
-        """Keep a function, which is restored when it is first called."""
+        """Store a function, which is unpickled at its first call."""
         self._blobs[fid] = blob
 
     def forget(self, bytes fid not None):
-        """Drop a function that will not be called any more."""
+        """Drop a function that is not called any more."""
         self._blobs.pop(fid, None)
         self._functions.pop(fid, None)
 
     cpdef find(self, bytes fid):
-        """The function; DeserializationError if it cannot be restored."""
+        """Return the function; DeserializationError if it cannot be unpickled."""
         func = self._functions.get(fid)
         if func is None:
             blob = self.definition(fid)
@@ -75,20 +75,20 @@ cdef class Functions:
         return func
 
     def definition(self, bytes fid not None):
-        """What was defined, as it came; DeserializationError if that is nothing."""
+        """Return the bytes of a definition; DeserializationError if there is none."""
         blob = self._blobs.get(fid)
         if blob is None:
             raise DeserializationError(f'{fid.hex()} was never defined')
         return blob
 
     cpdef run(self, bytes call):
-        """The result of a call of kind F, or a coroutine that gives it; raises what prevents it from having one."""
+        """Return the result of a call of kind F, or a coroutine that returns it; raise if there can be none."""
         func = self.find(call[1:ARGUMENTS])
         args, kwargs = arguments(call)
         return self.outcome(func(*args, **kwargs) if kwargs else func(*args))
 
     cpdef outcome(self, value):
-        """The result of a call that has returned this, or a coroutine that gives it."""
+        """Return the result for a call's value, or a coroutine that returns it."""
         kind = type(value)
         if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):   # most of them
             return b'R' + <bytes>_dumps(value, 5)
@@ -98,7 +98,7 @@ cdef class Functions:
 
 
 cpdef tuple arguments(bytes call):
-    """Arguments and keyword arguments of a call of kind F, the latter None if there are none."""
+    """Return arguments and keyword arguments (None if there are none) of a call of kind F."""
     try:
         args, kwargs = _loads(call[ARGUMENTS:] if PyBytes_GET_SIZE(call) < SHORT else memoryview(call)[ARGUMENTS:])
         return args, kwargs
@@ -111,9 +111,9 @@ cpdef tuple arguments(bytes call):
 cdef class Runner:
     """Runs calls one after the other, and keeps their results until they are sent.
 
-    `cursors` and `rank` tell which calls are still the rank's, `functions` runs those of functions and `others` all
-    others; `flush()` is called when results have waited for `span` seconds, `park(id, coroutine)` for asynchronous
-    calls, and `between()` after each call, if there is one.
+    `cursors` and `rank` decide which calls still belong to the rank, `functions` runs calls of functions and `others`
+    all others; `flush()` is called when results have waited for `span` seconds, `park(id, coroutine)` for asynchronous
+    calls, and `between()`, if set, after each call.
     """
 
     cdef object _cursors, _others, _flush, _park
@@ -122,9 +122,9 @@ cdef class Runner:
     cdef array.array _ids
     cdef list _results
     cdef double _span
-    cdef double _since             # when the work began that was not told of yet
-    cdef readonly int64_t running  # the position of the call that runs, or NOTHING
-    cdef public object raised      # the interruption of that call
+    cdef double _since             # start of the work that was not reported yet
+    cdef readonly int64_t running  # position of the running call, or NOTHING
+    cdef public object raised      # interruption of that call
     cdef public object between
     cdef public bint stopped
 
@@ -137,7 +137,7 @@ cdef class Runner:
         self.running = NOTHING
 
     def bulk(self, uint64_t first, const uint64_t[::1] ids, list calls not None):
-        """Run calls, the first of which is at the position `first`, until one was taken back."""
+        """Run calls, the first one at position `first`, until the manager has taken one back."""
         cdef Py_ssize_t index
         if not self._results:
             self._since = _now()
@@ -158,9 +158,9 @@ cdef class Runner:
         self._flush()
 
     cpdef run(self, uint64_t position, run, bytes call):
-        """The result of a call, or the coroutine that it goes on in; None if the manager has taken it back.
+        """Return the result of a call, or the coroutine of an asynchronous one; None if it was taken back.
 
-        `run(call)` runs it, if that is not None.
+        `run(call)`, if not None, runs it.
         """
         try:
             try:
@@ -179,7 +179,7 @@ cdef class Runner:
             result = encode_error(error)
         if self.raised is not None:
             raised, self.raised = self.raised, None
-            if type(result) is bytes and payload.has_failed(result):   # whatever became of it on its way
+            if type(result) is bytes and payload.has_failed(result):   # the function may have changed the exception
                 return encode_error(raised)
         return result
 
@@ -189,7 +189,7 @@ cdef class Runner:
         self._results.append(result)
 
     def taken(self):
-        """The ids and results that were kept, and how long the work for them took; None if there are none."""
+        """Return ids, results and seconds of the work that was not reported, and reset them; None if there is none."""
         if not self._results:
             return None
         cdef double now = _now()
@@ -198,7 +198,7 @@ cdef class Runner:
         return done
 
     def resume(self):
-        """Note that the rank has waited until now."""
+        """Restart the measurement of work after a wait."""
         self._since = _now()
 
 

@@ -1,7 +1,7 @@
-"""An environment variable that gets another value with each task.
+"""An environment variable whose value changes with each task.
 
-The C library keeps every value that a variable was ever set to through `os.environ`, as somebody may still look at it:
-a rank that runs millions of tasks would grow by hundreds of megabytes.
+The C library keeps every value ever set through `os.environ`, as pointers to it may exist: a rank that runs millions of
+tasks would grow by hundreds of megabytes.
 """
 
 import os
@@ -17,16 +17,16 @@ cdef extern from "Python.h":
 cdef extern from "<stdlib.h>" nogil:
     int putenv(char *string)
 
-cdef dict _data = os.environ._data   # what Python shows of the environment; nothing public changes that alone
+cdef dict _data = os.environ._data   # Python's view of the environment; there is no public way to change it alone
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Variable:
-    """The variable of that name; its value stands in memory that is used again."""
+    """An environment variable whose value is stored in reused memory."""
 
     cdef bytes _name
-    cdef char *_memory        # name=value; never freed, as the environment refers to it until the process has ended
+    cdef char *_memory        # name=value; never freed, as the environment refers to it until the process ends
     cdef Py_ssize_t _size
 
     def __init__(self, str name not None):
@@ -35,7 +35,7 @@ cdef class Variable:
         self._size = 0
 
     cpdef set(self, str value):
-        """Set the variable, for this process and those that it starts; ValueError for a NUL character."""
+        """Set the variable for this process and its children; ValueError for a NUL character."""
         cdef bytes data = PyUnicode_EncodeFSDefault(value)
         cdef Py_ssize_t start = PyBytes_GET_SIZE(self._name) + 1, length = PyBytes_GET_SIZE(data)
         if memchr(PyBytes_AS_STRING(data), 0, length) != NULL:
@@ -48,7 +48,7 @@ cdef class Variable:
         _data[self._name] = data
 
     cdef int _enlarge(self, Py_ssize_t least) except -1:
-        """Use other memory, which makes room for longer values as well."""
+        """Allocate larger memory, with room for longer values."""
         cdef Py_ssize_t start = PyBytes_GET_SIZE(self._name)
         cdef char *memory = <char *> malloc(2 * least)
         if memory == NULL:

@@ -1,8 +1,8 @@
-"""The classes that users derive their workers from.
+"""The base classes of users' workers.
 
-A worker is a manager process and its ranks. A worker object lives in a rank, where it runs the calls: `start()`
-connects, `join()` runs calls in the thread that it is called in, until the worker ends. Where a script makes a worker
-object outside of a rank, that process becomes the manager, which starts ranks with the same script.
+A worker is a manager process and its ranks. A worker object lives in a rank and runs the calls there: `start()`
+connects, `join()` runs calls in the calling thread until the worker ends. If a script makes a worker object outside of
+a rank, the process becomes the manager, which starts ranks with the same script.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ Dispatcher = Callable[[Task], Any]
 
 
 class Worker:
-    """Runs calls in a rank of a worker; the base of all workers.
+    """The base class of workers: runs calls in a rank.
 
-    `register_mode` adds modes, and methods `_dispatch_func` and so on can be overridden. A dispatcher takes a task (a
-    dict with uid, description and sandbox) and gives `(stdout, stderr, exit code, value, (exception, traceback))`, the
-    latter two being texts or None; it may be a coroutine.
+    `register_mode` adds modes, and the methods `_dispatch_func` and so on can be overridden. A dispatcher takes a task
+    (a dict with uid, description and sandbox) and returns `(stdout, stderr, exit code, value, (exception, traceback))`,
+    the last two being texts or None; it may be a coroutine function.
 
-    From `start` on, `_rank` is the number of this rank (from 0), and `_ranks` how many there are. Attributes of a
-    subclass can have any names but those of the methods, `uid`, `_uid`, `_manager`, `_rank`, `_ranks`, `_raptor_id`,
-    `_log`, `_prof`, and those that start with `_rp_`. `_prof.prof(event, uid=, msg=)` records an event of the
+    After `start`, `_rank` is the number of this rank (from 0), and `_ranks` the number of ranks. Attributes of a
+    subclass may have any names except those of the methods, `uid`, `_uid`, `_manager`, `_rank`, `_ranks`, `_raptor_id`,
+    `_log`, `_prof`, and names that start with `_rp_`. `_prof.prof(event, uid=, msg=)` records an event of the
     application in the profile of the rank, `<uid of the worker>.<rank>.prof`.
+
+    Args:
+        manager: Kept as `_manager`; not used.
+        rank: The value of `_rank` until `start`.
+        raptor_id: The uid of the master.
     """
 
     uses_mpi = False
-    """Whether the ranks are an MPI job."""
+    """True if the ranks are an MPI job."""
 
     def __init__(self, manager: str | None = None, rank: int | None = None, raptor_id: str | None = None) -> None:
         self.uid = self._uid = os.environ.get('RP_TASK_ID', '')
@@ -51,7 +56,7 @@ class Worker:
         self._ranks = 1
         self._log = logging.getLogger(f'radical.pilot.{self.uid or "worker"}')
         self._rp_profile: Profile | None = None
-        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # a call has one of its own there
+        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # of the worker: calls change the variable
         self._rp_comm: Any = None
         self._rp_service: Any = None   # the rank, or the manager
         self._rp_modes: dict[str, Dispatcher] = {}
@@ -65,13 +70,17 @@ class Worker:
 
     @cached_property
     def _prof(self) -> Profile:
-        from rp_raptor.own_profile import Profile  # few workers record anything
+        from rp_raptor.own_profile import Profile  # few workers record events
 
         self._rp_profile = Profile(self._rp_sandbox, f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}')
         return self._rp_profile
 
     def start(self) -> None:
-        """Get ready for calls; `join` runs them."""
+        """Connect to the manager; `join` runs the calls.
+
+        Raises:
+            RuntimeError: If the worker was started already.
+        """
         if self._rp_service is not None:
             raise RuntimeError(f'{self.uid or "the worker"} was started already')
         if RUN_VARIABLE in os.environ:
@@ -83,7 +92,12 @@ class Worker:
             self._rp_service = _Script(self._raptor_id, type(self).uses_mpi)
 
     def join(self) -> None:
-        """Run calls until the worker ends."""
+        """Run calls until the worker ends.
+
+        Raises:
+            RuntimeError: If the worker was not started.
+            SystemExit: If this process was the manager, and the worker has failed.
+        """
         if self._rp_service is None:
             raise RuntimeError('join() of a worker that was not started')
         try:
@@ -93,12 +107,20 @@ class Worker:
                 self._rp_profile.close()
 
     def stop(self) -> None:
-        """End after the call that runs."""
+        """End after the running call."""
         if self._rp_service is not None:
             self._rp_service.stop()
 
     def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
-        """Have tasks of a new mode run by the dispatcher; ValueError if there is one for the mode already."""
+        """Add a mode of tasks.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+            dispatcher: Runs a task of the mode and returns its outcome; see the class.
+
+        Raises:
+            ValueError: If the mode exists already, or the dispatcher is not callable.
+        """
         if name in self._rp_modes:
             raise ValueError(f'mode {name!r} is registered already')
         if not callable(dispatcher):
@@ -106,18 +128,30 @@ class Worker:
         self._rp_modes[name] = dispatcher
 
     def get_dispatcher(self, name: str) -> Dispatcher:
-        """The dispatcher for a mode; ValueError if there is none."""
+        """Return the dispatcher of a mode.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+
+        Raises:
+            ValueError: If the worker has no such mode.
+        """
         dispatcher = self._rp_modes.get(name)
         if dispatcher is None:
             raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_modes)}')
         return dispatcher
 
     def get_master(self) -> Any:
-        """The master: its `run_task(description)` has a task run, and gives it back as a dict when it is done."""
+        """Return the master's handle; its `run_task(description)` runs a task and returns it as a dict when done."""
         return self._rp_service
 
     def hello(self, msg: Any, sleep: float = 0) -> str:
-        """A greeting, after some seconds; to try out a worker."""
+        """Print and return a greeting, to try out a worker.
+
+        Args:
+            msg: Any text.
+            sleep: Seconds before the greeting.
+        """
         import time
 
         time.sleep(sleep)
@@ -150,11 +184,11 @@ class Worker:
         return self._rp_call(method, description)
 
     def _dispatch_eval(self, task: Task) -> Any:
-        """Evaluate an expression with the names of the worker's module."""
+        """Evaluate an expression in the namespace of the worker's module."""
         return captured(lambda: eval(modes.expression(task['description']['code']), self._rp_names()), (), {})
 
     def _dispatch_exec(self, task: Task) -> Any:
-        """Execute statements, which may return something, with the names of the worker's module."""
+        """Execute statements, which may return a value, in the namespace of the worker's module."""
         description = task['description']
 
         def execute() -> Any:
@@ -180,7 +214,7 @@ class Worker:
                            shared=description['ranks'] > 1)
 
     def _rp_handler(self) -> Worker:
-        """The object that runs the calls of this rank."""
+        """Return the object that runs the calls of this rank."""
         return self
 
     def _rp_call(self, func: Callable[..., Any], description: Mapping[str, Any]) -> Any:
@@ -195,14 +229,14 @@ class Worker:
             if callable(func):
                 return func  # type: ignore[no-any-return]
         raise ValueError(f'there is no function {name!r}: neither the module of {type(self).__name__} nor the class '
-                         f'has it, and it is no PythonTask')
+                         f'has it, and it is not a PythonTask')
 
     def _rp_names(self) -> dict[str, Any]:
         return self._rp_namespace if self._rp_comm is None else {**self._rp_namespace, 'comm': self._rp_comm}
 
 
 class _Script:
-    """The manager of a worker whose script this process runs; its ranks run the same one."""
+    """The manager of a worker, in the process that runs the worker's script; the ranks run the same script."""
 
     def __init__(self, master: str, mpi: bool) -> None:
         self._master = master
@@ -210,7 +244,7 @@ class _Script:
         self._stopped = False
 
     def join(self) -> None:
-        """Run the worker until it ends; SystemExit if that was no success."""
+        """Run the worker until it ends; SystemExit if it has failed."""
         from rp_raptor.worker.manager import run_script
 
         code = 0 if self._stopped else run_script(self._master, self._mpi)
@@ -218,19 +252,27 @@ class _Script:
             raise SystemExit(code)
 
     def stop(self) -> None:
-        """Do not begin."""
+        """Do not run the worker."""
         self._stopped = True
 
 
 class DefaultWorker(Worker):
-    """A worker whose ranks know nothing of each other: it needs no MPI."""
+    """A worker with independent ranks: it needs no MPI.
+
+    Args:
+        raptor_id: The uid of the master.
+    """
 
     def __init__(self, raptor_id: str | None = None) -> None:
         super().__init__(raptor_id=raptor_id)
 
 
 class MPIWorker(Worker):
-    """A worker whose ranks are an MPI job, so that several of them can run a function together."""
+    """A worker whose ranks are an MPI job, so that several of them can run a function together.
+
+    Args:
+        raptor_id: The uid of the master.
+    """
 
     uses_mpi = True
 
@@ -238,11 +280,17 @@ class MPIWorker(Worker):
         super().__init__(raptor_id=raptor_id)
 
     def get_rank_worker(self) -> type[Worker]:
-        """The class whose object runs the calls of a rank."""
+        """Return the class of the object that runs the calls of a rank."""
         return MPIWorkerRank
 
     def hello_mpi(self, comm: Any, msg: Any, sleep: float = 0) -> str:
-        """A greeting from each rank of a call, after some seconds; to try out a worker."""
+        """Print and return a greeting of each rank of a call, to try out a worker.
+
+        Args:
+            comm: The communicator of the call.
+            msg: Any text.
+            sleep: Seconds before the greeting.
+        """
         import time
 
         time.sleep(sleep)
@@ -259,7 +307,7 @@ class MPIWorker(Worker):
 
 
 class MPIWorkerRank(MPIWorker):
-    """For workers whose calls are to be run by objects of another class than their own: its base."""
+    """The base of classes that `MPIWorker.get_rank_worker` returns to run calls in place of the worker's own class."""
 
     def __init__(self, *args: Any, raptor_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(raptor_id)

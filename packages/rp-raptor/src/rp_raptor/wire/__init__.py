@@ -1,4 +1,4 @@
-"""Messages between RAPTOR masters, workers, applications and ranks, and the form of calls and results.
+"""Messages between RAPTOR masters, workers, applications and ranks, and the encoding of calls and results.
 
 Imports none of the other packages.
 """

@@ -1,4 +1,4 @@
-"""Calls that wait, in order: ids in one array and payloads in one list, so that bulks of them are slices."""
+"""A queue of calls: ids in one array and payloads in one list, so that bulks are slices."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Collection
 from itertools import accumulate, compress
 
 _TIDY = 4096
-"""Calls that were taken from the front whose room is freed together."""
+"""Calls taken from the front whose memory is freed together."""
 
 
 class CallBuffer:
-    """Calls in order. They come at the end or, if they have waited before, at the front."""
+    """Calls in order: new ones are appended, repeated ones go to the front."""
 
     __slots__ = ('_first', '_ids', '_payloads')
 
     def __init__(self) -> None:
         self._ids = array('Q')
         self._payloads: list[bytes] = []
-        self._first = 0   # what is before that is gone
+        self._first = 0   # the entries before it are taken
 
     def __len__(self) -> int:
         return len(self._payloads) - self._first
@@ -35,11 +35,11 @@ class CallBuffer:
         self._first = 0
 
     def first(self, most: int) -> array[int]:
-        """The ids of the first calls, which stay."""
+        """Return the ids of the first calls without taking them."""
         return self._ids[self._first:self._first + most]
 
     def take(self, most: int, most_bytes: int) -> tuple[array[int], list[bytes]]:
-        """Take the first calls away: at most so many, and no second one if their payloads get too large with it."""
+        """Take calls from the front: at most `most`, as many as `most_bytes` of payloads allow, but one at least."""
         begin, end = self._first, self._first + most
         payloads = self._payloads[begin:end]
         if sum(map(len, payloads)) > most_bytes:
@@ -54,14 +54,14 @@ class CallBuffer:
         return ids, payloads
 
     def take_last(self, most: int) -> array[int]:
-        """Take the last calls away, at most so many; gives their ids."""
+        """Take at most `most` calls from the end, and return their ids."""
         begin = max(self._first, len(self._payloads) - most)
         ids = self._ids[begin:]
         del self._ids[begin:], self._payloads[begin:]
         return ids
 
     def remove(self, unwanted: Collection[int]) -> array[int]:
-        """Take these calls away, as far as they are here; gives the ids of those that were."""
+        """Remove those of the calls that are here, and return their ids."""
         self._tidy()
         found = array('Q', [id for id in self._ids if id in unwanted])
         if found:
@@ -71,7 +71,7 @@ class CallBuffer:
         return found
 
     def clear(self) -> array[int]:
-        """Take all calls away; gives their ids."""
+        """Remove all calls, and return their ids."""
         return self.take_last(len(self))
 
     def _tidy(self) -> None:

@@ -1,9 +1,9 @@
-"""Words in memory that a manager and its ranks share: who takes which call, and which call is to be interrupted.
+"""Words in memory shared by a manager and its ranks: the next call of each rank, and the call to be interrupted.
 
 A file in the worker's runtime directory holds a record of one cache line for each rank, with two words of 64 bits. The
-*cursor* is the position of the call that the rank takes next. The rank moves it on with a compare-and-exchange that
-expects the position of the call that it wants; the manager takes back what is not taken with an exchange. Whoever
-comes first has the call, without a message. The *mark* names the call that a signal to the rank is meant for.
+*cursor* is the position of the call that the rank takes next. The rank advances it with a compare-and-exchange that
+expects the position of the call; the manager takes back untaken calls with an exchange. The first of them has the call,
+without a message. The *mark* names the call that a signal to the rank is meant for.
 """
 
 import mmap
@@ -28,13 +28,13 @@ cdef extern from *:
     bint word_take(uint64_t *word, uint64_t expected) nogil
 
 cdef enum:
-    WORDS = 8    # of one record: a cache line, so that ranks do not slow each other down
+    WORDS = 8    # of one record: a cache line, so that ranks do not share one
     CURSOR = 0
     MARK = 1
 
 
 def create(path, int ranks):
-    """Make the file for so many ranks, all words zero; OSError if it is there already."""
+    """Create the file for `ranks` ranks, all words zero; OSError if it exists."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, ranks * WORDS * sizeof(uint64_t))
@@ -45,7 +45,7 @@ def create(path, int ranks):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Cursors:
-    """The records in a file that `create` made; the memory is given back with the object."""
+    """The records in a file that `create` made; the memory is unmapped with the object."""
 
     cdef object _map
     cdef uint64_t[::1] _words
@@ -62,25 +62,25 @@ cdef class Cursors:
 
     cdef uint64_t *_word(self, int rank, int which) except NULL:
         if not 0 <= rank < self.ranks:
-            raise IndexError(f'rank {rank} is none of {self.ranks}')
+            raise IndexError(f'rank {rank} does not exist: there are {self.ranks}')
         return &self._words[rank * WORDS + which]
 
     def take(self, int rank, uint64_t position):
-        """Whether the rank has the call at this position now; False if the manager has taken it back."""
+        """Return whether the rank has taken the call at this position; False if the manager has taken it back."""
         return <bint>word_take(self._word(rank, CURSOR), position)
 
     def position(self, int rank):
-        """The position of the call that the rank takes next."""
+        """Return the position of the call that the rank takes next."""
         return word_load(self._word(rank, CURSOR))
 
     def move(self, int rank, uint64_t position):
-        """Take back what the rank has not taken; gives the position where it was. The next call is at `position`."""
+        """Take back all untaken calls, and return the position of the first; the next call will be at `position`."""
         return word_exchange(self._word(rank, CURSOR), position)
 
     def mark(self, int rank):
-        """Which call is to be interrupted, and why, as `rank_link.interruption` makes it; 0 for none."""
+        """Return the mark, as made by `rank_protocol.interruption`; 0 for none."""
         return word_load(self._word(rank, MARK))
 
     def set_mark(self, int rank, uint64_t value):
-        """Say which call the next signal to the rank is meant for."""
+        """Set the call that the next signal to the rank is meant for."""
         word_store(self._word(rank, MARK), value)

@@ -1,4 +1,4 @@
-"""Numbers of calls by the thousand: what is done with each call of a message, in one stretch of C.
+"""Ids of calls by the thousand: the operations on each call of a message, in C.
 
 Ids are numbers of 64 bits in an `array('Q')`. A table is a dict of payloads by id.
 """
@@ -12,7 +12,7 @@ cdef array.array _TEMPLATE = make_array('Q')
 
 
 def are_payloads(list payloads not None):
-    """Whether these are payloads: bytes, none of them empty."""
+    """Return whether these are payloads: bytes, none of them empty."""
     for payload in payloads:
         if type(payload) is not bytes or not payload:
             return False
@@ -20,7 +20,7 @@ def are_payloads(list payloads not None):
 
 
 def hold(dict table not None, const uint64_t[::1] ids, list payloads not None):
-    """Put calls into a table: as many payloads as ids."""
+    """Add calls to a table: as many payloads as ids."""
     cdef Py_ssize_t index
     if len(payloads) != ids.shape[0]:
         raise ValueError(f'{len(payloads)} payloads for {ids.shape[0]} calls')
@@ -29,7 +29,7 @@ def hold(dict table not None, const uint64_t[::1] ids, list payloads not None):
 
 
 def release(dict table not None, const uint64_t[::1] ids):
-    """Take calls out of a table; None if all were in it, else a list that tells for each whether it was."""
+    """Remove calls from a table; return None if all were in it, else a list of bools."""
     cdef Py_ssize_t index, missing = 0
     cdef list found = []
     for index in range(ids.shape[0]):
@@ -44,7 +44,7 @@ def release(dict table not None, const uint64_t[::1] ids):
 
 
 def with_source(const uint64_t[::1] ids, uint64_t source, int shift):
-    """The ids with the number of their source in front, above the lowest `shift` bits."""
+    """Return the ids with the number of their source above the lowest `shift` bits."""
     cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
     cdef Py_ssize_t index
     for index in range(ids.shape[0]):
@@ -53,7 +53,7 @@ def with_source(const uint64_t[::1] ids, uint64_t source, int shift):
 
 
 def without_source(const uint64_t[::1] ids, int shift):
-    """The ids without what is in front of the lowest `shift` bits."""
+    """Return the lowest `shift` bits of the ids."""
     cdef array.array result = array.clone(_TEMPLATE, ids.shape[0], False)
     cdef Py_ssize_t index
     cdef uint64_t mask = (<uint64_t>1 << shift) - 1
@@ -63,7 +63,7 @@ def without_source(const uint64_t[::1] ids, int shift):
 
 
 def source_of(const uint64_t[::1] ids, int shift):
-    """The source that all of the ids are of; None if they are of several, or none at all."""
+    """Return the common source of the ids; None if there are several, or no ids."""
     cdef Py_ssize_t index
     for index in range(1, ids.shape[0]):
         if ids[index] >> shift != ids[0] >> shift:

@@ -1,12 +1,12 @@
-"""Calls and results as bytes that nobody opens but the rank and the one who asked.
+"""The encoding of calls and results, which is opaque to all but the caller and the rank.
 
-The first byte is the kind. Calls: F is one call of a defined function, C a chunk of calls of it with one answer, D a
-described task, T one of which most is defined, as it has that in common with others. Results: R is a value, E an
-exception, C the results of a chunk, D what became of a described task, S the same of one that has succeeded, as
-applications are told it, G the results of ranks that have run a call together, L one of these in a file (see
-`rp_api.blobs`). Values are pickled
-(protocol 5): to read a payload is to run code of whoever wrote it, so only peers that have shown the keys of the
-session are listened to.
+The first byte is the kind. Calls: F a call of a defined function; C a chunk of such calls with one result; D a
+described task; T a described task that refers to a defined, shared part. Results: R a value; E an exception; C the
+results of a chunk; D the result of a described task; S the same for success, in the packed form that applications get;
+G the results of the ranks that have run a call together; L one of these in a file (see `rp_api.blobs`).
+
+Values are pickled (protocol 5). To decode a payload is to run code of its author, so messages are accepted only from
+peers that have authenticated with the keys of the session.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ FID_BYTES = 16
 _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 _VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
 _RETURNED_NOTHING = _SUCCESS + codec.pack({'exit_code': 0})
-_RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # the value comes last
+_RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # without the value, which is last
 _PER_RANK = ('stdout', 'stderr', 'return_value')
-_START = 1 + FID_BYTES   # of the arguments in a call
+_START = 1 + FID_BYTES   # offset of the arguments in a call
 _PROTOCOL = 5
 _SCALARS, _TEXTS = frozenset({int, float, bool, type(None)}), frozenset({str, bytes})
-_LONGEST_TEXT = 64 << 10   # characters of a traceback that travels
+_LONGEST_TEXT = 64 << 10   # characters of a traceback in a result
 
 _MAIN = b'__main__'
-_SHORT = 16 << 10   # bytes of a payload that may as well be copied
+_SHORT = 16 << 10   # bytes of a payload that is cheap to copy
 
 Arguments = tuple[Sequence[Any], dict[str, Any]]
 
 
 def define(func: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Identifier and bytes of a function, by value where possible; SerializationError if it cannot travel."""
+    """Return identifier and bytes of a function, by value where possible; SerializationError if it has no such form."""
     if not callable(func):
-        raise TypeError(f'only what can be called can be sent to workers, not {func!r:.80}')
+        raise TypeError(f'only a callable can be sent to workers, not {func!r:.80}')
     blob = serialize_obj(func)
     return blake2b(blob, digest_size=FID_BYTES).digest(), blob
 
 
 def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> bytes:
-    """One call of a defined function; SerializationError if an argument cannot travel."""
+    """Return one call of a defined function; SerializationError if an argument cannot be serialized."""
     return call_encoder(fid)(args, kwargs)
 
 
 def call_encoder(fid: bytes) -> Callable[..., bytes]:
-    """What makes calls of a defined function of their arguments, see `encode_call`."""
+    """Return a function that makes calls of a defined function, see `encode_call`."""
     start, dumps = _FUNCTION + fid, pickle.dumps
 
     def encode(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> bytes:
-        try:   # what `dump` does as well; most calls take no longer than the rest of it
+        try:   # an inlined `dump` for speed
             data = dumps((args, kwargs), _PROTOCOL)
         except Exception:
             data = _MAIN
@@ -72,27 +72,27 @@ def call_encoder(fid: bytes) -> Callable[..., bytes]:
 
 
 def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any] | None]]) -> bytes:
-    """Several calls of a defined function, each as (args, kwargs or None); they have one result (`outcomes_of`)."""
+    """Return several calls of a defined function, each (args, kwargs or None), as one call (see `outcomes_of`)."""
     return _CHUNK + fid + dump(list(calls))
 
 
 def encode_described(task: dict[str, Any]) -> bytes:
-    """A described task: plain data with the keys uid, description and sandbox."""
+    """Return the call of a described task: plain data with the keys uid, description and sandbox."""
     return _DESCRIBED + codec.pack(task)
 
 
 def encode_alike(fid: bytes, uids: Sequence[str], sandboxes: Sequence[str], rests: Sequence[bytes]) -> list[bytes]:
-    """Described tasks that have something in common, which is defined; `rests` is what each has of its own, packed."""
+    """Return calls of described tasks with a defined, shared part; `rests` are the packed other attributes of each."""
     start = _LIKE + fid
     return [start + own for own in codec.pack_all(zip(uids, sandboxes, rests, strict=True))]
 
 
 def decode_result(payload: bytes) -> Any:
-    """The value of a call, or the result (a dict) of a described task; raises what the call has raised.
+    """Return the value of a call, or the result (a dict) of a described task; raise the exception of the call.
 
-    A call that several ranks have run together has a list of values, in the order of the ranks. The `__cause__` of what
-    is raised shows the traceback of the rank. A payload can be decoded once only: the file of a large result is gone
-    afterwards. For the results of a chunk see `outcomes_of`.
+    A call that several ranks have run together has a list of values, in the order of the ranks. The `__cause__` of the
+    exception has the rank's traceback. A payload can be decoded only once: the file of a large result is removed. For
+    the results of a chunk see `outcomes_of`.
     """
     if len(payload) < _SHORT and payload[:1] == _VALUE:   # most of them
         return _unpickled(payload[1:])
@@ -109,9 +109,9 @@ def decode_result(payload: bytes) -> Any:
 
 
 def outcomes_of(payload: bytes, count: int) -> list[bytes]:
-    """The results of a chunk of `count` calls, one payload each, in the order of the calls.
+    """Return the results of a chunk of `count` calls, one payload each, in the order of the calls.
 
-    If the chunk has failed as a whole, that is the result of each call.
+    If the chunk has failed as a whole, each call has that result.
     """
     kind, body, buffers = _opened(payload)
     if kind == _ERROR:
@@ -125,24 +125,24 @@ def outcomes_of(payload: bytes, count: int) -> list[bytes]:
 
 
 def is_error(payload: bytes) -> bool:
-    """Whether the payload says that the call (or the whole chunk) has raised something."""
+    """Return whether the call (or the whole chunk) has raised an exception."""
     return payload[:1] == _ERROR
 
 
 def packed_success(payload: bytes) -> bytes | None:
-    """What applications are told about a described task that has succeeded, packed; None for other results."""
+    """Return the packed result of a described task that has succeeded; None for other results."""
     return payload[1:] if payload[:1] == _SUCCESS else None
 
 
 def has_failed(payload: bytes) -> bool:
-    """Whether the result is an error, or that of a described task which has failed."""
+    """Return whether the result is an error, or that of a described task which has failed."""
     if payload[:1] != _DESCRIBED:
         return is_error(payload)
     return bool(codec.unpack(payload[1:]).get('exit_code'))
 
 
 def as_result(payload: bytes) -> dict[str, Any]:
-    """The result dict of a described task, also where all that is known is what went wrong with it."""
+    """Return the result dict of a described task, also if the result is an error."""
     kind, body, _ = _opened(payload)
     if kind in (_DESCRIBED, _SUCCESS):
         result: dict[str, Any] = codec.unpack(bytes(body))
@@ -150,19 +150,19 @@ def as_result(payload: bytes) -> dict[str, Any]:
     if kind != _ERROR:
         raise DeserializationError(f'a result of kind {kind!r} is not the result of a described task')
     pickled, represented, text = _unpickled(body)
-    # a task that takes too long is canceled, as those that are no calls are
+    # a task that exceeds its timeout is canceled, as an executable is
     if isinstance(_restored(pickled, represented, text), CancelledError | TimeoutError):
         return {'exception': represented, 'exception_detail': text, 'target_state': 'CANCELED'}
     return {'exit_code': 1, 'exception': represented, 'exception_detail': text, 'target_state': 'FAILED'}
 
 
 def values_directory(pilot_sandbox: str, master: str) -> str:
-    """Where the files of large results of a master's calls are; when it ends, the directory goes if it is empty."""
+    """Return the directory of a master's large results; it is removed at the master's end if it is empty."""
     return os.path.join(pilot_sandbox, f'{master}.values')
 
 
 def discard(payload: bytes) -> None:
-    """Free what a result that nobody wants holds outside of itself."""
+    """Free the files of a result that is not decoded."""
     if payload[:1] == _FILE:
         blobs.discard(codec.unpack(payload[1:])[0])
     elif payload[:1] == _PARTS:
@@ -171,40 +171,40 @@ def discard(payload: bytes) -> None:
 
 
 def kind_of(payload: bytes) -> bytes:
-    """The kind of a call: F, C, D or T."""
+    """Return the kind of a call: F, C, D or T."""
     return payload[:1]
 
 
 def fid_of(payload: bytes) -> bytes:
-    """What a call of kind F, C or T refers to: a function, or what described tasks have in common."""
+    """Return the identifier in a call of kind F, C or T: of a function, or of the shared part of tasks."""
     return payload[1:_START]
 
 
 def decode_arguments(payload: bytes) -> Arguments:
-    """Arguments and keyword arguments of a call of kind F; DeserializationError if they cannot be restored."""
+    """Return arguments and keyword arguments of a call of kind F; DeserializationError if they cannot be restored."""
     args, kwargs = _unpickled(memoryview(payload)[_START:])
     return args, kwargs or {}
 
 
 def decode_chunk(payload: bytes) -> list[Arguments]:
-    """Arguments and keyword arguments of each call in a chunk; DeserializationError if they cannot be restored."""
+    """Return arguments and keyword arguments of each call in a chunk; DeserializationError as `decode_arguments`."""
     return [(args, kwargs or {}) for args, kwargs in _unpickled(memoryview(payload)[_START:])]
 
 
 def decode_described(payload: bytes) -> dict[str, Any]:
-    """The described task in a call of kind D."""
+    """Return the described task in a call of kind D."""
     task: dict[str, Any] = codec.unpack(payload[1:])
     return task
 
 
 def decode_alike(payload: bytes) -> tuple[str, str, bytes]:
-    """Uid, sandbox, and what the task has of its own, packed, from a call of kind T."""
+    """Return uid, sandbox and packed other attributes of the task in a call of kind T."""
     uid, sandbox, rest = codec.unpack(payload[_START:])
     return uid, sandbox, rest
 
 
 def encode_value(value: Any, directory: str | None = None) -> bytes:
-    """The value of a call; large ones go to a file in the directory. SerializationError if it cannot travel."""
+    """Return the result for a value, a large one in a file in the directory; SerializationError if that fails."""
     kind = type(value)
     if kind in _SCALARS or (kind in _TEXTS and len(value) < blobs.LIMIT):
         return _VALUE + pickle.dumps(value, _PROTOCOL)
@@ -218,7 +218,7 @@ def encode_value(value: Any, directory: str | None = None) -> bytes:
 
 
 def encode_error(error: BaseException, text: str | None = None) -> bytes:
-    """What a call has raised, with the text of its traceback (of the exception itself if none is given)."""
+    """Return the result for an exception, with the text of its traceback (by default that of the exception here)."""
     if text is None:
         text = ''.join(traceback.format_exception(error))
     if len(text) > _LONGEST_TEXT:
@@ -233,7 +233,7 @@ def encode_error(error: BaseException, text: str | None = None) -> bytes:
 
 
 def encode_outcomes(outcomes: list[bytes], directory: str | None = None) -> bytes:
-    """The results of a chunk as one."""
+    """Return the results of a chunk as one result."""
     body = pickle.dumps(outcomes, _PROTOCOL)
     if directory is not None and len(body) > blobs.LIMIT:
         return _filed(directory, _OUTCOMES, body)
@@ -241,23 +241,23 @@ def encode_outcomes(outcomes: list[bytes], directory: str | None = None) -> byte
 
 
 def encode_result(result: dict[str, Any]) -> bytes:
-    """What became of a described task: plain data (see `rp_api.values` for the value that it returned)."""
+    """Return the result of a described task: plain data (see `rp_api.values` for its return value)."""
     return _DESCRIBED + codec.pack(result)
 
 
 def encode_success(value: Any) -> bytes:
-    """The same for one that has succeeded, returned this plain value (None: nothing), and put nothing out.
+    """Return the result of a described task that has succeeded without output, with this plain value (or None).
 
-    Its target state is not said.
+    It has no target state.
     """
     return _RETURNED_NOTHING if value is None else _RETURNED + codec.pack(value)
 
 
 def join_parts(parts: Sequence[bytes]) -> bytes:
-    """The result of a call from those of the ranks that have run it together, in the order of the ranks.
+    """Return the result of a call from the results of the ranks that have run it together, in the order of the ranks.
 
-    It is an error if one of them is. Otherwise, what a described task has put out and returned are lists, with an entry
-    per rank, and its exit code is the largest one.
+    It is an error if one of them is. Output and return value of a described task become lists with an entry per rank,
+    and its exit code is the largest one.
     """
     failed = next(filter(is_error, parts), None)
     if failed is not None:
@@ -275,7 +275,7 @@ def _joined(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
-    """Kind, body and buffers of a result, wherever they are."""
+    """Return kind, body and buffers of a result, read from its file if it has one."""
     kind = payload[:1]
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()
@@ -301,14 +301,14 @@ def _unpickled(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> 
 
 
 def _restored(pickled: bytes | None, represented: str, text: str) -> BaseException:
-    """The exception that a call has raised, or what can be told of it."""
+    """Return the exception of a call, or a `RemoteError` in its place."""
     error: object = None
     if pickled is not None:
         try:
             error = pickle.loads(pickled)
-        except Exception:   # its module is missing here, its __init__ wants other arguments, ...
+        except Exception:   # its module is missing here, its __init__ takes other arguments, ...
             error = None
-    if not isinstance(error, Exception):   # SystemExit must not end the program of who asked
+    if not isinstance(error, Exception):   # a SystemExit must not end the caller's program
         error = RemoteError(represented)
     error.__cause__ = RemoteTraceback(text)
     return error

@@ -1,63 +1,61 @@
-"""What a master says to its workers and to applications, and what they say to it: names, meaning, form.
+"""Messages between a master and its workers and applications: names, meaning, form.
 
-Messages are msgpack lists, `[operation, arguments...]`, in one frame each. The master has a ROUTER socket, the others
-have DEALER sockets. It knows by the key of a peer whether that is a worker (its manager) or an application, and drops
-what such a peer may not say.
+Messages are msgpack lists, `[operation, arguments...]`, in one frame each. The master has a ROUTER socket, its peers
+have DEALER sockets. The key of a peer tells the master whether it is a worker (the manager) or an application; messages
+that are not allowed for that role are dropped.
 
-Calls have numbers that the one who sends them gives, and never twice: applications such below CALLS, the master such of
-64 bits. Where a message has many of them, `ids` is the bytes of an `array('Q')`, in the order of the payloads beside
-it. Payloads are opaque here (see `payload`). `attributes` are for the calls that differ from the default:
-`{id: {'timeout': seconds, 'ranks': n, 'cores': n, 'gpus': n}}`, or None; any of the four may be missing.
+The sender numbers calls and never reuses a number: numbers of applications are below CALLS, those of the master have 64
+bits. Where a message has many of them, `ids` is the bytes of an `array('Q')`, in the order of the payloads beside it.
+Payloads are opaque here (see `payload`). `attributes` belong to the calls that differ from the default:
+`{id: {'timeout': seconds, 'ranks': n, 'cores': n, 'gpus': n}}`, or None; each of the four is optional.
 
-The addresses and keys are in `rp_api.raptor_link.master_file()` for workers; applications get theirs with the state of
-the master.
+Addresses and keys are in `rp_api.raptor_link.master_file()` for workers; applications get theirs with the state of the
+master.
 
-`started` is when the process was started (`rp_api.system.processes.start_time`): its number alone may be another's by
-now.
+`started` is the start time of the process (`rp_api.system.processes.start_time`), as process ids are reused.
 
-Each connection starts anew. A peer says `worker` or `open` first, and again after each handshake, as a connection that
-was lost may have lost messages: the master then takes back all calls that the worker had, and gives them to workers
-again, this one included; the worker drops what it has not started, and does not wonder that nobody wants the results of
-the rest. An application sends the calls again that it has no results of. So results may come that nobody expects any
-more: who gets them drops them.
+Each connection starts anew. A peer sends `worker` or `open` first, and again after each handshake, as messages may be
+lost with a connection: the master then takes back all calls that the worker had, and sends them to workers again, this
+one included; the worker drops the calls that it has not started, and the results of the others are ignored. An
+application sends the calls again that have no result. A peer drops results that it does not expect.
 
 From the manager of a worker:
 
     worker, uid, host, pid, ranks, info     hello; `host` is `rp_api.system.host.host_id()`, info: {'mpi': bool,
                                             'protocol': PROTOCOL, 'host_name': str, 'started': int}
-    credit, n                               it takes n calls more
+    credit, n                               it accepts n further calls
     results, ids, payloads                  each call has one result
     returned, ids                           calls that were not started, given back because of `give_back`
-    died, ids, reason                       the rank that ran these calls is dead; they have no result. The other
-                                            calls of that rank the manager gives to its other ranks
-    rank_states, {rank: 'ACTIVE' or 'DEAD'} what is new about ranks. A worker is active when all its ranks have been
-    run, number, description, result        a rank wants this task run (`get_master().run_task`): packed description; or
-                                            it has run it: a payload of kind D, else empty
+    died, ids, reason                       the rank that ran these calls is dead; they have no result. The manager
+                                            gives the other calls of that rank to its other ranks
+    rank_states, {rank: 'ACTIVE' or 'DEAD'} changes of ranks. A worker is active when all its ranks have been
+    run, number, description, result        run this task for a rank (`get_master().run_task`), a packed description; if
+                                            the rank has run it, the result is a payload of kind D, else empty
     ping                                    every PING seconds; the answer is `pong`
-    bye, reason                             it ends (no reason: it was told to); others get the calls that it has
+    bye, reason                             it ends (no reason: it was stopped); others get its calls
 
 To the manager of a worker:
 
     welcome, {'uid', 'host', 'pid', 'started'}
-                                            who and where the master is
-    refused, reason                         the manager can end: another version, or a name that is taken
-    define, fid, blob                       a function that calls may refer to; before them
-    forget, fid                             no call will refer to it any more
+                                            the master's uid and process
+    refused, reason                         the manager can end: another version, or a uid that is in use
+    define, fid, blob                       a function that later calls may refer to
+    forget, fid                             no further call refers to it
     calls, ids, payloads, attributes        never more than the credit
     give_back, n                            give back up to n calls that no rank has started; `returned` is the answer,
                                             also if there are none
-    cancel, ids                             calls whose results are CancelledErrors, unless they were done first
+    cancel, ids                             cancel calls: their results are CancelledErrors, unless they are done
     ran, number, payload                    the result of `run`: a payload of kind D
     pong
-    stop                                    end now; whatever is running is killed
+    stop                                    end now; running calls are killed
 
 From an application:
 
-    open, stream, info                      hello; `stream` is a unique name of this one, info: {'protocol': PROTOCOL,
+    open, stream, info                      hello; `stream` is a name of the connection, info: {'protocol': PROTOCOL,
                                             'host': host_id(), 'pid': pid, 'started': int}
     define, fid, blob
     calls, ids, payloads, attributes        never more than there is room
-    cancel, ids                             each call still has a result, a CancelledError if it was in time
+    cancel, ids                             each call still has a result: a CancelledError, unless it is done
     ping                                    every PING seconds; the answer is `pong`
     close                                   it ends; its calls are dropped, or cancelled if they run
 
@@ -65,10 +63,10 @@ To an application:
 
     welcome, {'uid', 'host', 'pid', 'started'}
     refused, reason
-    room, n                                 n calls more may be sent: WINDOW after `open`, then as results come
+    room, n                                 n further calls may be sent: WINDOW after `open`, later as results come
     results, ids, payloads
     pong
-    ended, reason                           the master ends: calls without a result will have none from it
+    ended, reason                           the master ends: calls without a result will get none
 """
 
 from __future__ import annotations
@@ -82,28 +80,28 @@ from rp_api.wire import form
 from rp_raptor.wire.ids import are_payloads
 
 PROTOCOL = 1
-"""Version of what is described here."""
+"""Version of this protocol."""
 
 PING = 5.0
-"""Seconds between the signs of life of a manager and of an application."""
+"""Seconds between the heartbeats of a manager and of an application."""
 
 SILENCE = 60.0
-"""Seconds without any message after which a peer on another node counts as lost (on the same one: once it is dead)."""
+"""Seconds without a message after which a peer on another node counts as lost (on the same node: when it dies)."""
 
 WINDOW = 65536
-"""Calls of an application that the master holds at most, without a result."""
+"""Calls without a result that the master accepts from an application."""
 
 BULK = 1024
-"""Most calls in one message."""
+"""Calls in one message at most."""
 
 CALLS = 1 << 40
-"""The numbers of an application's calls are smaller: the master puts the number of the application in front."""
+"""Limit of the numbers of an application's calls: the master uses the bits above for the number of the source."""
 
 WORKER, APPLICATION = 'worker', 'application'
 """The roles of a master's peers."""
 
 FID = 16
-"""Length of the digest that names a function."""
+"""Bytes of the digest that identifies a function."""
 
 ATTRIBUTES = frozenset({'timeout', 'ranks', 'cores', 'gpus'})
 
@@ -111,26 +109,26 @@ Message = list[Any]
 
 
 def ids_of(data: bytes) -> array[int]:
-    """The numbers of calls from a message."""
+    """Return the numbers of calls in a message."""
     ids = array('Q')
     ids.frombytes(data)
     return ids
 
 
 def parse(data: bytes, role: str) -> tuple[str, list[Any]]:
-    """Operation and arguments of a message to the master from a peer of that role; else CoordinationError."""
+    """Return operation and arguments of a message to the master from a peer of that role; else CoordinationError."""
     return _parse(data, _FROM[role], role)
 
 
 def parse_from_master(data: bytes, role: str) -> tuple[str, list[Any]]:
-    """Operation and arguments of a message from the master to a peer of that role; else CoordinationError."""
+    """Return operation and arguments of a message from the master to a peer of that role; else CoordinationError."""
     return _parse(data, _TO[role], 'master')
 
 
 def _parse(data: bytes, table: form.Table, role: str) -> tuple[str, list[Any]]:
     operation, arguments = form.parse(data, table, f'a {role}')
     if operation in _PAIRED and len(arguments[0]) != 8 * len(arguments[1]):
-        raise CoordinationError(f'malformed message: {operation!r} has not as many payloads as calls')
+        raise CoordinationError(f'malformed message: {operation!r} has different numbers of calls and payloads')
     return operation, arguments
 
 

@@ -1,14 +1,14 @@
-"""What a worker's manager and its ranks tell each other: the run file, the messages, the signals.
+"""The protocol between a worker's manager and its ranks: run file, messages, signals.
 
 A rank is started with the environment variable `RP_RAPTOR_RUN`, the path of a file that only its owner can read
-(`Run`). It connects a DEALER socket with the keys in it to the manager's ROUTER socket. Messages are single frames,
-lists in the form of `rp_api.wire.codec`. Its number is in `RP_RAPTOR_RANK`; that of a rank of an MPI job is its rank in
+(`Run`). It connects a DEALER socket with the keys in it to the manager's ROUTER socket. Messages are single frames:
+lists in the form of `rp_api.wire.codec`. The number of a rank is in `RP_RAPTOR_RANK`; in an MPI job it is the rank in
 COMM_WORLD, which the variable `Run.rank_variable` has, too.
 
 To a rank:
 
-    ['define', fid, blob]         a function: 16 bytes, and what cloudpickle made of it; comes before its first call
-    ['forget', fid]               it will not be called any more
+    ['define', fid, blob]         a function: 16 bytes, and its cloudpickle; comes before its first call
+    ['forget', fid]               no further call refers to it
     ['calls', first, ids, payloads]
                                   a bulk of calls, at the positions first, first + 1, ...
     ['alone', position, id, payload, devices]
@@ -16,45 +16,45 @@ To a rank:
     ['mpi', position, id, payload, group, tag, devices]
                                   a call of several ranks; all in `group` (ranks in COMM_WORLD, ascending) get it, each
                                   with a position of its own; `tag` is for MPI.Comm.Create_group
-    ['cancel', ids, reason]       give up these calls that are parked; the reason is CANCEL or TIMEOUT
-    ['ran', number, payload]      the result of a task that the rank has asked to be run, as payload of kind D
-    ['run_here', number]          run it yourself, as no other rank might be left that can: all would wait
-    ['stop']                      finish what runs, send what is finished, and end
+    ['cancel', ids, reason]       cancel these asynchronous calls; the reason is CANCEL or TIMEOUT
+    ['ran', number, payload]      the result of a task that the rank has submitted, as payload of kind D
+    ['run_here', number]          run the task yourself, as otherwise all ranks might wait for ever
+    ['stop']                      finish the running call, send all results, and end
 
 From a rank:
 
-    ['hello', rank, pid, started] ready for calls; the process and when it was started
+    ['hello', rank, pid, started] ready for calls; the process and its start time
     ['results', ids, payloads, seconds]
                                   finished calls, and the time that the rank was busy with them
     ['part', id, payload, seconds]
                                   this rank's part of an 'mpi' call; the manager joins the parts of the group
-    ['parked', ids]               taken, and still running while the rank goes on with others (async functions)
+    ['parked', ids]               asynchronous calls that run on while the rank accepts others
     ['run', number, description, needs]
-                                  run this task elsewhere, I wait for it; packed (`codec.pack`), `number` is the rank's
-                                  own, for 'ran'; needs as the attributes of calls in `rp_raptor.wire.protocol`
+                                  run this packed task on another rank (`codec.pack`); `number` is the rank's, for
+                                  'ran'; needs as the attributes of calls in `rp_raptor.wire.protocol`
     ['submit', number, description]
-                                  the same for a task that no rank is needed for
+                                  the same for a task that the agent runs
     ['ran_here', number, description, payload]
                                   the result of such a task, as payload of kind D; the final one is in 'ran'
-    ['failed', reason]            it cannot work at all (its class cannot be loaded), and ends
+    ['failed', reason]            the rank cannot work (its class cannot be loaded), and ends
 
 Ids are numbers of 64 bits, several of them `array('Q')` as bytes (`pack_ids`, `unpack_ids`). Payloads are opaque to
 the manager.
 
-**Taking.** Calls of a bulk that are not started can be taken back. Before it runs a call, also one that is 'alone' or
-'mpi', a rank calls `Cursors.take(rank, position)` (see `cursor`). If that is False, it has lost this call and the
-rest of the bulk, and says nothing about them. So both know at any moment which call was started, also when the rank is
-dead. A rank runs its messages in the order in which they come. It sends results when its bulk is done, after some ms at
-the latest, and always before it waits.
+**Taking.** Calls of a bulk that are not started can be taken back. Before it runs a call, including one that is 'alone'
+or 'mpi', a rank calls `Cursors.take(rank, position)` (see `cursor`). If that is False, it has lost this call and the
+rest of the bulk, and reports nothing about them. So both sides know at any moment which call was started, even if the
+rank is dead. A rank handles messages in the order of their arrival. It sends results at the end of a bulk, after some
+milliseconds at the latest, and always before it waits.
 
-**Interrupting.** A running call that took too long or was canceled is interrupted by SIGUSR1. Before, the manager sets
-the rank's mark (`Cursors.mark`) to `interruption(position, reason)`. The handler, which is there before 'hello', raises
-CallTimeout or CallCanceled only if that is the position of the call that runs (`interrupted`), as the signal may
-come late. A rank that goes on is killed. A signal that is not for the running call asks the rank to send at once the
-results that it has: they must not wait for a call that turns out to be long.
+**Interrupting.** A running call that exceeds its timeout or is cancelled is interrupted by SIGUSR1. Before, the manager
+sets the rank's mark (`Cursors.mark`) to `interruption(position, reason)`. The handler, which is installed before
+'hello', raises CallTimeout or CallCanceled only if that is the position of the running call (`interrupted`), as the
+signal may be late. A rank that does not react is killed. A signal that is not for the running call asks the rank to
+send its results at once: they must not wait for the end of a long call.
 
-**Ends.** A rank ends by itself when the manager (`Run.pid`, `Run.started`) is gone. It closes the connection only after
-'stop' or 'failed'.
+**End.** A rank ends when the manager (`Run.pid`, `Run.started`) is lost. It closes the connection only after 'stop' or
+'failed'.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ RUN_VARIABLE = 'RP_RAPTOR_RUN'
 RANK_VARIABLE = 'RP_RAPTOR_RANK'
 
 TIMEOUT, CANCEL = 0, 1
-"""Why a call is interrupted."""
+"""Reasons to interrupt a call."""
 
 _NUMBER, _BYTES, _LIST = form.is_a(int), form.is_bytes, form.is_list
 
@@ -105,11 +105,11 @@ _LIMIT = 1 << 20   # bytes of a run file
 
 @dataclass(frozen=True)
 class Run:
-    """What the ranks of a worker are told when they start.
+    """The configuration of a worker's ranks.
 
-    `address`, `server`, `public` and `secret` are for the connection, keys as text. `file` and `class_name` say what
-    the worker is, both empty for one that runs its own script. `devices` are the GPUs of each rank in the form that
-    `device_variable` takes, which is empty where there are none. `cursors` is the path of the shared words.
+    `address`, `server`, `public` and `secret` are for the connection, keys as text. `file` and `class_name` name the
+    class of the worker; both are empty if it runs its own script. `devices` are the GPUs of each rank in the form of
+    the variable `device_variable`, which is empty if there are none. `cursors` is the path of the shared words.
     """
 
     address: str
@@ -131,7 +131,7 @@ class Run:
     cursors: str
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a new file that nobody else can read at any moment; OSError if one is there."""
+        """Write the configuration to a new file that only its owner can read; OSError if the file exists."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, 'w') as file:
             json.dump(asdict(self), file)
@@ -141,7 +141,7 @@ class Run:
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """What a run file says; CoordinationError if it is not ours alone or not a run file."""
+    """Return the content of a run file; CoordinationError if others may write it, or it is not valid."""
     try:
         found = json.loads(read_private(path, _LIMIT))
         return Run(**{field.name: found[field.name] for field in fields(Run)})
@@ -150,12 +150,12 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 
 def pack_ids(ids: Iterable[int]) -> bytes:
-    """The bytes of ids."""
+    """Return the bytes of ids."""
     return array('Q', ids).tobytes()
 
 
 def unpack_ids(data: bytes) -> array[int]:
-    """The ids; CoordinationError if these are not as many bytes as ids have."""
+    """Return the ids; CoordinationError if the length is not that of ids."""
     ids = array('Q')
     try:
         ids.frombytes(data)
@@ -165,16 +165,16 @@ def unpack_ids(data: bytes) -> array[int]:
 
 
 def parse(data: bytes, forms: form.Table) -> list[Any]:
-    """The message, one of `forms` (TO_RANK or FROM_RANK); CoordinationError for anything else."""
+    """Return a message of `forms` (TO_RANK or FROM_RANK); CoordinationError for anything else."""
     operation, arguments = form.parse(data, forms, 'a manager' if forms is TO_RANK else 'a rank')
     return [operation, *arguments]
 
 
 def interruption(position: int, reason: int) -> int:
-    """The mark that says that the call at this position is to be interrupted."""
+    """Return the mark that requests the interruption of the call at this position."""
     return position << 1 | reason
 
 
 def interrupted(mark: int) -> tuple[int, int]:
-    """The position and the reason that a mark holds."""
+    """Return the position and the reason in a mark."""
     return mark >> 1, mark & 1

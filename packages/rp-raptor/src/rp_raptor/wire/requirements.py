@@ -1,4 +1,4 @@
-"""What described tasks need: who runs them, and what of a worker."""
+"""The requirements of described tasks: run by the agent or by workers, and the resources of their calls."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from rp_api import constants as c
 
 FOR_AGENT = frozenset({c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER})
-"""Modes that the agent runs. All other modes are for workers, also those that a worker has registered."""
+"""Modes that the agent runs. Workers run all other modes, including those that they register."""
 
-# what it is called for a call, for a task, and its default
+# names for a call and for a task, and the default
 _NEEDS = (('timeout', 'timeout', 0), ('ranks', 'ranks', 1), ('cores', 'cores_per_rank', 1),
           ('gpus', 'gpus_per_rank', 0))
 
 DECISIVE = frozenset({'mode', *(source for _, source, _ in _NEEDS)})
-"""The attributes of a description that all of this depends on."""
+"""The attributes of a description that decide about requirements."""
 
 
 def is_for_agent(description: Mapping[str, Any]) -> bool:
-    """Whether a task is none for workers."""
+    """Return whether the agent, not a worker, runs this task."""
     return description.get('mode', c.TASK_EXECUTABLE) in FOR_AGENT
 
 
 def needs_of(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of the call of a worker that runs the task, see `rp_raptor.wire.protocol`.
+    """Return the attributes of the call that runs the task, see `rp_raptor.wire.protocol`.
 
-    ValueError for one that is no number, whatever has made it so.
+    ValueError for one that is not a number, as hooks may set anything.
     """
     found = {}
     for name, source, default in _NEEDS:

@@ -1,4 +1,4 @@
-"""The manager of a RAPTOR worker: `dispatcher` hands calls to ranks, `rank_processes` starts and watches ranks.
+"""The manager of a RAPTOR worker: `dispatcher` distributes calls to ranks, `rank_processes` starts and watches ranks.
 
-The manager runs no code of users. Imports `wire`.
+The manager does not run users' code. Imports `wire`.
 """

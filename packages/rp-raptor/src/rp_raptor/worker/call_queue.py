@@ -1,4 +1,4 @@
-"""The calls that a worker has and no rank has yet: in order, in bulks, and with what is special about some of them."""
+"""The queue of a worker's calls that no rank has, with their attributes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.worker.rank_queue import Call
 
 _BYTES = 1 << 20
-"""Payloads of more bytes than this do not go into one bulk."""
+"""Bytes of payloads in a bulk at most."""
 
 Attributes = dict[int, dict[str, Any]]
 
 
 class CallQueue:
-    """Calls in the order in which they came; `wide` are those that need several ranks.
+    """Calls in order of arrival; `wide` are those that need several ranks.
 
-    `width(attributes)` says how many ranks a call needs.
+    `width(attributes)` returns the number of ranks of a call.
     """
 
     def __init__(self, width: Callable[[dict[str, Any]], int]) -> None:
@@ -35,11 +35,11 @@ class CallQueue:
 
     @property
     def narrow(self) -> int:
-        """How many calls wait that need one rank."""
+        """The number of waiting calls that need one rank."""
         return len(self._calls)
 
     def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
-        """Append calls; attributes of those that differ from the default."""
+        """Append calls, with the attributes of those that differ from the default."""
         if attributes:
             self._attributes.update(attributes)
             wide = [self._is_wide(id) for id in ids]
@@ -50,30 +50,30 @@ class CallQueue:
         self._calls.append(ids, payloads)
 
     def put_back(self, calls: list[Call]) -> None:
-        """Put calls before all others, in this order."""
+        """Put calls in front of all others, in this order."""
         if self._attributes:
             self.wide.extendleft(call for call in reversed(calls) if self._is_wide(call[0]))
             calls = [call for call in calls if not self._is_wide(call[0])]
         self._calls.prepend(array('Q', [id for id, _ in calls]), [payload for _, payload in calls])
 
     def bulk(self, size: int) -> tuple[array[int], list[bytes]]:
-        """Take the next calls, at most so many; a call with a timeout is alone, so that it is known when it starts."""
+        """Take at most `size` calls; a call with a timeout is taken alone, so that the start of its time is known."""
         if self._attributes:
             timed = (number for number, id in enumerate(self._calls.first(size)) if self.timeout(id))
             size = max(1, next(timed, size))
         return self._calls.take(size, _BYTES)
 
     def timeout(self, id: int) -> float:
-        """Seconds that a call may take; 0 for any time."""
+        """Return the timeout of a call in seconds; 0 for none."""
         attributes = self._attributes.get(id)
         return float(attributes.get('timeout') or 0) if attributes else 0.0
 
     def attributes(self, id: int) -> dict[str, Any]:
-        """What is special about a call."""
+        """Return the attributes of a call."""
         return self._attributes.get(id, {})
 
     def pop_last(self, count: int) -> array[int]:
-        """Take away calls from the end, at most so many; gives their ids."""
+        """Take at most `count` calls from the end, and return their ids."""
         back = self._calls.take_last(count)
         while self.wide and len(back) < count:
             back.append(self.wide.pop()[0])
@@ -81,7 +81,7 @@ class CallQueue:
         return back
 
     def remove(self, ids: Collection[int]) -> array[int]:
-        """Take away these calls; gives the ids of those that were here."""
+        """Remove those of the calls that are here, and return their ids."""
         found = self._calls.remove(ids)
         wide = [id for id, _ in self.wide if id in ids]
         if wide:
@@ -91,13 +91,13 @@ class CallQueue:
         return found
 
     def forget(self, ids: Iterable[int]) -> None:
-        """Forget what is special about calls that are done."""
+        """Drop the attributes of finished calls."""
         if self._attributes:
             for id in ids:
                 self._attributes.pop(id, None)
 
     def clear(self) -> None:
-        """Drop all calls."""
+        """Remove all calls."""
         self.forget(self._calls.clear())
         self.forget(id for id, _ in self.wide)
         self.wide.clear()

@@ -1,8 +1,8 @@
-"""Decides which rank gets which calls, and when: the core of a worker's manager, without any input or output.
+"""The dispatcher: decides which rank gets which calls, and when; the core of a worker's manager, without I/O.
 
-Events come in as method calls; what follows from them goes out through a `Port`. Ranks without work come first, then
-each gets bulks in advance, so that the next one is there when it is done. Calls that wait behind one that takes long
-are taken back. A call leaves as exactly one of: a result, 'returned', 'died'.
+Events are method calls; the reactions go out through a `Port`. Idle ranks get calls first, then each rank gets bulks in
+advance, so that it never waits for the next one. Calls that wait behind a long call are taken back. Each call ends as
+exactly one of: a result, 'returned', 'died'.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from rp_raptor.worker.port import Port
 from rp_raptor.worker.rank_queue import RankQueue
 
 TAKE_BACK_DELAY = 0.01
-"""Seconds that a rank may be in a call before the calls that it has not started may be taken back."""
+"""Seconds that a rank may be in a call before the untaken calls behind it may be taken back."""
 
 SLEEP = 1.0
-"""Seconds after which they are taken back from a rank that has not even begun with them."""
+"""Seconds after which calls are taken back from a rank that has not taken any."""
 
 BULKS = 3
-"""Bulks that a rank has: one that it works on, and others, so that it never has to wait for the next one."""
+"""Bulks that a rank has: the one that it works on, and the next ones."""
 
 PARKED = 1024
-"""Most asynchronous calls that a rank has under way."""
+"""Asynchronous calls of a rank at most."""
 
 GROUP_GRACE = 10.0
-"""Seconds that the other ranks of an MPI call have to end after one of them has failed."""
+"""Seconds that the other ranks of an MPI call have to end after one has failed."""
 
 
 class Dispatcher:
-    """The calls of a worker with so many ranks. `devices` are the GPUs of each rank."""
+    """The calls of a worker; `devices` are the GPUs of each rank."""
 
     def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], mpi: bool, cursors: Cursors,
                  port: Port) -> None:
@@ -54,13 +54,13 @@ class Dispatcher:
         self._groups = Groups()
         self._interrupts = Interrupts(port, cursors, self._who_has)
         self._estimate = Estimate(ranks)
-        self._asked = 0   # calls that the master may still send
+        self._asked = 0   # credit for calls that have not arrived
         self._check: Timer | None = None
 
-    # what the master says
+    # from the master
 
     def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
-        """Calls have come."""
+        """Queue calls."""
         self._asked = max(0, self._asked - len(ids))
         if attributes:
             ids, payloads = self._possible(ids, payloads, attributes)
@@ -68,7 +68,7 @@ class Dispatcher:
         self.deal()
 
     def cancel(self, ids: array[int]) -> None:
-        """Calls are not wanted any more; those that have ended meanwhile are not here."""
+        """Cancel calls; ids of calls that have ended meanwhile are ignored."""
         wanted = set(ids)
         for queue in self.queues:
             if not wanted.isdisjoint(queue.calls):
@@ -82,7 +82,7 @@ class Dispatcher:
         self.deal()
 
     def give_back(self, count: int) -> None:
-        """The master wants calls for others; it always gets an answer."""
+        """Give calls back to the master, which always gets an answer."""
         back = self._queue.pop_last(count)
         for queue in self.queues:
             if len(back) < count and len(queue.calls) > 1:
@@ -92,26 +92,26 @@ class Dispatcher:
         self._deal_out()
 
     def drop(self) -> None:
-        """Forget what is not started, and what was asked for: the connection is a new one."""
+        """Drop all calls that are not started, and the credit: the connection is a new one."""
         for queue in self.queues:
             self._take_back(queue)
         self._queue.clear()
         self._asked = 0
         self.deal()
 
-    # what ranks say
+    # from ranks
 
     def ready(self, rank: int) -> None:
-        """A rank is there, and has nothing yet."""
+        """Add an idle rank."""
         self.queues[rank].ready = True
         self.queues[rank].progress = self._port.now()
         self.deal()
 
     def results(self, rank: int, ids: array[int], payloads: list[bytes], seconds: float) -> None:
-        """A rank has finished calls."""
+        """Take the results of calls."""
         queue = self._heard(rank)
         known = queue.settle(ids)
-        if len(known) != len(ids):   # some were given up meanwhile
+        if len(known) != len(ids):   # others were given up meanwhile
             wanted = set(known)
             payloads = [payload for id, payload in zip(ids, payloads, strict=True) if id in wanted]
         if known:
@@ -123,7 +123,7 @@ class Dispatcher:
         self.deal()
 
     def part(self, rank: int, id: int, payload: bytes) -> None:
-        """A rank has finished its part of an MPI call."""
+        """Take a rank's part of an MPI call."""
         queue = self._heard(rank)
         group = self._groups.running.get(id)
         if group is None or id not in queue.calls:
@@ -133,12 +133,12 @@ class Dispatcher:
         self._groups.release([queue])
         if not group.missing:
             self._finish(group)
-        elif has_failed(payload):   # the others may wait for this rank, for ever
+        elif has_failed(payload):   # the other ranks may wait for this one for ever
             self._port.later(GROUP_GRACE, self._give_up, group)
         self.deal()
 
     def parked(self, rank: int, ids: array[int]) -> None:
-        """A rank can take more calls, while these go on."""
+        """Note that calls run on as asynchronous ones, and give the rank others."""
         queue = self._heard(rank)
         queue.park(ids)
         self._interrupts.parked(rank, ids)
@@ -146,9 +146,9 @@ class Dispatcher:
         self.deal()
 
     def wait(self, rank: int, requirements: dict[str, Any]) -> str:
-        """Note that the call of a rank waits for a task that others run; or say why not, as all might wait for ever.
+        """Note that a rank's call waits for a task of other ranks, or return why it must not, as all might wait.
 
-        So many ranks go on at any moment that each task which is waited for can be run.
+        Enough ranks stay free at any moment to run each of the awaited tasks.
         """
         awaited = [queue.awaits for queue in self.queues if queue.awaits]
         width = self._width(requirements)
@@ -161,16 +161,16 @@ class Dispatcher:
         return ''
 
     def runs_alone(self, requirements: dict[str, Any]) -> bool:
-        """Whether a rank can run a task with these needs by itself, in the middle of a call."""
+        """Return whether a rank can run a task with these requirements itself, in the middle of a call."""
         return self._width(requirements) == 1 and not requirements.get('timeout')
 
     def go_on(self, rank: int) -> None:
-        """The call of a rank does not wait any more."""
+        """Note that the call of a rank does not wait for a task any more."""
         self.queues[rank].awaits = 0
         self.deal()
 
     def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
-        """Ranks have died: the guilty ones because of their calls, as far as is known, the others with them."""
+        """Handle the death of ranks: of guilty ones, as far as known because of their calls, and others with them."""
         died: dict[int, bytes] = {}
         again: dict[int, bytes] = {}
         for rank in (*guilty, *others):
@@ -185,10 +185,10 @@ class Dispatcher:
         self._queue.put_back(calls)
         self.deal()
 
-    # what follows
+    # reactions
 
     def deal(self) -> None:
-        """Give ranks calls, ask for more, and see to it that no call waits behind another one for long."""
+        """Distribute calls to ranks, request more, and have calls behind long ones taken back."""
         self._deal_out()
         self._ask()
 
@@ -207,7 +207,7 @@ class Dispatcher:
             self._check = self._port.later(TAKE_BACK_DELAY, self._look)
 
     def _give(self, queue: RankQueue, share: int) -> None:
-        """Send the rank a bulk, but no more than its share of what is there."""
+        """Send the rank a bulk, at most its share of the waiting calls."""
         ids, payloads = self._queue.bulk(min(self._estimate.bulk, share))
         if queue.idle:
             queue.progress = self._port.now()
@@ -216,7 +216,7 @@ class Dispatcher:
         self._limit(queue)
 
     def _deal_wide(self) -> None:
-        """Start calls of several ranks whose ranks are free; those that need ones which wait for others come later."""
+        """Start calls of several ranks that are free; calls that need ranks which await tasks are passed over."""
         pending, groups = self._queue, self._groups
         left = sum(not queue.awaits for queue in self.queues)
         while call := next((call for call in pending.wide if self._width(pending.attributes(call[0])) <= left), None):
@@ -242,14 +242,14 @@ class Dispatcher:
         self._limit(group.queues[0])
 
     def _limit(self, queue: RankQueue) -> None:
-        """Start the time of the call that the rank begins with now, if it is limited."""
+        """Start the time of the call that the rank begins with now, if it has a timeout."""
         id = queue.next_call()
         seconds = self._queue.timeout(id) if id is not None else 0
         if id is not None and seconds:
             self._interrupts.limit(id, seconds)
 
     def _take_back(self, queue: RankQueue) -> None:
-        """Put what a rank has not started back into the queue; a call of several ranks stays, as others may run it."""
+        """Queue the untaken calls of a rank again; a call of several ranks stays, as others may run it."""
         if self._groups.running.keys() & queue.calls:
             return
         calls = queue.take_back()
@@ -272,13 +272,13 @@ class Dispatcher:
         self._answer([group.id], [join_parts([group.parts[queue.rank] for queue in group.members])])
 
     def _give_up(self, group: Group) -> None:
-        """End the ranks that are still busy with a call that has failed."""
+        """Kill the ranks that are still in a call that has failed."""
         if self._groups.running.get(group.id) is group:
             for queue in group.missing:
                 self._port.kill(queue.rank, 'another rank of the call has failed')
 
     def _report_dead(self, died: Iterable[int], reason: str) -> None:
-        """Tell the master about calls whose rank has died, or their results, where it had to die for them."""
+        """Report calls whose rank has died, or their results if the rank was killed because of them."""
         lost = []
         for id in died:
             group = self._groups.running.get(id)
@@ -295,7 +295,7 @@ class Dispatcher:
             self._interrupts.settle(lost)
 
     def _end_expired(self, id: int) -> bool:
-        """Whether the call was to be ended anyway, and has its result now."""
+        """Return whether the call was to be interrupted anyway, and give it its result."""
         result = self._interrupts.result(id)
         if result:
             self._groups.end(id)
@@ -303,7 +303,7 @@ class Dispatcher:
         return result is not None
 
     def _ask(self) -> None:
-        """Ask the master for as many calls as are missing, unless it is too few to be worth it."""
+        """Request missing calls from the master, unless they are too few for a message."""
         ready = sum(queue.ready for queue in self.queues)
         wanted = ready * self._estimate.stock
         missing = wanted - len(self._queue) - sum(len(queue.calls) for queue in self.queues) - self._asked
@@ -312,7 +312,7 @@ class Dispatcher:
             self._port.to_master(['credit', missing])
 
     def _look(self) -> None:
-        """Take back calls that wait for one that takes long."""
+        """Take back calls that wait behind a long one."""
         self._check = None
         now = self._port.now()
         starving = not self._queue.narrow and any(
@@ -322,7 +322,7 @@ class Dispatcher:
             queue.watch(now)
             if (len(queue.calls) > 1 and now - queue.progress >= (delay if queue.running() else SLEEP) and queue.ready):
                 self._take_back(queue)
-                if len(queue.calls) > 1 and not queue.slow:   # it has results, and would send them after this call
+                if len(queue.calls) > 1 and not queue.slow:   # its results would wait for the end of this call
                     self._port.signal(queue.rank)
                 queue.slow = True
         self.deal()
@@ -331,17 +331,17 @@ class Dispatcher:
         return [queue for queue in self.queues if id in queue.calls or id in queue.parked]
 
     def _devices_of(self, ranks: Iterable[int]) -> list[str]:
-        """The GPUs of these ranks, each once: ranks can share one."""
+        """Return the GPUs of these ranks, each once: ranks can share one."""
         return list(dict.fromkeys(device for rank in ranks for device in self._devices[rank])) if self._devices else []
 
     def _width(self, attributes: dict[str, Any]) -> int:
-        """How many ranks a call needs, for itself or for its cores and GPUs."""
+        """Return the number of ranks that a call needs: for itself, or for its cores and GPUs."""
         return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
                    -(-int(attributes.get('gpus') or 0) // self._gpus))
 
     def _possible(self, ids: array[int], payloads: list[bytes],
                   attributes: Attributes) -> tuple[array[int], list[bytes]]:
-        """The calls that this worker can run; the others fail."""
+        """Return the calls that this worker can run; fail the others."""
         faults = {id: fault for id, fault in ((id, self._fault(attributes.get(id))) for id in ids) if fault}
         if not faults:
             return ids, payloads
@@ -352,7 +352,7 @@ class Dispatcher:
         return array('Q', compress(ids, possible)), list(compress(payloads, possible))
 
     def _fault(self, attributes: dict[str, Any] | None) -> str:
-        """Why the worker cannot run a call; empty if it can."""
+        """Return why the worker cannot run a call; empty if it can."""
         if not attributes:
             return ''
         if _ranks(attributes) > 1 and not self._mpi:

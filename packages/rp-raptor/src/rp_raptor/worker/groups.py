@@ -1,7 +1,7 @@
 """Calls of several ranks: MPI functions, and calls with the cores or GPUs of several ranks.
 
-Ranks are reserved for one such call at a time, in the order of the calls, those with the least to do first; the others
-go on with other calls. It starts when all of its ranks have nothing else.
+Ranks are reserved for one such call at a time, in the order of the calls, those with the fewest calls first; the other
+ranks run other calls. The call starts when all of its ranks are idle.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _TAGS = 1 << 14   # MPI guarantees tags up to 32767
 
 
 class Group:
-    """A call and the ranks that have it, in ascending order; `parts` are the results of those that are done."""
+    """A call and its ranks, in ascending order; `parts` are the results of the ranks that are done."""
 
     def __init__(self, call: Call, queues: Sequence[RankQueue], spread: bool, tag: int) -> None:
         self.id, self.payload = call
         self.queues = sorted(queues, key=lambda queue: queue.rank)
-        self.spread = spread   # over all ranks; else the first one runs it, and the others lend it their share
+        self.spread = spread   # over all ranks; otherwise the first one runs it with the resources of all
         self.tag = tag
         self.parts: dict[int, bytes] = {}
 
@@ -31,17 +31,17 @@ class Group:
 
     @property
     def members(self) -> list[RankQueue]:
-        """The queues of the ranks that run it."""
+        """The queues of the ranks that run the call."""
         return self.queues if self.spread else self.queues[:1]
 
     @property
     def missing(self) -> list[RankQueue]:
-        """The queues of the ranks whose part is not there yet."""
+        """The queues of the ranks without a result."""
         return [queue for queue in self.members if queue.rank not in self.parts]
 
 
 class Groups:
-    """The groups that have a call, by its id, and the ranks that are reserved for the next one."""
+    """The groups that have a call, by its id, and the ranks reserved for the next group."""
 
     def __init__(self) -> None:
         self.running: dict[int, Group] = {}
@@ -49,7 +49,7 @@ class Groups:
         self._made = 0
 
     def choose(self, queues: Sequence[RankQueue], width: int) -> list[RankQueue]:
-        """Reserve ranks for the next call; gives those that are new: what they have not started is to be taken back."""
+        """Reserve ranks for the next call; return the new ones, whose untaken calls are to be taken back."""
         self._chosen = [queue for queue in self._chosen if queue.ready and queue.reserved and not queue.awaits]
         self.release(self._chosen[width:])
         del self._chosen[width:]
@@ -62,7 +62,7 @@ class Groups:
         return new
 
     def form(self, call: Call, width: int, spread: bool) -> Group | None:
-        """The group for a call; None as long as its ranks have other calls."""
+        """Return the group for a call; None while its ranks have other calls."""
         if len(self._chosen) < width or not all(queue.empty for queue in self._chosen):
             return None
         self._made += 1
@@ -71,23 +71,23 @@ class Groups:
         return group
 
     def choose_none(self) -> None:
-        """Give reserved ranks free: there is no call for them any more."""
+        """Release reserved ranks, as no call needs them."""
         self.release(self._chosen)
         self._chosen = []
 
     def end(self, id: int) -> None:
-        """The call is done, or will be done again: its ranks are free."""
+        """Release the ranks of a call that is done, or will be repeated."""
         group = self.running.pop(id, None)
         if group:
             self.release([queue for queue in group.queues if queue.rank not in group.parts])
 
     @staticmethod
     def release(queues: Sequence[RankQueue]) -> None:
-        """Let these ranks have other calls."""
+        """Allow other calls on these ranks."""
         for queue in queues:
             queue.reserved = False
 
 
 def has_failed(part: bytes) -> bool:
-    """Whether a rank could not do its part of a call."""
+    """Return whether a rank has failed in its part of a call."""
     return is_error(part) or (kind_of(part) == b'D' and bool(as_result(part).get('exception')))

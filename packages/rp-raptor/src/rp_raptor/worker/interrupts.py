@@ -1,4 +1,4 @@
-"""Ends calls that take too long or are not wanted any more: first politely, by a signal, then by killing the rank."""
+"""Ends calls that exceed their timeout or are cancelled: by a signal, and after a grace period by killing the rank."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GRACE = 2.0
 """Seconds from the signal until the rank is killed."""
 
 AGAIN = 0.05
-"""Seconds after which a rank that had not yet taken the call is signalled again."""
+"""Seconds after which a rank that had not taken the call is signalled again."""
 
 
 class _Interruption(NamedTuple):
-    """Why a call is ended, as a number and in words, and when its rank is killed."""
+    """The reason of an interruption, as number and text, and the timer that kills the rank."""
 
     why: int
     reason: str
@@ -29,9 +29,9 @@ class _Interruption(NamedTuple):
 
 
 class Interrupts:
-    """The calls that have a deadline, and those that are being ended.
+    """The calls with a timeout, and those that are being interrupted.
 
-    `who_has(id)` gives the queues of the ranks that have a call and no result for it.
+    `who_has(id)` returns the queues of the ranks that have a call without a result.
     """
 
     def __init__(self, port: Port, cursors: Cursors, who_has: Callable[[int], list[RankQueue]]) -> None:
@@ -42,16 +42,16 @@ class Interrupts:
         self._interrupted: dict[int, _Interruption] = {}
 
     def limit(self, id: int, seconds: float) -> None:
-        """End the call, which starts now, if it takes longer."""
+        """Interrupt the call, which starts now, after that many seconds."""
         if id not in self._deadlines and id not in self._interrupted:
             self._deadlines[id] = self._port.later(seconds, self._expire, id, seconds)
 
     def cancel(self, id: int) -> None:
-        """End the call, which a rank has taken."""
+        """Interrupt the call, which a rank has taken."""
         self._interrupt(id, CANCEL, 'the call was canceled')
 
     def settle(self, ids: Iterable[int]) -> None:
-        """Forget calls that have ended."""
+        """Forget finished calls."""
         if self._deadlines or self._interrupted:
             for id in ids:
                 timer = self._deadlines.pop(id, None)
@@ -62,12 +62,12 @@ class Interrupts:
                     interrupted.killing.cancel()
 
     def parked(self, rank: int, ids: Iterable[int]) -> None:
-        """Say again which calls are to be given up, as the signal came too early for those that are parked now."""
+        """Cancel asynchronous calls that were interrupted before they became such: the signal came too early."""
         for id in self._interrupted.keys() & ids if self._interrupted else ():
             self._port.to_rank(rank, ['cancel', pack_ids([id]), self._interrupted[id].why])
 
     def result(self, id: int) -> bytes | None:
-        """The result of a call whose rank was killed because of it; None if it was not."""
+        """Return the result of a call whose rank was killed because of it; None for others."""
         interrupted = self._interrupted.get(id)
         if interrupted is None:
             return None
@@ -84,7 +84,7 @@ class Interrupts:
         self._signal(id, self._who_has(id))
 
     def _signal(self, id: int, queues: Iterable[RankQueue]) -> None:
-        """Interrupt the call on these ranks, and again on those that have yet to take it."""
+        """Interrupt the call on these ranks, and later again on those that have not taken it."""
         interrupted = self._interrupted.get(id)
         if interrupted is None:
             return
@@ -98,12 +98,12 @@ class Interrupts:
                 self._cursors.set_mark(queue.rank, interruption(running[1], interrupted.why))
             else:
                 waiting.append(queue)
-            self._port.signal(queue.rank)   # one that has done it already sends its result
+            self._port.signal(queue.rank)   # a rank that is done with it sends its result
         if waiting:
             self._port.later(AGAIN, self._signal_late, id, waiting)
 
     def _signal_late(self, id: int, waiting: list[RankQueue]) -> None:
-        """Do so again, as far as these ranks still have the call."""
+        """Interrupt the call again on those of the ranks that still have it."""
         self._signal(id, [queue for queue in self._who_has(id) if queue in waiting])
 
     def _kill(self, id: int, reason: str) -> None:
@@ -112,5 +112,5 @@ class Interrupts:
 
 
 def error(what: Exception) -> bytes:
-    """The result of a call that no rank could give one for."""
+    """Return the result of a call that no rank has a result of."""
     return encode_error(what, f'{type(what).__name__}: {what}\n')

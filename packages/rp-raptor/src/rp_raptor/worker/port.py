@@ -1,4 +1,4 @@
-"""What the part of a worker's manager that decides needs of the part that acts."""
+"""The port of the dispatcher: the interface through which its decisions take effect."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Port(Protocol):
         """Send a message of `rp_raptor.wire.rank_protocol`."""
 
     def signal(self, rank: int) -> None:
-        """Interrupt what the rank does."""
+        """Interrupt the rank's call."""
 
     def kill(self, rank: int, reason: str) -> None:
-        """End the rank's process; its death is told as any other."""
+        """Kill the rank; its death is reported as any other."""
 
     def later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back in so many seconds."""
+        """Call `callback` after that many seconds."""
 
     def now(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the time of the monotonic clock in seconds."""

@@ -1,7 +1,7 @@
-"""The processes of a worker's ranks: started, watched, signalled, started again when they die.
+"""The processes of a worker's ranks: starts, watches, signals and restarts them.
 
-`Direct` starts each rank itself. `Job` starts all of them through an MPI launcher: when one dies, all have to, and the
-job is started again. Ranks are known to their owner by number only.
+`Direct` starts each rank itself. `Job` starts all of them through an MPI launcher: when one dies, all end, and the job
+is started again. The owner knows ranks by their numbers only.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from rp_raptor.wire.rank_protocol import RANK_VARIABLE
 from rp_raptor.worker.mpi_launch import Launcher
 
 STARTS = 3
-"""Times that a rank is started in vain, one after the other, before the worker is given up: it ends without having
-taken a call."""
+"""Consecutive starts of a rank that end without a taken call before the worker fails."""
 
 START_TIMEOUT = 300.0
-"""Seconds that a rank has to say hello: it may have much to load."""
+"""Seconds that a rank has to say hello, as it may have much to load."""
 
-_LAST_WORDS = 0.02   # seconds for what a rank has sent before its death to arrive
-_LOOK = 1.0          # seconds between looks for ranks that have ended, while not all have said hello
+_LAST_WORDS = 0.02   # seconds for the last messages of a dead rank to arrive
+_LOOK = 1.0          # seconds between looks for ended ranks, until all have said hello
 _EXIT = 2.0          # seconds for a launcher to end by itself, and to clean up
 
 Gone = Callable[[Sequence[int], Sequence[int], str], bool]
-"""Hears of dead ranks: those that died first, those that had to die with them, and the reason.
+"""Handles dead ranks: those that died first, those that ended with them, and the reason.
 
-Tells whether one of the first has taken a call, which may be the reason, since it was started.
+Returns whether one of the first has taken a call since its start; the call may be the reason.
 """
 
 
@@ -44,23 +43,23 @@ class RankProcesses(Protocol):
         """Start all ranks."""
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
-        """The rank has said hello."""
+        """Note that a rank has said hello."""
 
     def signal(self, rank: int) -> None:
         """Send the rank SIGUSR1."""
 
     def kill(self, rank: int, reason: str) -> None:
-        """End the rank and what it has started; `reason` is what is told of its end."""
+        """Kill the rank and all processes that it has started; `reason` is part of the report of its end."""
 
     def stop(self, ended: Callable[[], object]) -> None:
-        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+        """Restart no ranks and report no deaths any more; call `ended` when all have ended."""
 
     def close(self) -> None:
-        """Kill what is left, and reap it."""
+        """Kill and reap all processes that are left."""
 
 
 class Direct:
-    """Ranks that are children of this process. `variables(rank)` are added to their environment."""
+    """Ranks that are children of this process; `variables(rank)` are added to their environment."""
 
     def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str],
                  variables: Callable[[int], Mapping[str, str]], gone: Gone, failed: Callable[[str], object]) -> None:
@@ -84,7 +83,7 @@ class Direct:
             self._start(rank)
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
-        """The rank has said hello."""
+        """Note that a rank has said hello."""
         self._disarm(rank)
 
     def signal(self, rank: int) -> None:
@@ -93,19 +92,19 @@ class Direct:
             self._handles[rank].send_signal(signal.SIGUSR1)
 
     def kill(self, rank: int, reason: str) -> None:
-        """End the rank and what it has started; `reason` is what is told of its end."""
+        """Kill the rank and all processes that it has started; `reason` is part of the report of its end."""
         if rank in self._processes:
             self._reasons[rank] = reason
             kill_tree([self._processes[rank].pid], signal.SIGKILL)
 
     def stop(self, ended: Callable[[], object]) -> None:
-        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+        """Restart no ranks and report no deaths any more; call `ended` when all have ended."""
         self._stopping = ended
         if not self._processes:
             ended()
 
     def close(self) -> None:
-        """Kill what is left, and reap it."""
+        """Kill and reap all processes that are left."""
         kill_tree([process.pid for process in self._processes.values()], signal.SIGKILL)
         for rank in list(self._processes):
             self._reap(rank)
@@ -125,7 +124,7 @@ class Direct:
         self._timers[rank] = self._loop.call_later(START_TIMEOUT, self.kill, rank, 'it did not say hello')
 
     def _ended(self, rank: int) -> None:
-        # what it has left behind in its session, as long as the number is its own
+        # the rank's session may have processes left; its number is reserved until the rank is reaped
         kill_tree([self._processes[rank].pid], signal.SIGKILL)
         process = self._reap(rank)
         if self._stopping:
@@ -158,7 +157,7 @@ class Direct:
 
 
 class Job:
-    """Ranks that an MPI launcher starts, and that live and die together; `ends` is a file for their ends."""
+    """Ranks that an MPI launcher starts, and that live and die together; `ends` is a file for their exit codes."""
 
     def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str], launcher: Launcher,
                  ends: str, gone: Gone, failed: Callable[[str], object]) -> None:
@@ -172,7 +171,7 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
         self._handle: ProcessHandle | None = None
         self._rank_handles: dict[int, ProcessHandle] = {}
-        self._sessions: set[int] = set()   # of the ranks, as the launcher has made them
+        self._sessions: set[int] = set()   # of the ranks, as the launcher makes them
         self._dead: set[int] = set()
         self._reason = ''
         self._timers: list[Timer] = []
@@ -197,8 +196,8 @@ class Job:
                         self._loop.call_later(_LOOK, self._look)]
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
-        """The rank has said hello."""
-        if self._process is None:   # it is of a job that has ended meanwhile
+        """Note that a rank has said hello."""
+        if self._process is None:   # the job of the rank has ended meanwhile
             return
         handle = ProcessHandle.open(pid, started)
         if handle is None:
@@ -218,19 +217,19 @@ class Job:
             self._rank_handles[rank].send_signal(signal.SIGUSR1)
 
     def kill(self, rank: int, reason: str) -> None:
-        """End the rank and what it has started; `reason` is what is told of its end."""
+        """Kill the rank and all processes that it has started; `reason` is part of the report of its end."""
         self._reason = self._reason or f'rank {rank} {reason}'
         if rank in self._rank_handles:
             self._rank_handles[rank].send_signal(signal.SIGKILL)
 
     def stop(self, ended: Callable[[], object]) -> None:
-        """Start nothing again, and tell of no death any more; call `ended` when all are gone."""
+        """Restart no ranks and report no deaths any more; call `ended` when all have ended."""
         self._stopping = ended
         if not self._process:
             ended()
 
     def close(self) -> None:
-        """Kill what is left, and reap it."""
+        """Kill and reap all processes that are left."""
         if self._process:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -239,20 +238,20 @@ class Job:
         self._reap()
 
     def _rank_ended(self, rank: int) -> None:
-        """One is dead, and with it the job."""
+        """End the job of a dead rank."""
         self._dead.add(rank)
         if not self._stopping:
             self._break(self._reason)
 
     def _look(self) -> None:
-        """Before all have said hello, launchers may go on without one that has ended."""
+        """Look for ended ranks until all have said hello: launchers may not notice them before."""
         if os.path.exists(self._ends) and not self._stopping:
             self._break('')
         else:
             self._timers[1] = self._loop.call_later(_LOOK, self._look)
 
     def _break(self, reason: str) -> None:
-        """Have the job end: by itself if it can, as launchers leave files behind otherwise."""
+        """End the job: by SIGTERM if possible, as killed launchers leave files behind."""
         self._reason = self._reason or reason
         self._disarm()
         if self._process:
@@ -283,7 +282,7 @@ class Job:
             self.start()
 
     def _read_ends(self) -> dict[int, str]:
-        """The ranks that have ended by themselves, and not because the launcher has killed them, and how."""
+        """Return the ranks that have ended by themselves, rather than killed by the launcher, and how."""
         try:
             with open(self._ends) as file:
                 lines = [line.split() for line in file]
@@ -298,18 +297,18 @@ class Job:
             kill_tree([self._process.pid], signal.SIGKILL)
 
     def _reap(self) -> int:
-        """Free what belongs to the job; gives the exit code of its launcher."""
+        """Release all processes of the job, and return the exit code of the launcher."""
         self._disarm()
         if self._process is None:
             return 0
         for handle in self._rank_handles.values():
-            handle.send_signal(signal.SIGKILL)   # a launcher that was killed leaves them
+            handle.send_signal(signal.SIGKILL)   # a killed launcher leaves them
             handle.close()
         self._rank_handles.clear()
         if self._handle is not None:
             self._handle.close()
             self._handle = None
-        kill_tree(list(self._sessions), signal.SIGKILL)   # what the ranks have left behind there
+        kill_tree(list(self._sessions), signal.SIGKILL)   # processes that the ranks have left
         self._sessions.clear()
         code = self._process.wait()
         self._process = None
@@ -322,7 +321,7 @@ class Job:
 
 
 def _how(code: int) -> str:
-    """How a process has ended, in words; shells add 128 to the number of a signal."""
+    """Describe how a process has ended; shells add 128 to the number of a signal."""
     number = -code if code < 0 else code - 128
     if number <= 0:
         return f'ended with exit code {code}'

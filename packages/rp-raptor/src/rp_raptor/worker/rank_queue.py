@@ -1,6 +1,6 @@
-"""What one rank has in hand: calls that it was sent, in order, and which of them it has taken.
+"""The calls sent to one rank, in order, and which of them it has taken.
 
-Positions start anew at `epoch << 32` whenever calls are taken back, so that no old one can be confused with a new one.
+Positions start anew at `epoch << 32` whenever calls are taken back, so that no position is ever reused.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ _EPOCH = 32   # bits of a position below the epoch
 
 
 class RankQueue:
-    """The calls of one rank; `calls` are those without a result that keep it busy, `parked` those that do not."""
+    """The calls of one rank without results: `calls` keep it busy, `parked` are asynchronous ones that do not."""
 
     def __init__(self, rank: int, cursors: Cursors) -> None:
         self.rank = rank
         self.ready = False
         self.reserved = False   # for a call of several ranks
         self.slow = False       # its running call takes much longer than others
-        self.awaits = 0         # the ranks of the task that its running call waits for, if it does
-        self.progress = 0.0     # when it was last heard of or seen to take a call, or got calls while it had none
+        self.awaits = 0         # the number of ranks of the task that its running call waits for
+        self.progress = 0.0     # time of its last message, of the last call seen to be taken, or of new calls when idle
         self.calls: dict[int, bytes] = {}
         self.parked: dict[int, bytes] = {}
         self._cursors = cursors
-        self._bulks: deque[tuple[int, array[int]]] = deque()   # first position, ids that are the rank's
+        self._bulks: deque[tuple[int, array[int]]] = deque()   # first position, ids of the rank's calls
         self._epoch = 0
-        self._start = self._next = 0   # of the epoch: the first position, and the next one that is free
-        self._seen = 0                 # where the rank was when it was last watched
-        self._stopped = 0              # where the rank was when the last epoch in which it took calls ended
-        self._worked = False           # whether there was such an epoch
+        self._start = self._next = 0   # of the epoch: the first position, and the next free one
+        self._seen = 0                 # the cursor when it was last watched
+        self._stopped = 0              # the cursor at the end of the last epoch in which it took calls
+        self._worked = False           # true if there was such an epoch
         self._start_epoch()
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for calls."""
+        """Whether the rank waits for calls."""
         return not self.calls
 
     @property
     def empty(self) -> bool:
-        """Whether it has nothing at all."""
+        """Whether the rank has no calls, including asynchronous ones."""
         return not self.calls and not self.parked
 
     @property
     def has_worked(self) -> bool:
-        """Whether it has taken a call since it was last cleared."""
+        """Whether the rank has taken a call since it was last cleared."""
         return self._worked or self._cursors.position(self.rank) != self._start
 
     @property
     def bulks(self) -> int:
-        """How many bulks are on their way or being worked on."""
+        """The number of bulks in flight or in progress."""
         return len(self._bulks)
 
     def give(self, ids: array[int], payloads: list[bytes]) -> int:
-        """Add a bulk of calls; gives the position of its first one."""
+        """Add a bulk of calls, and return the position of its first one."""
         first = self._next
         self._next += len(ids)
         self._bulks.append((first, ids))
@@ -68,7 +68,7 @@ class RankQueue:
         return first
 
     def settle(self, ids: array[int]) -> array[int]:
-        """Forget calls that have a result; gives the ids that were here."""
+        """Remove calls that have a result, and return the ids of those that were here."""
         found = release(self.calls, ids)
         if found is not None:
             ids = array('Q', [id for id, busy in zip(ids, found, strict=True)
@@ -85,7 +85,7 @@ class RankQueue:
         self._prune()
 
     def running(self) -> tuple[int, int] | None:
-        """Id and position of the call that the rank is busy with; None if it is not, as far as is known."""
+        """Return id and position of the call that the rank is busy with; None if there is none, as far as is known."""
         position = self._last_taken()
         for first, ids in self._bulks:
             if first <= position < first + len(ids):
@@ -94,22 +94,22 @@ class RankQueue:
         return None
 
     def watch(self, now: float) -> None:
-        """Notice that the rank has gone on with its calls."""
+        """Note progress if the rank has taken calls since the last watch."""
         position = self._cursors.position(self.rank)
         if position != self._seen:
             self._seen = position
             self.progress = now
 
     def untaken(self) -> int:
-        """How many of its calls the rank has not started."""
+        """Return the number of its calls that the rank has not started."""
         return self._next - self._cursors.position(self.rank) if self._bulks else 0
 
     def next_call(self) -> int | None:
-        """The oldest call that keeps it busy, or will next."""
+        """Return the oldest call that keeps the rank busy, or will next."""
         return next(iter(self.calls), None)
 
     def take_back(self) -> list[Call]:
-        """Calls that the rank has not started, in order; they are not its own any more."""
+        """Remove and return the calls that the rank has not started, in order."""
         if not self.untaken():
             return []
         self._start_epoch()
@@ -125,7 +125,7 @@ class RankQueue:
         return back
 
     def clear(self) -> tuple[list[Call], list[Call]]:
-        """Give up all calls, as the rank is gone: those that ran, and the others in order."""
+        """Remove and return all calls of a dead rank: those that ran, and the others in order."""
         running = self.running()
         ran = list(self.parked.items())
         if running:
@@ -141,7 +141,7 @@ class RankQueue:
         return ran, rest
 
     def _start_epoch(self) -> None:
-        """Have the next call at a position where no call was before; what is not taken is taken back."""
+        """Put the next call at a position that was never used, which takes back all untaken calls."""
         before = self._start
         self._epoch += 1
         self._start = self._next = self._epoch << _EPOCH

@@ -1,4 +1,4 @@
-"""The manager's end of the connections to its ranks: who is who, what they say, what they are told."""
+"""The manager's end of the connections to its ranks: identifies them and exchanges messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rp_raptor.wire.rank_protocol import FROM_RANK, Run, parse
 from rp_raptor.worker.worker_environment import WorkerEnvironment
 
 _DOMAIN = 'rank'
-_WAITING = 1 << 16   # messages to a rank that does not read
+_WAITING = 1 << 16   # queued messages to a rank that does not read
 
 
 class RankServer:
-    """Listens for ranks, in a directory of its own in `base`; `heard(rank, message)` is called with what they say."""
+    """Listens for ranks, in a private directory in `base`; `heard(rank, message)` is called with their messages."""
 
     def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object], base: str | None = None) -> None:
         self._heard = heard
@@ -42,7 +42,7 @@ class RankServer:
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
     def open(self, worker: WorkerEnvironment, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
-        """Write what ranks need to know; gives the words that are shared with them.
+        """Write the run file, and return the words shared with the ranks.
 
         `rank_variable` is empty for ranks that are not in an MPI job.
         """
@@ -57,23 +57,23 @@ class RankServer:
         return cursor.Cursors(self._cursor_file)
 
     def send(self, rank: int, message: list[Any]) -> None:
-        """Tell a rank; one that is gone hears nothing."""
+        """Send a message to a rank; messages to a rank that is not connected are dropped."""
         self._send(self._peers.get(rank), pack(message))
 
     def send_all(self, message: list[Any]) -> None:
-        """Tell all ranks that are there."""
+        """Send a message to all connected ranks."""
         data = pack(message)
         for peer in self._peers.values():
             self._send(peer, data)
 
     def forget(self, rank: int) -> None:
-        """The rank is dead: nothing that it has said counts any more."""
+        """Remove a dead rank, whose further messages are ignored."""
         peer = self._peers.pop(rank, None)
         if peer is not None:
             del self._ranks[peer]
 
     def receive(self) -> None:
-        """Take in what has arrived."""
+        """Handle all messages that have arrived."""
         for frames in arrivals(self._listener.socket):
             try:
                 self._take(frames[0], parse(frames[-1], FROM_RANK))
@@ -84,7 +84,7 @@ class RankServer:
         """Stop listening, and remove the files."""
         self._listener.close(0)
         self._gate.close()
-        shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have done that
+        shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have removed it
 
     def _take(self, peer: bytes, message: list[Any]) -> None:
         rank = self._ranks.get(peer)
@@ -93,7 +93,7 @@ class RankServer:
             self.forget(rank)
             self._ranks[peer] = rank
             self._peers[rank] = peer
-        if rank is not None or message[0] == 'failed':   # which may be all that a rank ever says
+        if rank is not None or message[0] == 'failed':   # a rank may send 'failed' before 'hello'
             self._heard(-1 if rank is None else rank, message)
 
     def _send(self, peer: bytes | None, data: bytes) -> None:
@@ -101,5 +101,5 @@ class RankServer:
             try:
                 send_to(self._listener.socket, peer, data)
             except zmq.ZMQError as error:
-                if error.errno != zmq.EHOSTUNREACH:   # it is gone, and its death will be noticed
+                if error.errno != zmq.EHOSTUNREACH:   # the rank is dead, which will be noticed
                     raise

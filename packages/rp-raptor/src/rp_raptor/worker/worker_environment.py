@@ -1,4 +1,4 @@
-"""What a worker's manager is told by the environment that the agent started it with."""
+"""The environment variables through which the agent configures a worker's manager."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_D
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """The worker: its uid, its ranks, and where its master's file is. `devices` has the GPUs of each rank.
+    """A worker's configuration: uid, ranks, and the path of its master's file. `devices` has the GPUs of each rank.
 
-    `runtime` is a directory for sockets that is removed with the agent's own, whatever becomes of the worker.
+    `runtime` is a directory for sockets that is removed with the agent's own, however the worker ends.
     """
 
     uid: str
@@ -30,7 +30,7 @@ class WorkerEnvironment:
 
     @classmethod
     def of(cls, master: str, environ: Mapping[str, str]) -> WorkerEnvironment:
-        """What the environment says; CoordinationError if it is not that of a task."""
+        """Read the configuration from environment variables; CoordinationError if they are not those of a task."""
         try:
             uid, sandbox = environ['RP_TASK_ID'], environ['RP_PILOT_SANDBOX']
         except KeyError as error:
@@ -42,12 +42,12 @@ class WorkerEnvironment:
                    variable if devices else '', _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))))
 
     def variables(self, rank: int) -> dict[str, str]:
-        """What a rank's environment says of its GPUs."""
+        """Return the variables that restrict a rank to its GPUs."""
         return {self.device_variable: ','.join(self.devices[rank])} if self.devices else {}
 
 
 def _runtime(link: str) -> str | None:
-    """The directory of the socket where the agent listens; None if that is on a network, or there is no agent."""
+    """Return the directory of the agent's socket; None if it uses the network, or there is no agent."""
     try:
         return beside(Access.load(link).address)
     except CoordinationError:
@@ -57,15 +57,15 @@ def _runtime(link: str) -> str | None:
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, '1')
     if not text.isdigit() or not int(text):
-        raise CoordinationError(f'{name} is {text!r}; it has to be a number from 1 on')
+        raise CoordinationError(f'{name} is {text!r}; it must be a whole number of at least 1')
     return int(text)
 
 
 def _devices(environ: Mapping[str, str], ranks: int) -> list[list[str]]:
-    """The GPUs of each rank; nothing if there are none."""
+    """Return the GPUs of each rank; empty if there are none."""
     try:
         slots = json.loads(environ.get(SLOTS) or '[]')
         found = [[str(gpu) for gpu in slot['gpus']] for slot in slots]
     except (ValueError, TypeError, KeyError) as error:
-        raise CoordinationError(f'{SLOTS} has not the form that it should have: {error!r}') from error
+        raise CoordinationError(f'{SLOTS} is not a list of slots: {error!r}') from error
     return found if len(found) == ranks and any(found) else []

@@ -1,4 +1,4 @@
-"""Whether a worker's class is one for MPI, read from its source: the manager runs no code of users."""
+"""Reads from its source if a worker's class uses MPI, as the manager does not run users' code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _KNOWN = {'MPIWorker': True, 'DefaultWorker': False, 'Worker': False}
 
 
 def needs_mpi(file: str, class_name: str) -> bool:
-    """Whether the class, of this file if there is one, is MPIWorker or derived from it.
+    """Return whether the class, in this file if one is given, is MPIWorker or derived from it.
 
-    A class that is derived from one of another module counts as one for MPI if the name of that ends like MPIWorker's.
+    A class derived from one of another module uses MPI if the name of that ends with MPIWorker.
     """
     bases = _bases(file) if file else {}
     seen: set[str] = set()
@@ -30,7 +30,7 @@ def _is_mpi(name: str) -> bool:
 
 
 def _bases(file: str) -> dict[str, list[str]]:
-    """The names of the bases of each class in the file."""
+    """Return the names of the bases of each class in the file."""
     try:
         with open(file, 'rb') as source:
             tree = ast.parse(source.read(), file)
