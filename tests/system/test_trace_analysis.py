@@ -56,7 +56,7 @@ def test_the_command_finds_the_sandbox_of_a_local_pilot(run: Run, tmp_path: Path
     done = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'trace', directory, 'report', '-o',
                            str(tmp_path / 'r.html')], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (0, '')
-    assert 'all orders, states and accounts are as they should be' in (tmp_path / 'r.html').read_text()
+    assert 'no violations: all orders, states and accounts are correct' in (tmp_path / 'r.html').read_text()
 
 
 ANALYTICS = """

@@ -201,4 +201,4 @@ def test_slots_of_older_versions_are_not_known(tmp_path: Path) -> None:
     findings = check(tmp_path, [event._replace(msg='') if event.event == 'schedule_ok' else event
                                 for event in events_of()])
     assert not findings
-    assert findings.remarks == ['no cores are named where tasks get them: whether any was given twice is not known']
+    assert findings.remarks == ['the trace names no cores of tasks: their assignment is not checked']

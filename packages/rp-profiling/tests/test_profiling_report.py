@@ -24,7 +24,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_report_needs_no_network(session: Path) -> None:
     assert trace([SESSION, 'report']) == 0
     text = (session.parent / f'{SESSION}.html').read_text()
-    assert 'all orders, states and accounts are as they should be' in text
+    assert 'no violations: all orders, states and accounts are correct' in text
     for word in ('Core utilisation', 'Task lifelines', 'TTX', 'OVH', 'exec cmd'):
         assert word in text
     assert not re.search(r'(src|href)=|@import|url\(|https?://', text)

@@ -1,4 +1,4 @@
-"""`rp trace`: what the traces of a session say."""
+"""The command `rp trace`: figures, checks, pictures and exports of a session's traces."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.trace import Trace
 
-EXTRA = "rp trace: this needs more than the writer of traces does: pip install 'rp-profiling[analysis]'"
+EXTRA = "rp trace: reading traces needs more packages than writing them: pip install 'rp-profiling[analysis]'"
 
 
 def trace(arguments: list[str]) -> int:
-    """Show what became of the time in a session, check its traces, draw and export them."""
+    """Analyse and check the traces of a session, draw and export them."""
     options = _parser().parse_args(arguments)
     try:
         return _ACTIONS[options.action](options)
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] not in ('numpy', 'matplotlib', 'pandas'):
             raise
-        print(f'{EXTRA} (there is no {error.name})', file=sys.stderr)
+        print(f'{EXTRA} ({error.name} is not installed)', file=sys.stderr)
         return 1
 
 
@@ -33,10 +33,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('session', metavar='SESSION', help='the directory of a session, or its uid if it is in the '
                         'working directory or in $RADICAL_PILOT_BASE')
     parser.add_argument('--sandbox', action='append', default=[], metavar='DIR',
-                        help='the sandbox of a pilot, if it is not found by itself; can be given several times')
+                        help='the sandbox of a pilot, if it is not found automatically; can be given several times')
     actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
-    actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, where the time of tasks went')
-    actions.add_parser('check', help='hold the session against the event catalogue; exit code 1 if something is wrong')
+    actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, durations of the stages of tasks')
+    actions.add_parser('check', help='check the session against the event catalogue; exit code 1 for violations')
     report = actions.add_parser('report', help='write an HTML file with everything, which needs no network')
     plot = actions.add_parser('plot', help='draw all pictures into files')
     export = actions.add_parser('export', help='write the trace for other programs')
@@ -88,10 +88,10 @@ def _stats(options: argparse.Namespace) -> int:
     for kind in (CORE, GPU):
         used = analysis.utilisation(kind)
         if used.available:
-            print(f'\nwhat the {kind}s did')
+            print(f'\nuse of {kind}s')
             for activity, share in used.shares.items():
                 print(f'  {activity:26}{share:8.2f} %{used.spent[activity]:16.3f} s')
-    print(f'\n{"where the time of tasks went":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
+    print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
     for name, count, *values in duration_rows(analysis):
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
     return 0

@@ -1,4 +1,4 @@
-"""The public name of `rp_profiling.analyse.durations`, as far as it is documented."""
+"""The public functions of `rp_profiling.analyse.durations`."""
 
 from rp_profiling.analyse.durations import concurrency as concurrency
 from rp_profiling.analyse.durations import durations as durations

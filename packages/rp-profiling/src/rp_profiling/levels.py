@@ -1,4 +1,4 @@
-"""The levels of detail of traces: all events, those that show states, or none."""
+"""The levels of detail of traces: all events, those that states and utilisation need, or none."""
 
 FULL = 'full'
 STATES = 'states'

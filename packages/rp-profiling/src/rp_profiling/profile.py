@@ -1,3 +1,3 @@
-"""The public name of `rp_profiling.read.profile`, as far as it is documented."""
+"""The public function of `rp_profiling.read.profile`."""
 
 from rp_profiling.read.profile import read_profile as read_profile

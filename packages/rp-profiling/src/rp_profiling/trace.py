@@ -1,4 +1,4 @@
-"""The public name of `rp_profiling.read.trace`, as far as it is documented."""
+"""The public names of `rp_profiling.read.trace`."""
 
 from rp_profiling.read.trace import Trace as Trace
 from rp_profiling.read.trace import read_trace as read_trace

@@ -1,3 +1,3 @@
-"""The public name of `rp_profiling.write.tracer`, as far as it is documented."""
+"""The public class of `rp_profiling.write.tracer`."""
 
 from rp_profiling.write.tracer import Tracer as Tracer

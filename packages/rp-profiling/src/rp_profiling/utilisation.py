@@ -1,3 +1,3 @@
-"""The public name of `rp_profiling.analyse.utilisation`, as far as it is documented."""
+"""The public class of `rp_profiling.analyse.utilisation`."""
 
 from rp_profiling.analyse.utilisation import Analysis as Analysis

@@ -1,4 +1,4 @@
-"""Analyses a trace: durations, concurrency, rates, and what became of the core-hours.
+"""Analyses a trace: durations, concurrency, rates, and the use of core-hours.
 
 Imports `read` and the catalogue.
 """

@@ -1,7 +1,7 @@
-"""Durations, concurrency and rates: how long entities stayed where, how many at a time, and how many per second.
+"""Durations, concurrency and rates of entities between moments of their life.
 
-Moments are given as text: the name of a state stands for the entry into it (`'AGENT_EXECUTING'`), any other name for
-the first such event (`'rank_start'`), and with `last ` before it for the last one (`'last rank_stop'`).
+A moment is given as text: the name of a state for the entry into it (`'AGENT_EXECUTING'`), any other name for the first
+such event (`'rank_start'`), and with the prefix `last ` for the last one (`'last rank_stop'`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Seconds = NDArray[np.float64]
 
 _STATES = {state.name for state in MODELS}
 
-# how the time of a task is spent, one stretch after the other
+# the stages of a task, one after the other
 TASK = {
     'submission': ('TMGR_SCHEDULING_PENDING', 'TMGR_SCHEDULING'),
     'binding to a pilot': ('TMGR_SCHEDULING', 'TMGR_STAGING_INPUT_PENDING'),
@@ -50,7 +50,7 @@ PILOT = {
 
 
 def moments(trace: Trace, name: str) -> Times:
-    """For each entity, the time of a moment in ticks; NEVER without it. `end` is the entry into a final state."""
+    """Return for each entity the time of a moment in ticks, NEVER without it; `end` is the entry into a final state."""
     if name == 'end':
         ends: Times = np.minimum.reduce([trace.entered(state) for state in ('DONE', 'FAILED', 'CANCELED')])
         return ends
@@ -62,22 +62,29 @@ def moments(trace: Trace, name: str) -> Times:
 
 
 def durations(trace: Trace, start: str, stop: str, kind: str = 'task') -> Seconds:
-    """The seconds between two moments, of all entities of a kind that had both.
+    """Return the seconds between two moments, of all entities of a kind that have both.
 
-    Here, and below, `ValueError` is raised for an event that a trace of less detail does not have.
+    Args:
+        trace: The trace.
+        start: The first moment, see the module.
+        stop: The second moment.
+        kind: `task` or `pilot`.
+
+    Raises:
+        ValueError: If the trace lacks the event because of its detail; also by the functions below.
     """
     first, last = _both(trace, start, stop, kind)
     return (last - first) / TICKS
 
 
 def concurrency(trace: Trace, start: str, stop: str, kind: str = 'task') -> tuple[Seconds, NDArray[np.int64]]:
-    """How many entities of a kind are between two moments: the seconds when that changes, and how many from then on."""
+    """Return the number of entities between two moments over time: (seconds of changes, number from then on)."""
     first, last = _both(trace, start, stop, kind)
     return steps(np.concatenate([first, last]), np.repeat(np.array([1, -1]), len(first)), trace.span[0])
 
 
 def rate(trace: Trace, moment: str, window: float, kind: str = 'task') -> tuple[Seconds, Seconds]:
-    """How many entities of a kind per second had a moment, over windows of so many seconds: (their middles, rates)."""
+    """Return how many entities per second reach a moment, in windows of `window` seconds: (their middles, rates)."""
     if window <= 0:
         raise ValueError(f'the window of a rate must be longer than 0 s, it is {window!r}')
     times = _recorded(trace, moment)[trace.entities(kind)]
@@ -89,7 +96,7 @@ def rate(trace: Trace, moment: str, window: float, kind: str = 'task') -> tuple[
 
 
 def steps(times: Times, changes: NDArray[Any], zero: int) -> tuple[Seconds, NDArray[Any]]:
-    """The sum of changes over time: (the seconds after `zero` when it changes, its value from then on)."""
+    """Return the sum of changes over time: (seconds of changes after `zero`, sum from then on)."""
     order = np.argsort(times, kind='stable')
     times, level = times[order], np.cumsum(changes[order])
     last = np.flatnonzero(np.concatenate([times[1:] != times[:-1], [True]])) if len(times) else np.zeros(0, np.intp)
@@ -97,9 +104,9 @@ def steps(times: Times, changes: NDArray[Any], zero: int) -> tuple[Seconds, NDAr
 
 
 def table(trace: Trace, kind: str = 'task') -> pandas.DataFrame:
-    """One row for each entity of a kind, by uid: the seconds of each stretch of its life, and its final state.
+    """Return a table with a row for each entity of a kind, by uid: the seconds of each stage, and the final state.
 
-    A stretch that an entity did not have is NaN.
+    A stage that an entity lacks is NaN.
     """
     import pandas
 
@@ -108,15 +115,15 @@ def table(trace: Trace, kind: str = 'task') -> pandas.DataFrame:
 
 
 def polars_table(trace: Trace, kind: str = 'task') -> polars.DataFrame:
-    """What `table` gives, for polars: uids are the first column, and a stretch that an entity did not have is null."""
+    """Return the table for polars: the uid is the first column, and a stage that an entity lacks is null."""
     import polars
 
-    text = {'uid': polars.String, 'state': polars.String}   # also of no rows
+    text = {'uid': polars.String, 'state': polars.String}   # also for an empty table
     return polars.DataFrame(_columns(trace, kind), schema_overrides=text, nan_to_null=True)
 
 
 def _columns(trace: Trace, kind: str) -> dict[str, Any]:
-    """The columns of a table, by name."""
+    """Return the columns of a table, by name."""
     entities = trace.entities(kind)
     uids = trace.columns.uids
     data: dict[str, Any] = {'uid': [uids[int(entity)] for entity in entities]}
@@ -129,7 +136,7 @@ def _columns(trace: Trace, kind: str) -> dict[str, Any]:
 
 
 def final_states(trace: Trace) -> NDArray[np.object_]:
-    """For each entity the final state that it was in last, empty without one."""
+    """Return the last final state of each entity, empty without one."""
     found = np.full(len(trace.columns.uids), '', object)
     latest = np.full(len(trace.columns.uids), -1, np.int64)
     for state in ('CANCELED', 'FAILED', 'DONE'):   # a cancellation is corrected by the others
@@ -140,7 +147,7 @@ def final_states(trace: Trace) -> NDArray[np.object_]:
 
 
 def _recorded(trace: Trace, name: str) -> Times:
-    """The times of a moment; ValueError if nothing has it because profiles of less detail leave it out."""
+    """Return the times of a moment; ValueError if the trace lacks it because of its detail."""
     times = moments(trace, name)
     event = name.removeprefix('last ')
     if event in LEFT_OUT and trace.reduced.any() and not len(trace.rows_of(event)):

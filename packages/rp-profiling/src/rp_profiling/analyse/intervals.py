@@ -1,4 +1,4 @@
-"""Stretches of time."""
+"""Intervals of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Number = TypeVar('Number', int, float)
 
 
 def union(intervals: Iterable[tuple[Number, Number]]) -> list[tuple[Number, Number]]:
-    """The same stretches of time, each from a beginning to an end, without overlap and in order."""
+    """Return the union of intervals (start, stop) as intervals without overlap, in order."""
     found: list[tuple[Number, Number]] = []
     for start, stop in sorted(intervals):
         if found and start <= found[-1][1]:

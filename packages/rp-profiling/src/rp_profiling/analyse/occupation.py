@@ -1,4 +1,4 @@
-"""Which task had which cores and GPUs of a pilot, from when to when: what `schedule_ok` and `unschedule_stop` say."""
+"""The cores and GPUs of a pilot that each task had, and when, from `schedule_ok` and `unschedule_stop`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACQUIRED, _RELEASED = 0, 1
 
 @dataclass(frozen=True)
 class Resources:
-    """What tasks may use of a pilot."""
+    """The resources of a pilot for tasks."""
 
     nodes: int
     cores: int
@@ -26,15 +26,15 @@ class Resources:
     gpus_per_node: int
 
     def of(self, kind: str) -> int:
-        """How many devices of a kind there are."""
+        """Return the number of devices of a kind."""
         return self.cores if kind == slots.CORE else self.gpus
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices as tasks have them, one entry for each device of each stay of a task.
+    """The devices of stays, with one entry for each device of each stay of a task.
 
-    `stay` is the number of the stay, `device` that of the device in `table`, `amount` the share that the task has.
+    `stay` is the number of the stay, `device` the number of the device in `table`, `amount` the task's share of it.
     """
 
     stay: NDArray[np.intp]
@@ -45,10 +45,10 @@ class Devices:
 
 
 class Occupation:
-    """The stays of tasks in their slots, one entry each in `task`, `place`, `start` and `stop`.
+    """The stays of tasks in their slots, with one entry for each in `task`, `place`, `start` and `stop`.
 
-    `stop` is NEVER where the slots were not given back; `rows` are those of `schedule_ok`. `unpaired` are rows of slots
-    that were given back without having been given.
+    `stop` is NEVER if the slots were not released; `rows` are the rows of `schedule_ok`. `unpaired` are rows that
+    release slots which were not acquired.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -80,7 +80,7 @@ class Occupation:
 
     @cached_property
     def resources(self) -> dict[int, Resources]:
-        """What tasks may use at each place, as far as agents have told."""
+        """The resources of each place, as far as agents have recorded them."""
         columns = self.trace.columns
         found = {}
         for row in self.trace.rows_of('resources'):
@@ -93,7 +93,7 @@ class Occupation:
 
     @cached_property
     def devices(self) -> Devices:
-        """The devices that the tasks had. Messages that are in no known form are those of older versions: none."""
+        """The devices of all stays; none for messages in an unknown form, as older versions write them."""
         messages = self.trace.columns.message[self.rows]
         pairs = messages.astype(np.int64) * len(self.trace.places) + self.place
         different, number = np.unique(pairs, return_inverse=True)
@@ -111,7 +111,7 @@ class Occupation:
         return Devices(stay, flat_device[entry], flat_amount[entry], list(table))
 
     def amounts(self, kind: str) -> NDArray[np.float64]:
-        """How much of a kind of devices each stay has."""
+        """Return the amount of a kind of devices that each stay has."""
         devices = self.devices
         chosen = np.array([entry[2] == kind for entry in devices.table], np.bool_)
         of_kind = chosen[devices.device] if len(chosen) else np.zeros(0, np.bool_)

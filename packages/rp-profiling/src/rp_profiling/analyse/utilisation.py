@@ -1,8 +1,8 @@
-"""What became of the core-hours: resource utilisation, time to execution and overhead as the paper defines them.
+"""Resource utilisation, time to execution and overhead, as the paper below defines them.
 
-- TTX is the time from when the first task reaches the agent's scheduler until the last one has run.
-- OVH is the time during which resources were there and no task ran.
-- RU is the share of the available device-time that was spent on each activity of `ACTIVITIES`.
+- TTX is the time from the arrival of the first task at the agent's scheduler to the end of the last one.
+- OVH is the time during which resources are available and no task runs.
+- RU is the share of the available device-time that is spent on each activity of `ACTIVITIES`.
 
 Source: Merzky et al., *Design and Performance Characterization of RADICAL-Pilot on Leadership-class
 Platforms*, section IV.
@@ -24,13 +24,13 @@ from rp_profiling.read.trace import NEVER, Times, Trace
 from rp_profiling.write.slots import CORE, GPU
 
 ACTIVITIES = {
-    'bootstrap': 'the pilot has the devices, its agent starts',
+    'bootstrap': 'the pilot has the devices, and its agent starts',
     'scheduling': 'tasks wait for the scheduler while the devices are free',
-    'prepare exec': 'devices are given to tasks that do not run yet',
-    'exec cmd': 'devices on which tasks run',
-    'launcher': 'tasks have run, and this has not been acknowledged or the devices have not been taken back',
-    'draining': 'all tasks have been placed and the devices are free, while other tasks still run',
-    'idle': 'the devices are free, and nothing waits for them',
+    'prepare exec': 'the devices are assigned to tasks that do not run yet',
+    'exec cmd': 'tasks run on the devices',
+    'launcher': 'tasks have ended, and the end is not acknowledged or the devices are not released',
+    'draining': 'all tasks are placed and the devices are free, while other tasks still run',
+    'idle': 'the devices are free, and no task waits',
     'termination': 'the pilot ends',
 }
 _FREE = 'free'
@@ -40,9 +40,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Utilisation:
-    """What the devices of one kind did, on all pilots together.
+    """The use of the devices of one kind, on all pilots together.
 
-    From `times[i]` (seconds since the trace begins) until the next one, `levels[activity][i]` devices do that.
+    From `times[i]` (seconds since the start of the trace) to the next one, `levels[activity][i]` devices are so used.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Utilisation:
 
     @property
     def available(self) -> float:
-        """Device-seconds that there were."""
+        """Device-seconds that were available."""
         return sum(self.spent.values())
 
     @property
@@ -68,7 +68,7 @@ class Utilisation:
 
     @property
     def most(self) -> float:
-        """The most devices that there were at a time."""
+        """The largest number of devices at a time."""
         return float(sum(self.levels.values(), np.zeros(len(self.times))).max(initial=0.0))
 
 
@@ -83,7 +83,7 @@ class _Pilot:
 
 
 class Analysis:
-    """Figures of one session; `description` knows what the trace of an older version does not tell."""
+    """Figures of one session; `description` has facts that traces of older versions lack."""
 
     def __init__(self, trace: Trace, description: Description | None = None) -> None:
         self.trace = trace
@@ -92,12 +92,12 @@ class Analysis:
         self._utilisations: dict[str, Utilisation] = {}
         self._pilots = self._find_pilots()
         self.runs = self._find_runs()
-        """For each entity, when its program began and ended to run, as near as the trace knows it."""
+        """For each entity, the start and the end of its program, as precisely as the trace has them."""
         self._begins, self._ends = self.runs
 
     @property
     def ttx(self) -> float:
-        """Seconds from when the first task is at the scheduler of an agent until the last one has run."""
+        """Seconds from the arrival of the first task at a scheduler of an agent to the end of the last one."""
         first = self.trace.entered('AGENT_SCHEDULING')
         ran = self._ends[self._ends != NEVER]
         return float(ran.max() - first.min()) / TICKS if len(ran) and first.min() != NEVER else 0.0
@@ -113,7 +113,7 @@ class Analysis:
         return (length - running) / TICKS
 
     def utilisation(self, kind: str = CORE) -> Utilisation:
-        """What the devices of a kind (`core` or `GPU`) did."""
+        """Return the use of the devices of a kind (`core` or `GPU`)."""
         if kind not in (CORE, GPU):
             raise ValueError(f'kind must be {CORE!r} or {GPU!r}, it is {kind!r}')
         if kind not in self._utilisations:
@@ -134,7 +134,7 @@ class Analysis:
         return Utilisation(kind, (times - self.trace.span[0]) / TICKS, levels)
 
     def _find_pilots(self) -> list[_Pilot]:
-        """When each pilot had its resources: from its bootstrapper, or where that left no trace, its agent."""
+        """Return the time for which each pilot had its resources, from its bootstrapper's or its agent's profile."""
         trace, found = self.trace, []
         active_at = trace.entered('PMGR_ACTIVE')
         times, places = trace.columns.time, trace.place_of_source[trace.columns.source]
@@ -149,14 +149,14 @@ class Analysis:
             commands = [int(times[row]) for row in cancels if places[row] == place and
                         trace.columns.messages[trace.columns.message[row]].startswith('cancel_pilot')]
             active = min(max(active, start), stop)
-            # tasks that run when the pilot is told to end still have their devices until they are killed
+            # tasks that run when the pilot is cancelled have their devices until they are killed
             freed = self.occupation.stop[(self.occupation.place == place) & (self.occupation.stop != NEVER)]
             ending = min(max(min(commands, default=stop), int(freed.max(initial=active))), stop)
             found.append(_Pilot(place, start, active, ending, stop, self._amounts(place, name)))
         return found
 
     def _amounts(self, place: int, name: str) -> dict[str, float]:
-        """How many devices a pilot has: as its agent says, or its description; else as many as tasks had at once."""
+        """Return the devices of a pilot: from its agent, its description, or the largest number used at once."""
         told = self.occupation.resources.get(place)
         if told is not None:
             return {kind: float(told.of(kind)) for kind in (CORE, GPU)}
@@ -172,7 +172,7 @@ class Analysis:
         return found
 
     def _of_stays(self, kind: str) -> Array:
-        """How many devices each stay has; a task of which nothing is known has one core."""
+        """Return the devices of each stay; a task of which nothing is known has one core."""
         if len(self.occupation.devices.table):
             return self.occupation.amounts(kind)
         uids, tasks = self.trace.columns.uids, self._description.tasks
@@ -181,7 +181,7 @@ class Analysis:
         return np.array([tasks.get(uids[int(task)], default)[which] for task in self.occupation.task], np.float64)
 
     def _find_runs(self) -> tuple[Times, Times]:
-        """For each entity, when its program began and ended to run, as near as the trace knows it."""
+        """Return for each entity start and end of its program, as precisely as the trace has them."""
         trace = self.trace
         begins = self._last_begins()
         for event in ('exec_start', 'launch_submit', 'task_run_start'):
@@ -194,16 +194,16 @@ class Analysis:
         return begins, ends
 
     def _ended_before_they_ran(self) -> NDArray[np.bool_]:
-        """For each entity, whether it was killed, or given back, before any rank of it ran."""
+        """Return for each entity whether it was killed, or returned, before a rank of it ran."""
         trace = self.trace
         ran = trace.first('rank_start') != NEVER
         killed = trace.first('task_run_cancel_start') != NEVER
         launched = (trace.first('launch_start') != NEVER) | (trace.first('exec_start') != NEVER)
-        # where no rank is known to have run, as in traces of older versions, that says nothing
+        # without any `rank_start`, as in traces of older versions, this is unknown
         return np.asarray(~ran & (killed | ~launched) & ran.any(), np.bool_)
 
     def _last_begins(self) -> Times:
-        """For each entity, when its first rank began to run; of one that was placed several times, the last time."""
+        """Return for each entity the start of its first rank, in the last placement if there were several."""
         trace, columns = self.trace, self.trace.columns
         begins = trace.first('rank_start')
         again = np.bincount(columns.uid[trace.rows_of('schedule_ok')], minlength=len(columns.uids)) > 1
@@ -222,7 +222,7 @@ class Analysis:
         tasks = self.occupation.task[stays]
         start = np.clip(self.occupation.start[stays], pilot.active, pilot.ending)
         stop = np.clip(self.occupation.stop[stays], start, pilot.ending)   # NEVER: until the end
-        # of a task that ran several times, only the last stay has begun and ended to run
+        # of a task that ran several times, the program's times belong to the last stay
         begin = np.where(self._begins[tasks] >= start, np.minimum(self._begins[tasks], stop), stop)
         end = np.clip(np.where(self._ends[tasks] == NEVER, stop, self._ends[tasks]), begin, stop)
         changes.move(_FREE, 'prepare exec', start, amounts)
@@ -231,14 +231,14 @@ class Analysis:
         changes.move('launcher', _FREE, stop, amounts)
 
     def _waiting(self) -> tuple[Times, NDArray[np.int64]]:
-        """When tasks begin to wait at the scheduler, and when none does any more: (times, how many then)."""
+        """Return when tasks begin to wait at the scheduler, and when no task waits: (times, number then)."""
         trace = self.trace
         came, placed = trace.entered('AGENT_SCHEDULING'), trace.first('schedule_ok')
         known = (came != NEVER) & (placed != NEVER)
         times = np.concatenate([came[known], placed[known]])
         order = np.argsort(times, kind='stable')
         times, count = times[order], np.cumsum(np.repeat(np.array([1, -1]), int(known.sum()))[order])
-        # only when somebody begins to wait, and when nobody does any more
+        # only changes between none and some
         turns = np.flatnonzero(np.diff(count > 0, prepend=False))
         return times[turns], count[turns]
 
@@ -250,7 +250,7 @@ class Analysis:
 
 
 class _Changes:
-    """Changes of how many devices do what, in any order."""
+    """Changes of the number of devices in each use, in any order."""
 
     def __init__(self) -> None:
         self._times: list[Times] = []
@@ -265,7 +265,7 @@ class _Changes:
         self.add(after, times, amounts)
 
     def levels(self) -> tuple[Times, dict[str, Array]]:
-        """The times of all changes, and what each activity has from each of them on."""
+        """Return the times of all changes, and the number of devices in each use from then on."""
         if not self._times:
             return np.zeros(0, np.int64), {name: np.zeros(0) for name in (*ACTIVITIES, _FREE)}
         grid, place = np.unique(np.concatenate(self._times), return_inverse=True)
@@ -279,7 +279,7 @@ class _Changes:
 
 def _split(times: Times, levels: dict[str, Array], waiting: tuple[Times, NDArray[np.int64]], placed: int,
            freed: int) -> tuple[Times, dict[str, Array]]:
-    """Say of free devices why they are free, which changes at more times than how many they are."""
+    """Divide the free devices by the reason why they are free, which changes more often than their number."""
     when, how_many = waiting
     if not len(times):
         return times, {name: levels[name] for name in ACTIVITIES}

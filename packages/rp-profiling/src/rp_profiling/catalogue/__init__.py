@@ -1,7 +1,7 @@
-"""Every event of the system as data: what it means, who records it where, and in which order events come.
+"""The event catalogue: meaning, recorder, fields and order of every event of the system, as data.
 
-`EVENTS`, `STATES` and `ORDERS` are the tables, `model` describes their rows. The documentation, the checker
-that holds traces against the orders, and the analysis are all made from these tables.
+`EVENTS`, `STATES` and `ORDERS` are the tables, `model` has the classes of their rows. The documentation, the checker
+and the analysis are made from these tables.
 """
 
 from __future__ import annotations
@@ -60,31 +60,31 @@ ORDERS: tuple[PartialOrder, ...] = (*common.ORDERS, *client.ORDERS, *bootstrap.O
 LEFT_OUT = frozenset(each.name for each in EVENTS if each.detail == FULL)
 """The names of the events that are recorded only with the detail `full`."""
 
-# The task manager's scheduler records no events but those of all components.
+# the task manager's scheduler records only events of all components
 COMPONENTS: tuple[str, ...] = (*dict.fromkeys(each.component for each in EVENTS), 'TMGRSchedulingComponent')
 
 
 def events_of(component: str) -> tuple[Event, ...]:
-    """The component's own events in their usual order; ValueError if there is no such component.
+    """Return the component's own events in their usual order; ValueError for an unknown component.
 
-    An event with two forms (of a bulk, and of each member of it) is there twice. What all components record
-    is found under `ALL_COMPONENTS`, what all profiles hold under `ALL_PROFILES`.
+    An event with two forms (of a bulk, and of each member of it) is there twice. Events of all components are under
+    `ALL_COMPONENTS`, those of all profiles under `ALL_PROFILES`.
     """
     _require(component)
     return tuple(each for each in EVENTS if each.component == component)
 
 
 def orders_of(component: str) -> tuple[PartialOrder, ...]:
-    """The orders of the component's own events; ValueError if there is no such component."""
+    """Return the orders of the component's own events; ValueError for an unknown component."""
     _require(component)
     return tuple(each for each in ORDERS if each.component == component)
 
 
 def event(component: str, name: str) -> Event:
-    """The event `name` as `component` records it: its own, or that of all components or all profiles.
+    """Return the event `name` of `component`: its own, or that of all components or all profiles.
 
-    Of an event with two forms the first one, that of the bulk. A name that only a family (`app_*`) covers
-    gives that family. ValueError if there is no such component, KeyError if it records no such event.
+    Of an event with two forms the first one, that of the bulk; for a name that only a family (`app_*`) covers, that
+    family. ValueError for an unknown component, KeyError if it does not record the event.
     """
     own = events_of(component)
     known = (*own, *events_of(ALL_COMPONENTS), *events_of(ALL_PROFILES))

@@ -9,12 +9,12 @@ from rp_profiling.levels import FULL, STATES
 
 _DIRECTIVE = 'uid of the staging directive'
 _DVM = 'dvm_id=%d'
-# the stager reads the profile in the task's sandbox and may repeat its rows in its own
+# the stager reads the profile in the task's sandbox and may repeat its rows in its own profile
 _IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
 _IN_STAGER = ('agent_staging_output.*.prof',)
 
 _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
-# by the executor, which starts them
+# the executor starts DVMs
 _dvm = partial(_agent, msg=_DVM, condition='CFG-DVM', profiles=('agent_0.prof', 'agent_executing.*.prof'))
 _input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',), FULL)
 _scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',), FULL)
@@ -27,14 +27,14 @@ _AGENT = (
     _agent('hostname', 'names the host that the agent runs on'),
     _agent(
         'resources',
-        'tells what tasks may use',
+        'the nodes, cores and GPUs that tasks may use',
         msg='nodes=%d cores=%d gpus=%d cores_per_node=%d gpus_per_node=%d',
         origin=OWN,
     ),
     _agent('cmd', 'a command has come from the pilot manager', msg='command', condition='API'),
     _agent('partition_start', 'the agent of a partition is started', condition='PILOT', origin=OWN),
     _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
-    _agent('partition_stop', 'a partition has ended, what it had is free', msg='state', condition='PILOT', origin=OWN),
+    _agent('partition_stop', 'a partition has ended, and its resources are free', msg='state', condition='PILOT', origin=OWN),
     _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
     _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),
@@ -61,7 +61,7 @@ _STAGING_IN = (
 )
 
 _SCHEDULING = (
-    _scheduling('schedule_try', 'resources for the task are looked for'),
+    _scheduling('schedule_try', 'the scheduler looks for resources for the task'),
     _scheduling('schedule_fail', 'no resources are free for the task at present', condition='RUNTIME'),
     _scheduling(
         'schedule_ok',
@@ -79,15 +79,15 @@ _EXECUTING = (
     _executing('task_mkdir_done', 'the task sandbox has been made', detail=FULL),
     _executing('task_run_start', 'the task is handed to the layer that runs it'),
     _executing('task_run_ok', 'the layer that runs the task has taken it', detail=FULL),
-    _script('launch_start', 'launch script: begins'),
+    _script('launch_start', 'launch script: starts'),
     _script('launch_pre', 'launch script: commands before the launch'),
     _script('launch_submit', 'launch script: the launch method is called'),
-    _script('exec_start', 'exec script: begins, on each rank'),
+    _script('exec_start', 'exec script: starts, on each rank'),
     _script('exec_pre', 'exec script: commands before the executable'),
     _script('rank_start', 'exec script: the executable starts', detail=STATES),
-    _script('app_start', 'the application says that it begins', condition='APP', detail=STATES),
+    _script('app_start', 'the application starts, by its own account', condition='APP', detail=STATES),
     _script('app_*', "the application's own events", condition='APP', detail=STATES),
-    _script('app_stop', 'the application says that it ends', condition='APP', detail=STATES),
+    _script('app_stop', 'the application ends, by its own account', condition='APP', detail=STATES),
     _script('rank_stop', 'exec script: the executable has ended', detail=STATES),
     _script('exec_post', 'exec script: commands after the executable'),
     _script('exec_stop', 'exec script: ends'),
@@ -96,12 +96,12 @@ _EXECUTING = (
     _script('launch_stop', 'launch script: ends'),
     _executing(
         'task_run_stop',
-        'the layer that ran the task has given it back',
+        'the layer that ran the task has returned it',
         profiles=('agent_executing.*.prof', *_IN_STAGER),
     ),
     _executing('task_run_cancel_start', 'the task is being killed', condition='API'),
     _executing('task_run_cancel_stop', 'the task has been killed', condition='API'),
-    _executing('task_timeout', 'the task has used up its time and is ended', condition='Task', origin=IN_USE),
+    _executing('task_timeout', 'the task has exceeded its timeout and is ended', condition='Task', origin=IN_USE),
 )
 
 _STAGING_OUT = (
@@ -140,7 +140,7 @@ _EACH_RANK = (
 )
 _RANKS = (
     'A task with several ranks records the events from exec_start to exec_stop once for each rank, '
-    'interleaved: the first of each name counts.'
+    'interleaved: the check uses the first of each name.'
 )
 
 ORDERS = (

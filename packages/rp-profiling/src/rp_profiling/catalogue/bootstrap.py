@@ -1,8 +1,8 @@
 """Events of the pilot's bootstrapper, in the order in which it records them.
 
-The model marks only one event of a pair as conditional in three places (setting up the tunnel, setting up the
-virtual environment, the second activation of it); here both carry the mark. It also lists `ve_update_start`
-twice, the second time as the end of the update: that one is `ve_update_stop` here.
+The model marks only one event of a pair as conditional in three places (setup of the tunnel, setup of the virtual
+environment, its second activation); here both have the mark. It also lists `ve_update_start` twice, the second time as
+the end of the update: here, that is `ve_update_stop`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVENTS = (
         for name, what in (
             ('pre_bootstrap_0', 'running commands before the bootstrap'),
             ('pre_bootstrap_2', 'running commands before the agent starts'),
-            ('untar', 'unpacking what came with the pilot'),
+            ('untar', 'unpacking the files of the pilot'),
             ('gtod', 'making the clock helper'),
         )
         for end, verb in (('start', 'begins'), ('stop', 'is over'))

@@ -19,7 +19,7 @@ _input = Recorder('TMGRStagingInputComponent', 'task', ('tmgr_staging_input.*.pr
 _output = Recorder('TMGRStagingOutputComponent', 'task', ('tmgr_staging_output.*.prof',), FULL)
 _update = Recorder('UpdateWorker', 'task', detail=FULL)
 
-# The session's own order has the two config_parser events, which the model does not describe any further.
+# the session's own order has the two config_parser events, which the model only names
 _SESSION = (
     _session('session_start', 'a new session is being made'),
     _session('config_parser_start', 'configuration files are about to be read', optional=True),

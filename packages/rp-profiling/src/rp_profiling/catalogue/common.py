@@ -44,9 +44,9 @@ _profile = Recorder(ALL_PROFILES, profiles=('*.prof',))
 EVENTS = (
     _any('get', 'an entity reaches the component', state=_STATE, profiles=_QUEUES, detail=FULL),
     _any('advance', 'the component moves an entity to its next state', state=_STATE, profiles=_ADVANCING),
-    _any('publish', 'the state of an entity is made known', state=_STATE, detail=FULL),
+    _any('publish', 'the state of an entity is published', state=_STATE, detail=FULL),
     _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through', detail=FULL),
-    _any('lost', 'an entity is given up because its state is not one for this component', state=_STATE),
+    _any('lost', 'an entity is dropped because its state does not belong to this component', state=_STATE),
     _any(
         'drop',
         'an entity goes no further because its state is final',
@@ -75,9 +75,9 @@ EVENTS = (
     _any('comp_stop', 'the process of a component ends', uid='component', optional=True, origin=IN_USE),
     _profile(
         'sync_rel',
-        'a moment that another profile has as well, by the same message; relates the clocks of both',
+        'a moment that two profiles record with the same message; relates their clocks',
         uid='entity',
-        msg='names the moment, by the statement of a sync_abs',
+        msg='the moment, in the form of sync_abs',
         condition='INTERNAL',
         origin=IN_USE,
     ),

@@ -1,4 +1,4 @@
-"""Events of what stands between application and agents: the hub of a session, or the client's hold on a database."""
+"""Events of the coordination service: the hub of a session, or the client of a database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _coordination = Recorder('Coordination', 'task or pilot', ('hub.prof', 'mongodb.
 EVENTS = (
     _coordination(
         'update_refused',
-        'an agent has reported on what is not bound to its pilot, or no longer: it has no effect',
+        'an agent has reported on a task or pilot that is not (or no longer) bound to its pilot; the report is ignored',
         msg='pilot of the agent',
         condition='RUNTIME',
         origin=OWN,

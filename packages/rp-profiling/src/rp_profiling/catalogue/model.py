@@ -1,19 +1,16 @@
-"""The forms in which the catalogue states what may stand in a profile.
+"""The classes of the catalogue's tables.
 
-An `Event` says what a component records, a `State` which component and file record the entry into a state,
-and a `PartialOrder` in which order events come. An order's pattern is built with `seq`, `alt`, `star` and
-`opt` from event names; a name may end in `*` and then stands for a family of events, and the name `*` stands
-for any event.
+An `Event` describes an event of a component, a `State` the component and file that record the entry into a state, and a
+`PartialOrder` the order of events. The pattern of an order is built with `seq`, `alt`, `star` and `opt` from names of
+events; a name that ends in `*` stands for a family of events, and the name `*` for any event.
 
-How a pattern is to be read:
+Meaning of a pattern:
 
-- It holds for each instance of its `scope`: for each component, each task, each file that is staged, and so
-  on.
-- Of the rows of that instance, in order of time, only those count whose event the pattern names. They make a
-  word that the pattern accepts. An instance with no such row is in order.
-- Where an entity failed or was cancelled, events may be missing anywhere, but those that are there keep the
-  order.
-- `note` says what else a reader has to know, above all where rows of several processes interleave.
+- It holds for each instance of its `scope`: each component, each task, each staged file, and so on.
+- The rows of that instance whose event the pattern names, in order of time, are a sequence that the pattern accepts. An
+  instance without such rows is in order.
+- For an entity that failed or was cancelled, events may be missing anywhere, but the others keep the order.
+- `note` has other facts for readers, above all where rows of several processes interleave.
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from typing import NamedTuple
 
 from rp_profiling.levels import FULL, STATES
 
-# where the knowledge of an event comes from
+# sources of events
 MODEL = 'event model'  # the event model in the documentation of RADICAL-Pilot
 IN_USE = 'in use'  # recorded by RADICAL-Pilot 1.103, but missing in its event model
-CLONES = 'advanced profiling'  # goes with the blow-up of single components
-OWN = 'RADICAL-Pilot 2'  # of parts that were not there before
+CLONES = 'advanced profiling'  # of the multiplication of tasks for load tests
+OWN = 'RADICAL-Pilot 2'  # of new parts
 ORIGINS = (MODEL, IN_USE, CLONES, OWN)
 
-# with the detail STATES, events are left out that there are for each task, file or message, if neither the states of
-# pilots and tasks, nor utilisation, nor the account of resources depends on them
+# the detail STATES leaves out events of each task, file or message that neither states, nor utilisation, nor the
+# account of resources need
 DETAILS = (FULL, STATES)
 
 ALL_COMPONENTS = 'All Components'
@@ -41,7 +38,7 @@ ALL_PROFILES = 'All Profiles'
 CONDITIONS = {
     'API': 'recorded only if the application makes the call that causes it',
     'CFG': 'depends on the configuration',
-    'CFG-R': 'depends on how the platform definition sets the bootstrapper up',
+    'CFG-R': 'depends on the bootstrapper settings of the platform definition',
     'CFG-DVM': 'recorded only by launch methods that run a DVM',
     'Task': 'depends on the task description',
     'Task-DS': 'needs staging directives in the task description',
@@ -56,7 +53,7 @@ CONDITIONS = {
 
 
 class Fields(NamedTuple):
-    """What an event's fields hold; an empty text says that the field is not set."""
+    """The content of an event's fields; an empty text means that the field is not set."""
 
     uid: str = ''
     state: str = ''
@@ -67,9 +64,9 @@ class Fields(NamedTuple):
 class Event:
     """One event as one component records it.
 
-    `profiles` are patterns of file names (`fnmatch`) in which the event is found, `condition` is a key of
-    `CONDITIONS` or empty, `optional` tells that an ordinary run may lack the event, `origin` is one of
-    `ORIGINS`, `detail` the least one of `DETAILS` (`rp_profiling.write.detail`) that has the event.
+    `profiles` are patterns of file names (`fnmatch`), `condition` is a key of `CONDITIONS` or empty, `optional` is true
+    if ordinary runs may lack the event, `origin` is one of `ORIGINS`, `detail` the lowest of `DETAILS`
+    (`rp_profiling.write.detail`) that has the event.
     """
 
     name: str
@@ -84,20 +81,20 @@ class Event:
 
     @property
     def is_family(self) -> bool:
-        """Whether the name stands for all events with this beginning."""
+        """Whether the name stands for all events with this prefix."""
         return self.name.endswith('*')
 
     def covers(self, name: str) -> bool:
-        """Whether an event of this name is meant."""
+        """Return whether the event, or its family, has this name."""
         return name == self.name or (self.is_family and fnmatchcase(name, self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One state of the two linear models, with who acts on an entity that is in it.
+    """One state of the two linear models, with the component that acts on an entity in that state.
 
-    `component` is empty where the module itself acts. `sandboxes` tells whether the entry into the state, an
-    event `advance`, is recorded on the side of the client or of the agent, and `profiles` in which files.
+    `component` is empty if the module itself acts. `sandboxes` tells if the client or the agent records the entry into
+    the state (an event `advance`), and `profiles` in which files.
     """
 
     entity: str
@@ -125,14 +122,14 @@ class Alt:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """`step` any number of times, also not at all."""
+    """`step` any number of times, including none."""
 
     step: Step
 
 
 @dataclass(frozen=True, slots=True)
 class Opt:
-    """`step` once or not at all."""
+    """`step` once or never."""
 
     step: Step
 
@@ -141,27 +138,30 @@ Step = str | Seq | Alt | Star | Opt
 
 
 def seq(*steps: Step) -> Seq:
+    """Return all steps, one after the other."""
     return Seq(steps)
 
 
 def alt(*steps: Step) -> Alt:
+    """Return one of the steps."""
     return Alt(steps)
 
 
 def star(step: Step) -> Star:
+    """Return any number of a step."""
     return Star(step)
 
 
 def opt(*steps: Step) -> Opt:
-    """An optional step; several steps are all there or all missing."""
+    """Return an optional step; several steps are either all present or all missing."""
     return Opt(steps[0] if len(steps) == 1 else Seq(steps))
 
 
 @dataclass(frozen=True, slots=True)
 class PartialOrder:
-    """The order of a component's events within one `scope`; how to read `pattern` is said at the top.
+    """The order of a component's events within one `scope`; the module describes the meaning of `pattern`.
 
-    `each_rank` names the events that each rank of a task records: the first of each name counts.
+    `each_rank` names the events that each rank of a task records: the check uses the first of each name.
     """
 
     component: str
@@ -171,7 +171,7 @@ class PartialOrder:
     each_rank: tuple[str, ...] = ()
 
     def names(self) -> frozenset[str]:
-        """The event names in the pattern, families included, without the name `*` of any event."""
+        """Return the names of events in the pattern, families included, without the name `*` of any event."""
         return frozenset(_names(self.pattern)) - {'*'}
 
 
@@ -185,9 +185,9 @@ def _names(step: Step) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes the events of one component; called with what is particular to an event.
+    """Makes the events of one component; called with the particulars of an event.
 
-    `uid`, `profiles` and `detail` hold for all its events that do not say otherwise.
+    `uid`, `profiles` and `detail` are defaults for all its events.
     """
 
     component: str
@@ -209,6 +209,7 @@ class Recorder:
         origin: str = MODEL,
         detail: str = '',
     ) -> Event:
+        """Return an event of the component."""
         return Event(
             name=name,
             component=self.component,

@@ -1,4 +1,4 @@
-"""The page of the documentation about events, made from the catalogue: `python -m rp_profiling.catalogue.page FILE`."""
+"""Writes the documentation page of events from the catalogue: `python -m rp_profiling.catalogue.page FILE`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RADICAL-Pilot 1.103 records without having them in its model, *advanced profilin
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [_HEAD, *(_component(component) for component in COMPONENTS), _states(), _conditions()]
     return '\n'.join(parts)
 
@@ -74,7 +74,7 @@ def _order(order: PartialOrder) -> Iterator[str]:
 
 
 def _pattern(step: Step) -> str:
-    """A pattern in words: `,` one after the other, `|` one of several, `*` any number of times, `[]` may be missing."""
+    """Return a pattern as text: `,` for a sequence, `|` for alternatives, `*` for repetition, `[]` for an option."""
     if isinstance(step, str):
         return step
     if isinstance(step, Seq):

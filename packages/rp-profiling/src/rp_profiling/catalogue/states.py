@@ -1,6 +1,6 @@
-"""The states of pilots and tasks: who acts on an entity, and which profile records the entry.
+"""The states of pilots and tasks: the component that acts on an entity, and the profile that records the entry.
 
-Each entry is an event `advance` with the entity as uid and the name of the state in the field state.
+The entry is an event `advance` with the entity as uid and the name of the state in the field state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Holds a session against the catalogue: what it finds is a fault of the system, or of what wrote the trace.
+"""Checks a session against the catalogue; a violation is a fault of the system, or of the writer of the trace.
 
-Three things are checked: every partial order (`orders`), the state models (`states`), and the account of cores and GPUs
-(`account`). What only a killed process can explain, as a profile without its end, is a remark and no violation.
+The check covers every partial order (`orders`), the state models (`states`), and the account of cores and GPUs
+(`account`). Effects of a killed process, as a profile without its end, are remarks and no violations.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ['Findings', 'Violation', 'check_session', 'check_trace']
 
 
 def check_session(directory: str | Path, *sandboxes: str | Path) -> Findings:
-    """What is wrong with the session in a directory; `sandboxes` are those of pilots, as far as they are not found."""
+    """Check the session in a directory; `sandboxes` are those of pilots that are not found automatically."""
     return check_trace(read_trace(directory, sandboxes))
 
 
 def check_trace(trace: Trace) -> Findings:
-    """What is wrong with a session."""
+    """Check a session."""
     from rp_profiling.check.account import check_account
     from rp_profiling.check.orders import check_orders
     from rp_profiling.check.states import check_states

@@ -1,7 +1,7 @@
-"""Holds the trace against the account of cores and GPUs.
+"""Checks the account of cores and GPUs.
 
-- No device is given to tasks beyond what there is of it, and all of a pilot together not beyond what the pilot has.
-- What is given to a task is given back once, when the agent could end in order.
+- No device is assigned beyond its capacity, and the devices of a pilot together not beyond the pilot's.
+- Slots are released exactly once, if the agent could end in order.
 - A task runs only while it has its slots.
 """
 
@@ -23,7 +23,7 @@ _ENDS = ('rank_stop', 'exec_stop', 'launch_stop', 'task_run_stop')
 
 
 def check_account(trace: Trace, known: Known, findings: Findings) -> None:
-    """Note everything that does not add up."""
+    """Record all violations of the account."""
     occupation = Occupation(trace)
     if not len(occupation):
         return
@@ -32,7 +32,7 @@ def check_account(trace: Trace, known: Known, findings: Findings) -> None:
     _check_totals(occupation, findings)
     _check_runs(occupation, known, findings)
     if not len(occupation.devices.table):
-        findings.remarks.append('no cores are named where tasks get them: whether any was given twice is not known')
+        findings.remarks.append('the trace names no cores of tasks: their assignment is not checked')
 
 
 def _check_returns(occupation: Occupation, findings: Findings) -> None:
@@ -40,7 +40,7 @@ def _check_returns(occupation: Occupation, findings: Findings) -> None:
     for row in occupation.unpaired[:LIMIT]:
         findings.add(RULE, int(row), 'gives slots back that it does not have')
     findings.more(RULE, max(0, len(occupation.unpaired) - LIMIT))
-    # an agent that was killed gives nothing back
+    # a killed agent releases nothing
     ended = trace.ended[trace.writer_of_source[trace.columns.source[occupation.rows]]]
     kept = occupation.rows[(occupation.stop == NEVER) & ended]
     for row in kept[:LIMIT]:
@@ -49,7 +49,7 @@ def _check_returns(occupation: Occupation, findings: Findings) -> None:
 
 
 def _check_devices(occupation: Occupation, findings: Findings) -> None:
-    """Note devices that are given to several tasks at once."""
+    """Record devices that several tasks have at once."""
     devices = occupation.devices
     over, before = _overdrawn(devices.device, occupation.start[devices.stay], occupation.stop[devices.stay],
                               devices.amount, np.ones(len(devices.table)))
@@ -63,7 +63,7 @@ def _check_devices(occupation: Occupation, findings: Findings) -> None:
 
 
 def _check_totals(occupation: Occupation, findings: Findings) -> None:
-    """Note when more is given than a pilot has."""
+    """Record assignments beyond the devices of a pilot."""
     for kind in (CORE, GPU):
         amounts = occupation.amounts(kind)
         for place, resources in occupation.resources.items():
@@ -78,11 +78,11 @@ def _check_totals(occupation: Occupation, findings: Findings) -> None:
 
 def _overdrawn(account: NDArray[np.intp], start: Times, stop: Times, amount: NDArray[np.float64],
                limits: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The entries that draw an account beyond its limit, and for each the entry that drew on it last before."""
+    """Return the entries that draw an account beyond its limit, and for each the previous entry of that account."""
     n = len(account)
     entry = np.tile(np.arange(n), 2)
     change = np.concatenate([amount, -amount])
-    # what is given back at the same time is given back first
+    # of changes at the same time, releases come first
     order = np.lexsort((change > 0, np.concatenate([start, stop]), np.tile(account, 2)))
     entry, change = entry[order], change[order]
     accounts = account[entry]
@@ -96,7 +96,7 @@ def _overdrawn(account: NDArray[np.intp], start: Times, stop: Times, amount: NDA
 
 
 def _check_runs(occupation: Occupation, known: Known, findings: Findings) -> None:
-    """Note tasks that run before they have their slots, or after they have given them back."""
+    """Record tasks that run before they have their slots, or after they have released them."""
     trace = occupation.trace
     begun = np.minimum.reduce([trace.first(event) for event in _BEGINS])
     ended = np.maximum.reduce([np.where(times == NEVER, -1, times) for times in map(trace.last, _ENDS)])

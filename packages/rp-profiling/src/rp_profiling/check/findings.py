@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of a check."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import Trace
 
 LIMIT = 100
-"""Violations of one rule that are described; the others are counted."""
+"""Violations of one rule that are listed; the others are only counted."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One violation: of which rule, by whom, when (seconds since the epoch), and in which file that stands."""
+    """One violation: rule, entity, text, time (seconds since the epoch), and file."""
 
     rule: str
     uid: str
@@ -33,7 +33,7 @@ class Findings:
     trace: Trace
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """How many violations of each rule there are: more than are described, if they are many."""
+    """Number of violations by rule, including those that are not listed."""
     remarks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Findings:
         return self.counts.total() > 0
 
     def add(self, rule: str, row: int, sentence: str, uid: str = '') -> None:
-        """Note a violation that shows in a row."""
+        """Record a violation found in a row."""
         self.counts[rule] += 1
         if self.counts[rule] <= LIMIT:
             columns = self.trace.columns
@@ -52,7 +52,7 @@ class Findings:
                                              str(self.trace.file_of(row))))
 
     def more(self, rule: str, count: int) -> None:
-        """Count violations that are not described."""
+        """Count violations that are not listed."""
         if count > 0:
             self.counts[rule] += count
 

@@ -1,9 +1,8 @@
-"""Automata of partial orders: what the catalogue says in patterns, as tables that rows can be held against.
+"""Automata of partial orders: the patterns of the catalogue as tables that rows are matched with.
 
-Each order becomes two automata over the event names in its pattern, its *symbols*. The strict one accepts the words of
-the pattern. The relaxed one accepts the same words with events missing anywhere: that holds for entities that failed,
-were cancelled or have not ended. In a table, `table[state][symbol]` is the next state, -1 if there is none; state 0 is
-the first.
+Each order becomes two automata over the event names in its pattern, its *symbols*. The strict one accepts the sequences
+of the pattern. The relaxed one accepts the same sequences with any events missing: that is for entities that failed,
+were cancelled or have not ended. In a table, `table[state][symbol]` is the next state, or -1; state 0 is the first.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Table = NDArray[np.int16]
 
 @dataclass(frozen=True)
 class Automata:
-    """Both automata of one order; `strict_ends` tells for each strict state whether a word may end there."""
+    """Both automata of one order; `strict_ends` has for each strict state whether a sequence may end there."""
 
     order: PartialOrder
     symbols: tuple[str, ...]
@@ -35,16 +34,16 @@ class Automata:
 
     @property
     def once(self) -> NDArray[np.uint8]:
-        """For each symbol, whether only the first of several events in a row counts, as each rank records one."""
+        """For each symbol, whether several such events in a row count as one, as each rank records it."""
         return np.array([symbol in self.order.each_rank for symbol in self.symbols], np.uint8)
 
     @property
     def named(self) -> NDArray[np.uint8]:
-        """For each symbol, whether it is an event that the pattern names."""
+        """For each symbol, whether the pattern names the event."""
         return np.array([symbol != ANY for symbol in self.symbols], np.uint8)
 
     def symbols_of(self, events: Iterable[str], ignored: Sequence[str] = ()) -> NDArray[np.int16]:
-        """For each event name the number of its symbol, -1 for events that the order does not speak of."""
+        """Return for each event name the number of its symbol, or -1 if the order does not cover the event."""
         return np.array([-1 if name in ignored else self._symbol(name) for name in events], np.int16)
 
     def _symbol(self, name: str) -> int:
@@ -56,10 +55,11 @@ class Automata:
 
 
 def compile_order(order: PartialOrder, left_out: Container[str] = ()) -> Automata:
-    """The automata of an order, of which the events that are `left_out` need not be there."""
+    """Return the automata of an order; events that are `left_out` may be missing."""
     symbols = tuple(dict.fromkeys(_names(order.pattern)))
     if len(symbols) > MOST_SYMBOLS:
-        raise ValueError(f'the order of {order.component} names {len(symbols)} events, {MOST_SYMBOLS} are the most')
+        raise ValueError(f'the order of {order.component} names {len(symbols)} events, at most {MOST_SYMBOLS} can be '
+                         'checked')
     strict, ends = _determined(_relaxed(order.pattern, left_out), symbols)
     relaxed, _ = _determined(_relaxed(order.pattern, symbols), symbols)
     return Automata(order, symbols, strict, ends, relaxed)
@@ -74,7 +74,7 @@ def _names(step: Step) -> list[str]:
 
 
 def _relaxed(step: Step, optional: Container[str]) -> Step:
-    """The pattern with these events optional."""
+    """Return the pattern with these events optional."""
     if isinstance(step, str):
         return Opt(step) if step in optional else step
     if isinstance(step, Star | Opt):
@@ -83,7 +83,7 @@ def _relaxed(step: Step, optional: Container[str]) -> Step:
 
 
 class _Graph:
-    """A non-deterministic automaton: edges with a symbol, and edges that are passed without one."""
+    """A non-deterministic automaton: edges with a symbol, and edges without one."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self.numbers = {symbol: number for number, symbol in enumerate(symbols)}
@@ -96,7 +96,7 @@ class _Graph:
         return len(self.edges) - 1
 
     def add(self, step: Step, start: int) -> int:
-        """Add the paths of a step that begin at a node; the node at which they end."""
+        """Add the paths of a step from a node, and return the node where they end."""
         if isinstance(step, Seq):
             for each in step.steps:
                 start = self.add(each, start)
@@ -121,7 +121,7 @@ class _Graph:
         self.free[again].add(end)
 
     def closure(self, nodes: Iterable[int]) -> frozenset[int]:
-        """The nodes, and those that are reached from them without a symbol."""
+        """Return the nodes, and those reached from them without a symbol."""
         found: set[int] = set()
         left = list(nodes)
         while left:
@@ -133,7 +133,7 @@ class _Graph:
 
 
 def _determined(pattern: Step, symbols: Sequence[str]) -> tuple[Table, NDArray[np.uint8]]:
-    """The table of the deterministic automaton, and which of its states are ends (subset construction)."""
+    """Return the table of the deterministic automaton, and its accepting states (subset construction)."""
     graph = _Graph(symbols)
     first = graph.node()
     last = graph.add(pattern, first)

@@ -1,8 +1,8 @@
-"""Holds a trace against all partial orders of the catalogue.
+"""Checks a trace against all partial orders of the catalogue.
 
-An order holds for each instance of its scope. Where the instance is an entity that is DONE, or a process that has
-closed its profile, all of its events have to be there, except for those that less detail leaves out; else those that
-are there have to be in order.
+An order holds for each instance of its scope. If the instance is an entity that is DONE, or a process that has closed
+its profile, all of its events must be present, except for those that the detail leaves out; otherwise the events that
+are present must be in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rp_profiling.read.trace import NEVER, Trace
 Groups = tuple[NDArray[np.uint32], NDArray[np.int64]]
 Modes = NDArray[np.uint8]
 
-# what components call themselves, without the number at the end; tasks' scripts have no name
+# names of components in traces, without their numbers; tasks' scripts have no name
 NAMES: dict[str, tuple[str, ...]] = {
     'Session': ('rp.session', 'session'),
     'Pilot': ('rp.session', 'session'),
@@ -33,7 +33,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     'TMGRStagingInputComponent': ('tmgr_staging_input',),
     'TMGRStagingOutputComponent': ('tmgr_staging_output',),
     'bootstrap_0': ('bootstrap_0', 'bootstrap_1'),
-    'agent_0': ('agent_0', 'agent', 'agent_executing'),   # launchers that stay are the executor's
+    'agent_0': ('agent_0', 'agent', 'agent_executing'),   # the executor records the DVMs
     'AgentStagingInputComponent': ('agent_staging_input',),
     'AgentSchedulingComponent': ('agent_scheduling',),
     'AgentExecutingComponent': ('agent_executing', ''),
@@ -46,7 +46,7 @@ _MARKS = ('sync_abs', 'trace_detail', 'END')
 
 
 def check_orders(trace: Trace, known: Known, findings: Findings) -> None:
-    """Note everything that is not in order."""
+    """Record all violations of orders."""
     checker = _Checker(trace, known)
     for order in ORDERS:
         checker.check(order, findings)
@@ -60,7 +60,7 @@ class _Checker:
         self._events = [trace.columns.events[number] for number in range(len(trace.columns.events))]
 
     def check(self, order: PartialOrder, findings: Findings) -> None:
-        """Hold all instances of one order against it."""
+        """Check all instances of one order."""
         automata = compile_order(order, self._left_out(order))
         symbols = automata.symbols_of(self._events, _MARKS if order.component == ALL_COMPONENTS else ())
         if not any(symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols):
@@ -76,7 +76,7 @@ class _Checker:
         self._report(order, automata, matcher, findings)
 
     def _left_out(self, order: PartialOrder) -> frozenset[str]:
-        """The events of an order that need not be there, as the component records with less detail."""
+        """Return the events of an order that may be missing, as the component records with less detail."""
         reduced = self._trace.reduced[self._trace.writer_of_source]
         if order.component in NAMES:
             reduced = reduced & self._named(NAMES[order.component])
@@ -94,7 +94,7 @@ class _Checker:
             findings.add(rule, row, sentence)
         findings.more(rule, matcher.count - len(matcher.violations))
 
-    # instances: groups of rows, how strictly each is held against the order, and what tells instances in a group apart
+    # instances: groups of rows, the mode of each group, and keys that tell instances in a group apart
 
     def _instances(self, order: PartialOrder, automata: Automata, symbols: NDArray[np.int16],
                    ) -> tuple[Groups, Modes, NDArray[np.int32]]:
@@ -113,13 +113,13 @@ class _Checker:
         return self._trace.by_entity, self._mode(order), np.where(chosen, keys, -1).astype(np.int32)
 
     def _attempts(self, order: PartialOrder) -> NDArray[np.int32]:
-        """How often each entity may have begun again what an order is about."""
+        """Return how often each entity may have restarted the sequence of an order."""
         executing = order.component == 'AgentExecutingComponent'
         return self._known.attempts + self._given_up if executing else self._known.attempts
 
     @cached_property
     def _given_up(self) -> NDArray[np.int32]:
-        """For each entity, how many of its launches were given up, after which it may have been launched again."""
+        """For each entity, the number of launches that were given up; each may be followed by another."""
         begun, ended = (np.bincount(self._columns.uid[self._trace.rows_of(f'task_run_cancel_{what}')],
                                     minlength=len(self._known.kinds)) for what in ('start', 'stop'))
         return np.asarray(np.maximum(begun - ended, 0), np.int32)
@@ -138,7 +138,7 @@ class _Checker:
         return np.array([numbers[name] for name in self._names], np.int32)
 
     def _named(self, names: tuple[str, ...]) -> NDArray[np.bool_]:
-        """For each source, whether its component has one of these names, with a number behind it or without."""
+        """Return for each source whether its component has one of these names, with or without a number."""
         def fits(name: str) -> bool:
             base, _, last = name.rpartition('.')
             return name in names or (last.isdigit() and base in names) or any(
@@ -147,7 +147,7 @@ class _Checker:
         return np.array([known[name] for name in self._names], np.bool_)
 
     def _mode(self, order: PartialOrder) -> Modes:
-        """How strictly each entity is held against an order."""
+        """Return for each entity how strictly it is matched with an order."""
         known = self._known
         relaxed, strict, skip = (np.uint8(each) for each in (match.RELAXED, match.STRICT, match.SKIP))
         tasks = known.kinds == 1
@@ -156,7 +156,7 @@ class _Checker:
             'session': lambda: np.where(self._closed, strict, relaxed),
             'instance': lambda: np.where(known.kinds == 2, relaxed, skip),
             'entity': lambda: np.where(tasks, strict, skip),
-            # of an attempt that came to nothing, events may be missing
+            # events of an unsuccessful attempt may be missing
             'task': lambda: np.where(known.done & (self._attempts(order) == 0), strict, relaxed),
         }
         if order.component == 'bootstrap_0':
@@ -169,14 +169,14 @@ class _Checker:
 
     @property
     def _closed(self) -> NDArray[np.bool_]:
-        """For each entity, whether it was closed as often as it was opened: not so a session that somebody else had."""
+        """For each entity, whether it was closed as often as it was opened: not so a session taken over from others."""
         count = [np.bincount(self._columns.uid[self._trace.rows_of(event)], minlength=len(self._known.kinds))
                  for event in ('session_start', 'session_stop')]
         return np.asarray(count[0] == count[1])
 
     @cached_property
     def _launched(self) -> NDArray[np.bool_]:
-        """For each entity, whether it was launched as tasks are, and not called in a worker of RAPTOR."""
+        """For each entity, whether it was launched as an executable, and not called in a RAPTOR worker."""
         wanted = np.array([name in _LAUNCHED for name in self._events], np.uint8)
         rows, starts = self._trace.by_entity
         return match.has_event(rows, starts, self._columns.event, wanted).astype(np.bool_)
@@ -193,7 +193,7 @@ class _Checker:
 
     def _where_named(self, groups: Groups, automata: Automata, symbols: NDArray[np.int16],
                      ended: NDArray[np.bool_]) -> Modes:
-        """The modes of groups: those without an event that the order names are left out."""
+        """Return the modes of groups; groups without an event that the order names are skipped."""
         named = np.array([symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols], np.uint8)
         found = match.has_event(*groups, self._columns.event, named).astype(np.bool_)
         return np.where(found, np.where(ended, match.STRICT, match.RELAXED), match.SKIP).astype(np.uint8)

@@ -1,9 +1,9 @@
-"""Holds pilots and tasks against their state models.
+"""Checks pilots and tasks against their state models.
 
-- States come in their order. A task may be moved back to a scheduler: that is another attempt to run it.
-- A final state stays, except that the real end may correct a cancellation (and a batch system the end of a pilot).
-- No component announces a state twice in one attempt, and of a task that is DONE no state is left out.
-- When a session is closed and its pilots have ended, all tasks have.
+- States come in their order. A task may move back to a scheduler, which begins another attempt to run it.
+- A final state is kept, except that the real end may correct a cancellation (and a batch system the end of a pilot).
+- No component reports a state twice in one attempt, and a task that is DONE has passed all states.
+- When a session is closed and its pilots have ended, all tasks are final.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ RULE = 'state model'
 
 @dataclass(frozen=True)
 class Known:
-    """What the states say of each entity, by its number: the rules of orders and accounts depend on it."""
+    """Results of the state check for each entity, by its number, which the other checks use."""
 
     kinds: NDArray[np.uint8]
-    """0 for what has no states, 1 for tasks, 2 for pilots."""
+    """0 for entities without states, 1 for tasks, 2 for pilots."""
     ends: NDArray[np.int32]
     """The number of the final state, -1 without one."""
     attempts: NDArray[np.int32]
-    """How often a task began again."""
+    """Number of further attempts of a task."""
     done: NDArray[np.bool_]
-    """What is DONE, and all who have recorded something of it have come to their end in order: nothing is missing."""
+    """True if the entity is DONE and all processes that recorded it have closed their profiles: no event is missing."""
     over: bool
-    """Whether the session was closed and all pilots have ended: nothing more can come."""
+    """True if the session was closed and all pilots have ended: no further event can come."""
 
 
 def check_states(trace: Trace, findings: Findings) -> Known:
-    """Note what is wrong with states; what they say."""
+    """Record violations of the state models, and return the results for other checks."""
     kinds = np.zeros(len(trace.columns.uids), np.uint8)
     kinds[trace.entities('task')] = 1
     kinds[trace.entities('pilot')] = 2
@@ -61,7 +61,7 @@ def check_states(trace: Trace, findings: Findings) -> Known:
     known = Known(kinds, ends, attempts, done, over)
     _complete(trace, known, passed, findings)
     if over:
-        # what a master has its agent run is no task of the application
+        # programs that a master submits to its agent are not tasks of the application
         submitted = trace.entered('TMGR_SCHEDULING_PENDING') != NEVER
         for task in np.flatnonzero((kinds == 1) & (ends < 0) & submitted):
             findings.add(RULE, _last_row(trace, int(task)), 'has no final state, although the session has ended')
@@ -96,7 +96,7 @@ def _walk(trace: Trace, kind: str, chosen: NDArray[np.bool_], findings: Findings
 
 
 def _is_over(trace: Trace, kinds: NDArray[np.uint8], ends: NDArray[np.int32]) -> bool:
-    """Whether nothing more can come."""
+    """Return whether the session is closed and all pilots have ended."""
     closed, opened = trace.last('session_stop'), trace.last('session_start')
     ended = closed != NEVER
     sessions = bool(ended.any()) and bool((closed[ended] >= opened[ended]).all())
@@ -109,9 +109,9 @@ def _bits(names: Sequence[str]) -> int:
 
 
 def _complete(trace: Trace, known: Known, passed: NDArray[np.uint32], findings: Findings) -> None:
-    """Note tasks that are DONE and lack a state, as far as there are profiles that should have it."""
+    """Record tasks that are DONE and lack a state, as far as there are profiles that should have it."""
     done = known.done & (known.kinds == 1)
-    # function calls of RAPTOR are given to a master and not scheduled by the agent
+    # function calls of RAPTOR go to a master and are not scheduled by the agent
     scheduled = trace.first('schedule_ok') != NEVER
     seen = (passed & _bits(_CLIENT_FIRST[:1])) != 0
     for chosen, names in ((seen, _CLIENT_FIRST), (scheduled, _AGENT)):

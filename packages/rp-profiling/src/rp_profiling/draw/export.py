@@ -1,7 +1,7 @@
-"""Writes a trace in forms that other programs read: the trace viewers of Chrome and Perfetto, and tables.
+"""Writes a trace in forms for other programs: the trace viewers of Chrome and Perfetto, and tables.
 
-The viewers show a line for each device of each pilot, with the tasks that had it, and counters of what is going on. The
-form is the *Trace Event Format* of Chromium, in JSON.
+The viewers show a line for each device of each pilot, with its tasks, and counters of concurrency. The form is the
+*Trace Event Format* of Chromium, in JSON.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rp_profiling.write.slots import CORE
 
 _MICROSECONDS = 1_000_000
 _NODES = 1_000_000
-"""Numbers of threads by node: no node has more devices."""
+"""Thread numbers per node: more than any node has devices."""
 
 
 def write_chrome(analysis: Analysis, path: str | Path) -> int:
-    """Write a file for `chrome://tracing` or ui.perfetto.dev; how many events it has."""
+    """Write a file for `chrome://tracing` or ui.perfetto.dev, and return the number of events."""
     with open(path, 'w', encoding='utf-8') as file:
         return _write(file, _chrome_events(analysis))
 
 
 def write_csv(analysis: Analysis, path: str | Path) -> int:
-    """Write all events, in order of time, as one CSV file; how many these are."""
+    """Write all events, in order of time, as one CSV file, and return their number."""
     import csv
 
     count = 0
@@ -65,7 +65,7 @@ def _thread(node: int, kind: str, index: int) -> int:
 
 
 def _names(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """What viewers call processes (pilots) and threads (devices)."""
+    """Yield the names of processes (pilots) and threads (devices) for viewers."""
     yield {'ph': 'M', 'name': 'process_name', 'pid': 0, 'tid': 0, 'args': {'name': 'tasks'}}
     for place, name in enumerate(analysis.trace.places):
         if name:
@@ -76,7 +76,7 @@ def _names(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _stays(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Each task on each device that it had, and within that the time for which its program ran."""
+    """Yield each task on each device that it had, and within that the run time of its program."""
     occupation, trace = analysis.occupation, analysis.trace
     begins, ends = analysis.runs
     zero, last = trace.span

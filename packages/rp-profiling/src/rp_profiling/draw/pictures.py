@@ -1,6 +1,6 @@
-"""What pictures of a session show, as arrays: both the plots (`plot`) and the report draw these.
+"""The pictures of a session as arrays, which both the plots (`plot`) and the report draw.
 
-All times are seconds since the trace begins.
+All times are seconds since the start of the trace.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rp_profiling.write.slots import CORE, GPU
 Array = NDArray[np.float64]
 
 BINS = 1500
-"""Of stacked pictures: more than a screen has columns for one of them."""
+"""Intervals of stacked pictures: more than the pixels of their width."""
 WINDOWS = 150
-"""Over which rates are counted."""
+"""Windows in which rates are counted."""
 
-# colours that people who see no red or no green can tell apart, from dark to light
+# colours that people with a colour vision deficiency can tell apart, from dark to light
 COLOURS = {
     'bootstrap': '#2c7fb8', 'scheduling': '#f2c14e', 'prepare exec': '#8e5ea2', 'exec cmd': '#222222',
     'launcher': '#d95f0e', 'draining': '#74c476', 'idle': '#c7e9c0', 'termination': '#bdbdbd',
@@ -72,7 +72,7 @@ class Picture:
 
 
 def all_pictures(analysis: Analysis) -> list[Picture]:
-    """All pictures of a session; those with nothing to show are left out."""
+    """Return all pictures of a session that are not empty."""
     trace = analysis.trace
     found = [utilisation(analysis, CORE), utilisation(analysis, GPU), concurrency(trace), rates(trace),
              lifelines(trace), states(trace)]
@@ -80,7 +80,7 @@ def all_pictures(analysis: Analysis) -> list[Picture]:
 
 
 def utilisation(analysis: Analysis, kind: str) -> Picture:
-    """What the devices of a kind did over time."""
+    """Return the use of the devices of a kind over time."""
     used = analysis.utilisation(kind)
     name = f'{kind.lower()}-utilisation'
     if used.most <= 0:
@@ -93,7 +93,7 @@ def utilisation(analysis: Analysis, kind: str) -> Picture:
 
 
 def _resampled(used: Utilisation) -> tuple[Array, dict[str, Array]]:
-    """The means of all levels over equal stretches of time: (where these begin, means)."""
+    """Return the means of all levels over equal intervals of time: (their starts, means)."""
     edges = np.linspace(used.times[0], used.times[-1], BINS + 1)
     grid = np.union1d(edges, used.times)
     lengths = np.diff(grid)
@@ -105,7 +105,7 @@ def _resampled(used: Utilisation) -> tuple[Array, dict[str, Array]]:
 
 
 def concurrency(trace: Trace) -> Picture:
-    """How many tasks were where at a time."""
+    """Return the number of tasks in each stage over time."""
     layers = []
     for name, (start, stop, colour) in _CONCURRENCY.items():
         times, level = _between(trace, start, stop)
@@ -123,7 +123,7 @@ def _between(trace: Trace, start: str, stop: str) -> tuple[Array, Array]:
 
 
 def thinned(x: Array, y: Array, most: int = 4 * BINS) -> tuple[Array, Array]:
-    """A line with fewer points that looks the same: of each stretch its first, lowest, highest and last point."""
+    """Return a line of fewer points that looks the same: first, lowest, highest and last point of each interval."""
     if len(x) <= most:
         return x, y
     stretch = np.minimum(((x - x[0]) / (x[-1] - x[0] or 1.0) * (most // 4)).astype(np.intp), most // 4 - 1)
@@ -135,7 +135,7 @@ def thinned(x: Array, y: Array, most: int = 4 * BINS) -> tuple[Array, Array]:
 
 
 def rates(trace: Trace) -> Picture:
-    """How many tasks per second did what."""
+    """Return the number of tasks per second that pass each moment."""
     window = max((trace.span[1] - trace.span[0]) / TICKS / WINDOWS, 1e-3)
     layers = [Layer(name, colour, *rate(trace, moment, window)) for name, (moment, colour) in _RATES.items()]
     return Picture('rates', 'Rates', 'lines', 'tasks/s', [layer for layer in layers if layer.y.any()],
@@ -143,7 +143,7 @@ def rates(trace: Trace) -> Picture:
 
 
 def lifelines(trace: Trace) -> Picture:
-    """When each task was where: the tasks one above the other, in the order in which they reached the agent."""
+    """Return the moments of each task: the tasks one above the other, in the order of their arrival at the agent."""
     tasks = trace.entities('task')
     found = {name: moments(trace, moment)[tasks] for name, (moment, _) in _LIFE.items()}
     order = np.argsort(next(iter(found.values())), kind='stable')
@@ -156,13 +156,13 @@ def lifelines(trace: Trace) -> Picture:
 
 
 def states(trace: Trace) -> Picture:
-    """How many tasks were in which state."""
+    """Return the number of tasks in each state over time."""
     tasks = trace.entities('task')
     names = [state.name for state in TASK_STATES if state.name not in ('NEW', 'DONE', 'FAILED', 'CANCELED')]
     if not len(tasks):
         return Picture('states', 'States of tasks', 'stack', 'tasks')
     entered = np.stack([moments(trace, name)[tasks] for name in (*names, 'end')])
-    # a task is in a state until it enters the next one that it enters at all
+    # a task stays in a state until it enters the next one in which it is recorded
     left = np.minimum.accumulate(entered[::-1], axis=0)[::-1]
     edges = np.linspace(0, (trace.span[1] - trace.span[0]) / TICKS, BINS + 1)[:-1]
     layers = []

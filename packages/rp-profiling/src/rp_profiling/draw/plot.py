@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 FORMATS = ('png', 'svg', 'pdf')
 _FEW = 500
 _MOST_VECTORS = 20_000
-"""Points that are drawn as shapes; more of them become an image in the file, which stays small."""
+"""Points drawn as shapes; more of them are drawn as an image, which keeps files small."""
 
 
 def save(pictures: Iterable[Picture], directory: str | Path, form: str = 'png') -> list[Path]:
-    """Draw each picture into `<directory>/<name>.<form>`; the files."""
+    """Draw each picture into `<directory>/<name>.<form>`, and return the files."""
     if form not in FORMATS:
         raise ValueError(f'pictures can be {", ".join(FORMATS)}, not {form!r}')
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,7 +30,7 @@ def save(pictures: Iterable[Picture], directory: str | Path, form: str = 'png') 
     files = []
     for picture in pictures:
         figure = Figure(figsize=(9, 4.5), layout='constrained')
-        FigureCanvasAgg(figure)   # no display, and nothing of pyplot, which keeps figures
+        FigureCanvasAgg(figure)   # needs no display, and not pyplot, which keeps figures
         draw(picture, figure.add_subplot())
         files.append(Path(directory) / f'{picture.name}.{form}')
         figure.savefig(files[-1], dpi=150)
@@ -38,7 +38,7 @@ def save(pictures: Iterable[Picture], directory: str | Path, form: str = 'png') 
 
 
 def draw(picture: Picture, axes: Axes) -> None:
-    """Draw a picture into axes of matplotlib."""
+    """Draw a picture into matplotlib axes."""
     {'stack': _stack, 'steps': _steps, 'lines': _lines, 'points': _points}[picture.form](picture, axes)
     axes.set_title(picture.title)
     axes.set_xlabel('time [s]' + (f'\n{picture.note}' if picture.note else ''), fontsize='small')

@@ -1,6 +1,6 @@
-"""Writes one HTML file that says all about a session: figures, violations, and pictures that can be zoomed.
+"""Writes a session's report, one HTML file: figures, violations, and pictures that can be zoomed.
 
-The file holds everything that it needs, so it opens without a network, and can be sent to somebody else.
+The file is self-contained: it opens without a network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rp_profiling.read.columns import TICKS
 from rp_profiling.write.slots import CORE, GPU
 
 _SHOWN = 200
-"""Violations in a report."""
+"""Violations listed in a report."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -58,7 +58,7 @@ def write_report(analysis: Analysis, findings: Findings, path: str | Path, title
 
 
 def summary(analysis: Analysis) -> dict[str, str]:
-    """A session at a glance, as text."""
+    """Return the main figures of a session as text."""
     trace = analysis.trace
     tasks = trace.entities('task')
     states = Counter(final_states(trace)[tasks])
@@ -70,8 +70,8 @@ def summary(analysis: Analysis) -> dict[str, str]:
         'pilots': str(len(trace.entities('pilot'))),
         'events': f'{len(trace)} in {len(trace.files)} profiles',
         'length': f'{(last - first) / TICKS:.3f} s',
-        'TTX': f'{analysis.ttx:.3f} s: from the first task at the scheduler until the last one has run',
-        'OVH': f'{analysis.overhead:.3f} s: resources were there and no task ran',
+        'TTX': f'{analysis.ttx:.3f} s: from the first task at the scheduler to the end of the last one',
+        'OVH': f'{analysis.overhead:.3f} s: resources were available and no task ran',
     }
     for kind, each in used.items():
         if each.available:
@@ -81,7 +81,7 @@ def summary(analysis: Analysis) -> dict[str, str]:
 
 
 def duration_rows(analysis: Analysis) -> list[tuple[str, int, float, float, float, float]]:
-    """For each stretch in the life of tasks: its name, of how many, mean, median, 99 % and longest in seconds."""
+    """Return for each stage of tasks: name, number of tasks, mean, median, 99 % and longest in seconds."""
     rows = []
     for name, (start, stop) in TASK.items():
         seconds = durations(analysis.trace, start, stop)
@@ -100,18 +100,18 @@ def _summary(analysis: Analysis) -> str:
 def _findings(findings: Findings) -> str:
     if findings:
         lines = ''.join(f'<li>{escape(str(each))}</li>' for each in findings.violations[:_SHOWN])
-        text = (f'<p class="wrong">{findings.counts.total()} violations of what the catalogue says</p>'
+        text = (f'<p class="wrong">{findings.counts.total()} violations of the event catalogue</p>'
                 f'<ol class="violations">{lines}</ol>')
     else:
-        text = '<p class="fine">all orders, states and accounts are as they should be</p>'
+        text = '<p class="fine">no violations: all orders, states and accounts are correct</p>'
     remarks = ''.join(f'<p class="note">{escape(remark)}</p>' for remark in findings.remarks)
     return f'<h2>Check</h2>{text}{remarks}'
 
 
 def _figures(pictures: Sequence[Picture]) -> Iterable[str]:
     if pictures:
-        yield ('<p class="hint">The wheel zooms, dragging selects a stretch of time, a double click shows everything '
-               'again; names in legends can be switched off.</p>')
+        yield ('<p class="hint">The wheel zooms, dragging selects an interval, and a double click resets the view; a '
+               'click on a name in a legend hides or shows it.</p>')
     for number, picture in enumerate(pictures):
         yield (f'<section id="picture-{number}"><h2>{escape(picture.title)}</h2><div class="legend"></div>'
                f'<canvas aria-label="{escape(picture.title)}"></canvas><div class="values"></div>'
@@ -123,12 +123,12 @@ def _utilisation(analysis: Analysis) -> str:
     kinds = [kind for kind, used in shares.items() if used.available]
     rows = [(name, meaning, *(f'{shares[kind].shares[name]:.2f} %' for kind in kinds))
             for name, meaning in ACTIVITIES.items()]
-    return '<h2>What the devices did</h2>' + _table(['activity', '', *(f'{kind}s' for kind in kinds)], rows)
+    return '<h2>Use of the devices</h2>' + _table(['activity', '', *(f'{kind}s' for kind in kinds)], rows)
 
 
 def _durations(analysis: Analysis) -> str:
     rows = [(name, count, *(f'{value:.6f}' for value in values)) for name, count, *values in duration_rows(analysis)]
-    return '<h2>Where the time of tasks went</h2>' + _table(
+    return '<h2>Time of tasks, by stage</h2>' + _table(
         ['', 'tasks', 'mean [s]', 'median [s]', '99 % [s]', 'longest [s]'], rows)
 
 
@@ -145,7 +145,7 @@ def _cell(value: Any) -> str:
 
 
 def _json(pictures: Sequence[Picture]) -> str:
-    """The pictures as the script reads them; nothing in it can end the element that it stands in."""
+    """Return the pictures as the script reads them, escaped so that no text can close the script element."""
     data = [{'name': picture.name, 'form': picture.form, 'y_label': picture.y_label,
              'layers': [_layer(layer) for layer in picture.layers]} for picture in pictures]
     return json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
