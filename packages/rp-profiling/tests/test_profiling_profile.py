@@ -48,7 +48,7 @@ def test_a_torn_last_row_is_left_out_with_a_warning(
     path = write(tmp_path / 'a.prof', HEADER, ROW, ROW[:length])
     with caplog.at_level(logging.WARNING, LOGGER):
         assert len(read_profile(path)) == 1
-    assert caplog.messages == [f'profile {path}: 1 torn rows left out']
+    assert caplog.messages == [f'profile {path}: 1 incomplete rows skipped']
 
 
 def test_a_row_torn_within_a_character_is_no_error(tmp_path: Path) -> None:

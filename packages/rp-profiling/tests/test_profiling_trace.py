@@ -181,7 +181,7 @@ def test_clocks_that_contradict_each_other_are_told(tmp_path: Path) -> None:
     for name, absolute in (('a', 10), ('b', 5)):
         (tmp_path / f'{name}.prof').write_text(f'10.0,sync_abs,{name},t,,,h:1:10.0:{absolute}.0:ntp\n')
     remark, = read_trace(tmp_path).remarks
-    assert remark == 'profiles of the host h say that its clock is ahead by 0.000 s and by 5.000 s'
+    assert remark == 'profiles of the host h state that its clock is ahead by 0.000 s and by 5.000 s'
 
 
 @pytest.mark.parametrize('wrong', [-3000, 3000])

@@ -34,7 +34,7 @@ _AGENT = (
     _agent('cmd', 'a command has come from the pilot manager', msg='command', condition='API'),
     _agent('partition_start', 'the agent of a partition is started', condition='PILOT', origin=OWN),
     _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
-    _agent('partition_stop', 'a partition has ended, and its resources are free', msg='state', condition='PILOT', origin=OWN),
+    _agent('partition_stop', 'a partition has ended', msg='state', condition='PILOT', origin=OWN),
     _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
     _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),

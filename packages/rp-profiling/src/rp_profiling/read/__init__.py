@@ -1,4 +1,4 @@
 """Reads the profiles of a session into one trace, on one clock.
 
-Imports `write` for the form of profiles.
+Imports `write` for the format of profiles.
 """

@@ -1,11 +1,11 @@
-"""Puts all events of a trace on one clock, that of the host which the others compare theirs to.
+"""Aligns all events of a trace to one clock: that of the host which the other hosts compare their clocks with.
 
-- Profiles say on which host they were written, and how far its clock was ahead (`sync_abs`, mode `ntp`); what one
-  profile of a host says holds for all of them. `sync_rel` says it again later: in between, a clock drifts evenly.
-- What a shell has written names no host. The profile of a task is by the clock of the executor that has started it,
-  others by that of the agent beside them; unless a moment of theirs is one of a profile that is known (`sync_rel`).
-- What is left over shows in effects that come before their causes: then the clock of a pilot is moved by as little as
-  brings them into order.
+- Profiles record their host and the offset of its clock (`sync_abs`, mode `ntp`); the statement of one profile holds
+  for all profiles of the host. `sync_rel` states it again later: in between, a clock is taken to drift evenly.
+- Shells record no host. The profile of a task uses the clock of the executor that has started it, other profiles that
+  of the agent in the same directory, unless they share a moment (`sync_rel`) with a profile of a known clock.
+- Remaining offsets show as effects before their causes: the clock of a pilot is then moved by the least amount that
+  restores their order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Host = tuple[str, str]
 Curve = dict[float, float]
-"""Seconds that a clock was ahead, at times by that clock."""
+"""Offset of a clock in seconds, at times by that clock."""
 
 Ticks = NDArray[np.int64]
 _ADVANCE = 'advance'
@@ -42,14 +42,14 @@ def align(trace: Trace) -> None:
 
 
 class _Clocks:
-    """What the profiles say of the clocks of their hosts."""
+    """The clocks of hosts, as their profiles describe them."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self.syncs: dict[int, Sync] = {}
-        """What each writer has said when it began."""
+        """The first statement of each writer."""
         self.curves: dict[Host, Curve] = {}
-        """How far the clock of each host was ahead."""
+        """The offset of each host's clock."""
         self._related: set[Host] = set()
         for row in trace.rows_of('sync_abs'):
             if sync := self._said(row):
@@ -59,7 +59,7 @@ class _Clocks:
                 self._related.add(sync.host)
 
     def curve_of(self, writer: int) -> Curve:
-        """How far the clock of this writer was ahead; empty if nothing is known."""
+        """Return the offset of this writer's clock; empty if it is unknown."""
         sync = self.syncs.get(writer) or self._beside(writer)
         if sync is None:
             return {}
@@ -79,12 +79,12 @@ class _Clocks:
 
     @cached_property
     def _started(self) -> Ticks:
-        """For each task, the row in which the executor that has started it says so."""
+        """For each task, the row in which the executor has recorded its start."""
         return self._trace.first_row('task_run_start')
 
     @cached_property
     def _agents(self) -> dict[int, Sync]:
-        """What the agent of each place has said; another writer there if that has said nothing."""
+        """The statement of each place's agent; that of another writer there if the agent has none."""
         trace = self._trace
         found: dict[int, Sync] = {}
         for writer, sync in self.syncs.items():
@@ -95,7 +95,7 @@ class _Clocks:
         return found
 
     def _beside(self, writer: int) -> Sync | None:
-        """By which clock somebody writes who does not say it."""
+        """Return the statement of the clock that a writer without statements uses."""
         trace = self._trace
         file = trace.files[trace.writers[writer].file]
         task = trace.columns.uids.find(name_of(file.path))
@@ -105,7 +105,7 @@ class _Clocks:
 
 
 def _subtract(trace: Trace, clocks: _Clocks) -> None:
-    """Take from all times what the clocks of their hosts were ahead."""
+    """Subtract from all times the offset of their host's clock."""
     columns = trace.columns
     ahead = -_relative(trace, clocks)
     drifting: dict[tuple[tuple[float, float], ...], list[int]] = {}
@@ -126,7 +126,7 @@ def _subtract(trace: Trace, clocks: _Clocks) -> None:
 
 
 def _relative(trace: Trace, clocks: _Clocks) -> Ticks:
-    """How far to move each source that says nothing of its clock, but has a moment in common with one that does."""
+    """Return the move of each source without statements that shares a moment with one that has some."""
     columns = trace.columns
     moved = np.zeros(len(columns.sources), np.int64)
     known: dict[int, int] = {}
@@ -144,7 +144,7 @@ def _relative(trace: Trace, clocks: _Clocks) -> Ticks:
 
 
 def _order_causes(trace: Trace) -> None:
-    """Move the clocks of pilots where tasks reach an agent before they were sent, or come back before they left it."""
+    """Move clocks of pilots if tasks arrive at an agent before they were sent, or return before they left it."""
     if len(trace.places) < 2:
         return
     columns = trace.columns

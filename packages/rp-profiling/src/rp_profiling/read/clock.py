@@ -1,19 +1,19 @@
-"""What profiles say of the clocks of their hosts, as values: parsed, compared, and what follows from it."""
+"""Statements on the clocks of hosts: parsing, comparison, and the resulting offsets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 NEVER = 2**63 - 1
-"""The time of what did not happen."""
+"""The time of events that did not happen."""
 
 CONFLICT = 1.0
-"""Seconds between two statements on the clock of one host, from which on they contradict each other."""
+"""Seconds between two statements on one clock above which they are in conflict."""
 
 
 @dataclass(frozen=True)
 class Sync:
-    """What a statement on a clock says: whose it is, by name and address, and how many seconds it was ahead when."""
+    """A statement on a clock: its host (name and address), its time, and the seconds by which it is ahead."""
 
     host: tuple[str, str]
     here: float
@@ -22,7 +22,7 @@ class Sync:
 
 
 def parse_sync(message: str) -> Sync | None:
-    """What the message of a `sync_abs` or `sync_rel` says; None if it says nothing of a host."""
+    """Return the statement in the message of a `sync_abs` or `sync_rel`; None if it names no host."""
     fields = message.split(':')
     if len(fields) < 5:   # shells write a time only
         return None
@@ -35,21 +35,21 @@ def parse_sync(message: str) -> Sync | None:
 
 
 def conflicts(syncs: list[Sync]) -> list[str]:
-    """A sentence for each host whose profiles contradict each other on its clock."""
+    """Return a sentence for each host whose profiles contradict each other on its clock."""
     ahead: dict[tuple[str, str], list[float]] = {}
     for sync in syncs:
         if sync.mode == 'ntp':
             ahead.setdefault(sync.host, []).append(sync.ahead)
-    return [f'profiles of the host {name} say that its clock is ahead by {min(found):.3f} s and by {max(found):.3f} s'
+    return [f'profiles of the host {name} state that its clock is ahead by {min(found):.3f} s and by {max(found):.3f} s'
             for (name, _), found in ahead.items() if max(found) - min(found) > CONFLICT]
 
 
 def shift(sent: float | None, answered: float | None) -> float:
-    """How far to move a clock, in the units of the arguments.
+    """Return how far to move a clock, in the units of the arguments.
 
-    `sent` is the least time between what was sent to it and its arrival there, `answered` that between what came from
-    it and its arrival, both as the clocks have it; None if there was nothing. A message takes no negative time: without
-    negative ones, nothing is moved.
+    `sent` is the least time between the sending of a message to it and its arrival, `answered` that for messages in the
+    other direction, both as the clocks show them; None if there was no message. No message takes negative time: a clock
+    is moved only if one seems to.
     """
     if sent is not None and sent < 0:
         return -sent

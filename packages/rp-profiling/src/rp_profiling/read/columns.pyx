@@ -1,10 +1,10 @@
-"""Reads the text of profiles into columns of numbers, some hundred bytes of text and 26 bytes of memory per event.
+"""Reads the text of profiles into columns of numbers: from some hundred bytes of text to 26 bytes of memory per event.
 
-Rules of this file:
+Rules of this module:
 
-- A row is taken whole or not at all. One that lacks a field, or whose time is no number, is torn: it is counted.
-- Times are kept in ticks of 100 ns, in which writers record them: as floating-point numbers they would lose digits.
-- Rows keep the order of their file. What happened when is up to whoever reads the columns.
+- A row is read whole or not at all. One that lacks a field, or whose time is not a number, is incomplete and counted.
+- Times are kept in ticks of 100 ns, the resolution of writers: floating-point numbers would lose digits.
+- Rows keep the order of their file; they are not sorted by time.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
@@ -20,11 +20,11 @@ TICKS = 10_000_000
 cdef enum:
     DECIMALS = 7
     FIELDS = 7
-    USUAL = 64  # bytes of a row, or more
+    USUAL = 64  # bytes of a row at least, usually
     SOURCE_TEXT = 512
 
 
-cdef int64_t LATEST = 100_000_000_000  # seconds: no clock is there yet
+cdef int64_t LATEST = 100_000_000_000  # seconds: beyond all valid times
 
 
 cdef struct Field:
@@ -33,7 +33,7 @@ cdef struct Field:
 
 
 cdef int64_t _ticks(const char *start, Py_ssize_t size) noexcept nogil:
-    """A time in ticks; -1 if it is none."""
+    """Return a time in ticks; -1 if it is not valid."""
     cdef int64_t value = 0
     cdef int decimals = -1
     cdef Py_ssize_t index
@@ -67,10 +67,10 @@ def _longer(column, rows):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Columns:
-    """The events of many profiles, one column for each field; `size` is the number of bytes that they have together.
+    """The events of many profiles, one column for each field; `size` is the number of bytes of all profiles.
 
-    `sources` says for each number in the column `source` who recorded the row: (number of the file, number of the
-    writer in that file, component, thread). A file that was extended has several writers.
+    `sources` has for each number in the column `source` the recorder of the row: (number of the file, number of the
+    writer in that file, component, thread). An extended file has several writers.
     """
 
     cdef readonly Names events
@@ -131,7 +131,7 @@ cdef class Columns:
         return self._message[:self.count]
 
     def begin(self):
-        """The rows that are added next are those of another file; its number."""
+        """Start another file for the rows that are added next, and return its number."""
         self._file += 1
         self._writer = 0
         self._writer_rows = 0
@@ -140,7 +140,7 @@ cdef class Columns:
         return self._file
 
     def add(self, bytes text not None):
-        """Take the rows of `text`, which begins and ends with a line; comments and empty lines are skipped."""
+        """Add the rows of `text`, which consists of whole lines; comments and empty lines are skipped."""
         cdef const char *start = text
         cdef const char *end = start + len(text)
         cdef const char *stop
@@ -155,7 +155,7 @@ cdef class Columns:
             start = stop + 1
 
     cdef int _make_room(self, Py_ssize_t rows) except -1:
-        """Make the columns long enough for so many rows; what no row comes for is never touched and takes no memory."""
+        """Enlarge the columns to so many rows; memory that no row uses is never touched."""
         self._time = self._times = _longer(self._time, rows)
         self._event = self._event_numbers = _longer(self._event, rows)
         self._source = self._source_numbers = _longer(self._source, rows)
@@ -187,7 +187,7 @@ cdef class Columns:
         cdef uint32_t event = self.events.number(fields[1].start, fields[1].size)
         cdef uint32_t state = self.states.number(fields[5].start, fields[5].size)
         if event > 0xFFFF or state > 0xFFFF:
-            raise ValueError('there are more than 65536 different events or states: these are no profiles')
+            raise ValueError('there are more than 65536 different events or states: these are not profiles')
         if event == self._sync and self._writer_rows:
             self._writer += 1
             self._writer_rows = 0
@@ -199,13 +199,13 @@ cdef class Columns:
         self._state_numbers[row] = <uint16_t>state
         self._uid_numbers[row] = self.uids.number(fields[4].start, fields[4].size)
         self._message_numbers[row] = self.messages.number(fields[6].start, fields[6].size)
-        # component and thread stand side by side
+        # component and thread are adjacent
         self._source_numbers[row] = self._source_of(fields[2].start, fields[2].size + 1 + fields[3].size)
         self.count = row + 1
         return 0
 
     cdef uint32_t _source_of(self, const char *start, Py_ssize_t size) except? 0xFFFFFFFF:
-        """The number of the source `component,thread`; mostly that of the row before."""
+        """Return the number of the source `component,thread`, in most cases that of the previous row."""
         cdef bytes text
         if size == self._last_size and memcmp(start, self._last_source, <size_t>size) == 0:
             return self._last

@@ -1,6 +1,6 @@
-"""What the JSON files of a session say of its pilots and tasks, where traces do not: those of RADICAL-Pilot 1.
+"""Cores and GPUs of pilots and tasks from the JSON files of a session, for traces of RADICAL-Pilot 1, which lack them.
 
-Read are `pmgr.*.json` and `tmgr.*.json`, or of older versions `<session>.json`.
+The files are `pmgr.*.json` and `tmgr.*.json`, or in older versions `<session>.json`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Description:
 
 
 def read_description(directory: str | Path) -> Description:
-    """What the files in the directory of a session say; files that are not JSON are passed over."""
+    """Return the content of the JSON files in the directory of a session; others are skipped."""
     found = Description()
     for path in sorted(Path(directory).glob('*.json')):
         try:
@@ -52,7 +52,7 @@ def _of_pilot(pilot: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _of_task(task: Mapping[str, Any]) -> tuple[float, float]:
-    """From the attributes of a description, by their names of today or those of versions before 1.20."""
+    """Return cores and GPUs of a task description, with current names or those of versions before 1.20."""
     ranks = task.get('ranks') or task.get('cpu_processes') or 1
     cores = task.get('cores_per_rank') or task.get('cpu_threads') or 1
     gpus = task.get('gpus_per_rank') or task.get('gpu_processes') or 0

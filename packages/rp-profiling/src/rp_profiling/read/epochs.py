@@ -1,10 +1,10 @@
-"""Brings profiles of older versions of RADICAL-Pilot into the form of today.
+"""Converts profiles of older versions of RADICAL-Pilot into the current format.
 
-Three forms have been in use. They are told apart by the header, or by how many fields the rows have:
+There were three formats, which differ in the header and the number of fields:
 
-- today: `time,event,comp,thread,uid,state,msg`
+- now: `time,event,comp,thread,uid,state,msg`
 - until 0.46: `time,comp:thread,uid,state,event,msg`
-- until 0.35: `time,thread,uid,event,msg`, with times that count from the start of the agent
+- until 0.35: `time,thread,uid,event,msg`, with times since the start of the agent
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from rp_profiling.write.tracer import HEADER
 
 _TODAY = HEADER.lstrip('#').split(',')
 _LOOKED_AT = 50
-"""Lines that are looked at to tell the form of a file."""
+"""Lines that are read to detect the format of a file."""
 
-# names of states until 2015, and those that came between
+# names of states until 2015, and intermediate ones
 STATES = {
     'New': 'NEW', 'Done': 'DONE', 'Failed': 'FAILED', 'Canceled': 'CANCELED', 'Cancelled': 'CANCELED',
     'PendingLaunch': 'PMGR_LAUNCHING_PENDING', 'Launching': 'PMGR_LAUNCHING', 'PendingActive': 'PMGR_ACTIVE_PENDING',
@@ -45,7 +45,7 @@ Translate = Callable[[str], str]
 
 
 def translation(head: bytes) -> Translate | None:
-    """What brings a line into today's form, for a file that begins with `head`; None if there is nothing to do."""
+    """Return a function that converts a line of a file which starts with `head`; None if no conversion is needed."""
     width = _width(head.decode('utf-8', 'replace').splitlines()[:_LOOKED_AT])
     if width == 5:
         return _from_first
@@ -55,13 +55,13 @@ def translation(head: bytes) -> Translate | None:
 
 
 def translate(text: bytes, line: Translate) -> bytes:
-    """A part of a file in today's form."""
+    """Return a part of a file in the current format."""
     return ''.join(f'{line(row)}\n' for row in text.decode('utf-8', 'replace').splitlines()
                    if row and not row.startswith('#')).encode()
 
 
 def _width(lines: list[str]) -> int:
-    """The number of columns: of the header, if there is one, else of most rows."""
+    """Return the number of columns: from the header, if there is one, otherwise from most rows."""
     for line in lines:
         if line.startswith('#') and ',' in line:
             return len(line.lstrip('# ').split(','))
@@ -86,7 +86,7 @@ def _from_third(line: str) -> str:
 
 
 def _fields(line: str, count: int) -> list[str]:
-    """The fields of a line; what is missing is empty, a line without a time stays one."""
+    """Return the fields of a line, empty where they are missing; a line without a time keeps its one field."""
     found = line.split(',', count - 1)
     return [*found, *[''] * (count - len(found))]
 

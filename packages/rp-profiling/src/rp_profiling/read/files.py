@@ -1,8 +1,8 @@
-"""Finds the profiles of a session, and reads their text, whether they are compressed or not.
+"""Finds the profiles of a session and reads their text, compressed or not.
 
-A compressed profile (`<name>.prof.gz`) is a sequence of gzip members, one for each write. Of a member that its writer
-could not complete, the part that is there is read: the last one of a file that is being written, or was broken off,
-ends early, and another writer may have appended its members to it.
+A compressed profile (`<name>.prof.gz`) is a sequence of gzip members, one for each write. Of an incomplete member, the
+part that exists is read: the last member of a file that is being written, or whose writer was killed, ends early, and
+another writer may have appended members after it.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ COMPRESSED = f'{ENDING}.gz'
 
 _BLOCK = 8 * 1024 * 1024
 _PIECE = 64 * 1024
-_GZIP = 31  # the form that zlib reads
+_GZIP = 31  # zlib's code for the gzip format
 _MEMBER = b'\x1f\x8b\x08\0\0\0\0\0'
-"""How a member begins that a tracer has written: without a name, and without a time."""
+"""The first bytes of a tracer's members: without a name and a time."""
 
 
 def is_profile(path: Path) -> bool:
-    """Whether this is the name of a profile."""
+    """Return whether this is the name of a profile."""
     return path.name.endswith((ENDING, COMPRESSED))
 
 
 def name_of(path: Path) -> str:
-    """The name of the component or task that a profile is of."""
+    """Return the name of the profile's component or task."""
     return path.name.removesuffix('.gz').removesuffix(ENDING)
 
 
 def profiles_below(root: Path) -> list[Path]:
-    """All profiles in a directory and below it."""
+    """Return all profiles in a directory and below it."""
     return sorted(path for path in paths_below(root) if is_profile(path) and path.is_file())
 
 
 def paths_below(root: Path) -> Iterator[Path]:
-    """All that is below a directory; what cannot be read, or is too deep for a path, is left out.
+    """Yield all paths below a directory, except those that cannot be read or are too long.
 
-    Links are not followed. Sandboxes hold whatever tasks leave, such as thousands of directories one in the other.
+    Links are not followed. Tasks may leave anything in sandboxes, such as thousands of nested directories.
     """
     waiting = [os.fspath(root)]
     while waiting:
@@ -56,7 +56,7 @@ def paths_below(root: Path) -> Iterator[Path]:
 
 
 def text_of(path: Path) -> Iterator[bytes]:
-    """The text of a profile, in blocks of some size. OSError is raised if the file cannot be read."""
+    """Yield the text of a profile in blocks; OSError if the file cannot be read."""
     with path.open('rb') as stream:
         if path.name.endswith(COMPRESSED):
             yield from _unpacked(stream)
@@ -72,7 +72,7 @@ def _unpacked(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _member(begin: bytes, stream: BinaryIO) -> tuple[bytes, bytes]:
-    """The text of the member that begins like this, and what was read beyond it."""
+    """Return the text of the member that starts with `begin`, and the bytes read beyond it."""
     packed = zlib.decompressobj(_GZIP)
     read, texts = begin, [b'']
     with suppress(zlib.error):
@@ -82,14 +82,14 @@ def _member(begin: bytes, stream: BinaryIO) -> tuple[bytes, bytes]:
             texts.append(packed.decompress(piece))
         if packed.eof:
             return b''.join(texts), packed.unused_data
-    # it was broken off; if another writer has gone on, what was taken for its end is another member
+    # the member is incomplete; if another writer has appended to the file, its member is among these bytes
     read += stream.read(len(_MEMBER))
     end = read.find(_MEMBER, 1)
     return (_part(read), b'') if end < 0 else (_part(read[:end]), read[end:])
 
 
 def _part(broken: bytes) -> bytes:
-    """The text of a member that was broken off, as far as it goes."""
+    """Return the text of an incomplete member, as far as it can be decoded."""
     packed, texts = zlib.decompressobj(_GZIP), [b'']
     with suppress(zlib.error):
         for index in range(len(broken)):

@@ -1,8 +1,7 @@
-"""Holds the rows of a trace against automata and state models, entity by entity.
+"""Matches the rows of a trace with automata and state models, entity by entity.
 
-Rows are put into groups (`group`), of one entity each. Within a group the rows of several instances of an order may be
-mixed, for example those of the directives of a task: `keys` tells them apart. See `rp_profiling.check.order` for what
-the tables of an automaton mean.
+Rows are put into groups (`group`) of one entity each. A group may mix the rows of several instances of an order, such
+as the staging directives of a task: `keys` tells them apart. `rp_profiling.check.order` describes the tables.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -34,14 +33,14 @@ cdef struct Instance:
     uint64_t seen
     int32_t state
     int32_t attempts
-    int32_t last     # the symbol that came last
+    int32_t last     # the previous symbol
     uint32_t row
 
 
 def group(const uint32_t[::1] keys, Py_ssize_t n_keys, const int64_t[::1] times):
-    """Puts rows in order of their key, those of one key in order of time: (rows, where each key begins in them).
+    """Sort rows by key, and those of one key by time; return (rows, index at which each key starts).
 
-    Rows of one key and time keep their order. Without `times`, all rows of a key do.
+    Rows of one key and time keep their order; without `times`, all rows of a key do.
     """
     cdef Py_ssize_t n = keys.shape[0]
     starts_array = numpy.zeros(n_keys + 2, numpy.int64)
@@ -65,7 +64,7 @@ def group(const uint32_t[::1] keys, Py_ssize_t n_keys, const int64_t[::1] times)
 
 
 cdef bint _sort_few(uint32_t[::1] rows, int64_t first, int64_t stop, const int64_t[::1] times) noexcept nogil:
-    """Sort rows by time; False if they are too many and in disorder."""
+    """Sort rows by time; return False if they are too many and in disorder."""
     cdef int64_t index, place
     cdef uint32_t row
     for index in range(first + 1, stop):
@@ -85,9 +84,9 @@ cdef bint _sort_few(uint32_t[::1] rows, int64_t first, int64_t stop, const int64
 @cython.final
 @cython.auto_pickle(False)
 cdef class Matcher:
-    """One order, with its two automata; `violations` has (kind, row, symbols that could have come) of each failure.
+    """One order with its two automata; `violations` has (kind, row, possible symbols) of each failure.
 
-    Only the first `limit` failures are kept, `count` counts all.
+    Only the first `limit` failures are listed, `count` counts all.
     """
 
     cdef readonly list violations
@@ -117,9 +116,9 @@ cdef class Matcher:
             const int32_t[::1] keys, const uint32_t[::1] messages):
         """Match all groups.
 
-        `modes` has SKIP, STRICT or RELAXED for each group, `attempts` how often its entity may have begun again. `keys`
-        says for each source which instance of the group its rows belong to, -1 for none; if there are `messages`, rows
-        with different messages belong to different instances.
+        `modes` has SKIP, STRICT or RELAXED for each group, `attempts` how often its entity may have restarted. `keys`
+        has for each source the instance of the group that its rows belong to, or -1; with `messages`, rows with
+        different messages belong to different instances.
         """
         cdef Py_ssize_t which
         cdef int64_t place
@@ -187,7 +186,7 @@ cdef class Matcher:
         return 0
 
     cdef int _end(self) except -1:
-        """All rows of a group have come."""
+        """Finish the instances of a group after its last row."""
         cdef Py_ssize_t index
         cdef Instance *each
         for index in range(self._used):
@@ -209,12 +208,12 @@ def check_states(const uint32_t[::1] rows, const int64_t[::1] starts, const uint
                  const uint16_t[::1] states, const uint32_t[::1] sources, const uint8_t[::1] modes,
                  const int32_t[::1] places, Py_ssize_t advance, const int8_t[::1] values, const int16_t[::1] bits,
                  const uint8_t[::1] again, Py_ssize_t final, const int64_t[::1] times, Py_ssize_t limit):
-    """Holds all entities against a state model: (final state of each, attempts, states passed, violations, how many).
+    """Check all entities with a state model; return (final states, attempts, passed states, violations, their number).
 
-    `modes` has SKIP for what is no entity of the model, `places` the place of each source. `values` has the number of
-    each state in the model, -1 for states that are not its own; the final states have the number `final`. `bits` has
-    for each state its bit in what is passed. To states with 1 in `again`, an entity may be moved back: that is another
-    attempt. Final states with 2 may be corrected. A violation is (kind, row, row of the state before).
+    `modes` has SKIP for entities of other models, `places` the place of each source. `values` has the number of each
+    state in the model, or -1; the final states have the number `final`. `bits` has for each state its bit in the set of
+    passed states. States with 1 in `again` may be entered again from later ones, which is another attempt; final states
+    with 2 may be corrected. A violation is (kind, row, row of the previous state).
     """
     cdef Py_ssize_t n = starts.shape[0] - 1
     ends_array = numpy.full(n, -1, numpy.int32)
@@ -246,7 +245,7 @@ def check_states(const uint32_t[::1] rows, const int64_t[::1] starts, const uint
                         before = row
                         continue
                     passed[which] |= <uint32_t>1 << bits[states[row]]
-                    # an agent learns of an end later than the application
+                    # an agent may learn of an end later than the application
                     if times[row] == times[before] or places[sources[row]] > 0:
                         continue
                     count += 1
@@ -277,7 +276,7 @@ def check_states(const uint32_t[::1] rows, const int64_t[::1] starts, const uint
 
 def has_event(const uint32_t[::1] rows, const int64_t[::1] starts, const uint16_t[::1] events,
               const uint8_t[::1] wanted):
-    """For each group, the bits in `wanted` of all its events."""
+    """Return for each group the bits in `wanted` of all its events."""
     cdef Py_ssize_t which
     cdef int64_t place
     found_array = numpy.zeros(starts.shape[0] - 1, numpy.uint8)

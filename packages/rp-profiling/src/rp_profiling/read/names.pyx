@@ -1,4 +1,4 @@
-"""Numbers names in the order in which they are first seen: a column of a trace keeps numbers, the table the texts."""
+"""A table that numbers names in order of appearance: columns of a trace have numbers, the table has the texts."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef inline uint64_t _hash(const char *start, Py_ssize_t size) noexcept nogil:
-    """Eight bytes at a time, each mixed in by a multiplication (as in Fibonacci hashing)."""
+    """Hash eight bytes at a time by multiplication (Fibonacci hashing)."""
     cdef uint64_t value = <uint64_t>size * 0x9E3779B97F4A7C15U
     cdef uint64_t word
     while size > 0:
@@ -28,7 +28,7 @@ cdef inline uint64_t _hash(const char *start, Py_ssize_t size) noexcept nogil:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Names:
-    """A table of names; the first one is the empty name, with the number 0."""
+    """A table of names; the first one is the empty name, with number 0."""
 
     def __cinit__(self):
         self._mask = FIRST_SLOTS - 1
@@ -50,19 +50,19 @@ cdef class Names:
         return self.count
 
     def __getitem__(self, uint32_t number):
-        """The name with that number."""
+        """Return the name with that number."""
         if number >= self.count:
             raise IndexError(f'no name has the number {number}, there are {self.count}')
         cdef int64_t first = self._starts[number]
         return self._text[first:self._starts[number + 1]].decode('utf-8', 'replace')
 
     def add(self, str name not None):
-        """The number of a name, which is new or not."""
+        """Return the number of a name, which is added if it is new."""
         cdef bytes text = name.encode()
         return self.number(text, len(text))
 
     def find(self, str name not None):
-        """The number of a name; -1 if it is not there."""
+        """Return the number of a name, or -1."""
         cdef bytes text = name.encode()
         cdef const char *start = text
         cdef Py_ssize_t size = len(text)
@@ -77,7 +77,7 @@ cdef class Names:
         return -1
 
     cdef uint32_t number(self, const char *start, Py_ssize_t size) except? 0xFFFFFFFF:
-        """The number of the name of `size` bytes at `start`, which is new or not."""
+        """Return the number of the name of `size` bytes at `start`, which is added if it is new."""
         cdef uint64_t slot = _hash(start, size) & self._mask
         cdef uint32_t known
         while self._slots[slot]:
@@ -99,7 +99,7 @@ cdef class Names:
         return known
 
     cdef int _room(self, Py_ssize_t size) except -1:
-        """Room for one more name of `size` bytes."""
+        """Reserve memory for a new name of `size` bytes."""
         cdef char *text
         cdef int64_t *starts
         cdef int64_t wanted = self._capacity
@@ -120,7 +120,7 @@ cdef class Names:
         return 0
 
     cdef int _grow(self) except -1:
-        """Make the hash table twice as large."""
+        """Double the size of the hash table."""
         cdef uint64_t mask = 2 * self._mask + 1
         cdef uint32_t *slots = <uint32_t *>calloc(mask + 1, sizeof(uint32_t))
         cdef uint32_t known

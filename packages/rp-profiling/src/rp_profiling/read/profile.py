@@ -1,4 +1,4 @@
-"""Reads profiles back, row by row."""
+"""Reads profiles row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger('radical.pilot.profiling')
 
 
 class Row(NamedTuple):
-    """One event: `time` in epoch seconds, everything else as text, empty where it was not recorded."""
+    """One event: `time` in epoch seconds, all other fields as text, empty if they were not recorded."""
 
     time: float
     event: str
@@ -27,17 +27,22 @@ class Row(NamedTuple):
 
 
 def read_profile(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of one profile, compressed or not, in the order of the file.
+    """Return the rows of one profile, compressed or not, in the order of the file.
 
-    Comments (the header, which may come again where a file was extended) and empty lines are skipped. A
-    writer that dies leaves a torn row: it is left out if it lacks a field, and a warning says how many were.
-    OSError is raised if the file cannot be read.
+    Comments (the header, which may be repeated in an extended file) and empty lines are skipped, as are rows that a
+    killed writer has left incomplete; a warning has their number.
+
+    Args:
+        path: The profile.
+
+    Raises:
+        OSError: If the file cannot be read.
     """
     lines = b''.join(text_of(Path(path))).decode('utf-8', 'replace').split('\n')
     rows = [_parse(line) for line in lines if not _is_comment(line)]
     torn = rows.count(None)
     if torn:
-        _log.warning('profile %s: %d torn rows left out', path, torn)
+        _log.warning('profile %s: %d incomplete rows skipped', path, torn)
     return [row for row in rows if row is not None]
 
 
@@ -46,7 +51,7 @@ def _is_comment(line: str) -> bool:
 
 
 def _parse(line: str) -> Row | None:
-    """The row that stands in `line`, None if it is torn; commas beyond the sixth belong to the message."""
+    """Return the row in `line`, None if it is incomplete; commas beyond the sixth belong to the message."""
     fields = line.rstrip('\r\n').split(',', len(Row._fields) - 1)
     if len(fields) != len(Row._fields):
         return None

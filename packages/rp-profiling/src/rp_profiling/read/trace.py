@@ -1,7 +1,7 @@
-"""Reads all profiles of a session into one trace, whose events can be asked for by entity, event and state.
+"""Reads all profiles of a session into one trace, with access by entity, event and state.
 
-Profiles come from the application's side, and from pilots: those that were fetched lie in the directory of the session;
-where the sandbox of a pilot can be reached, it is read there. Profiles of all versions of RADICAL-Pilot can be read.
+Profiles are those of the application's side and of pilots: fetched ones are in the directory of the session; if the
+sandbox of a pilot can be reached, they are read there. Profiles of all versions of RADICAL-Pilot can be read.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rp_profiling.read.match import group
 from rp_profiling.read.profile import Row
 
 NEVER = clock.NEVER
-"""The time of what did not happen."""
+"""The time of events that did not happen."""
 
 Times = NDArray[np.int64]
 
 _COMPRESSION = 16
-"""How many times as large as its file the text of a compressed profile is, about."""
+"""Approximate ratio of the size of a compressed profile's text to the size of the file."""
 _HEAD = 16 * 1024
 _ADVANCE = 'advance'
 
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """One profile. `place` is the pilot that it is of, empty on the side of the application."""
+    """One profile; `place` is its pilot, empty for the side of the application."""
 
     path: Path
     place: str
@@ -43,27 +43,27 @@ class ProfileFile:
 
 @dataclass(frozen=True)
 class Writer:
-    """Who wrote a stretch of a profile: one that was extended has several."""
+    """The writer of a part of a profile: an extended profile has several."""
 
     file: int
     number: int
 
 
 class Trace:
-    """The events of a session. Times are in ticks of 100 ns; entities are known by their number in `columns.uids`."""
+    """The events of a session. Times are in ticks of 100 ns; `columns.uids` numbers the entities."""
 
     def __init__(self, columns: Columns, files: Sequence[ProfileFile], remarks: Iterable[str] = ()) -> None:
         self.columns = columns
         self.files = list(files)
         self.remarks = list(remarks)
-        """What a reader should know about the profiles: torn rows, clocks that contradict each other."""
+        """Notes on the profiles: incomplete rows, clocks in conflict."""
 
     def __len__(self) -> int:
         return self.columns.count
 
     @cached_property
     def by_entity(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The rows of one entity after those of the other, in order of time; and where each entity begins."""
+        """The rows sorted by entity and time, and the index at which each entity starts."""
         return group(self.columns.uid, len(self.columns.uids), self.columns.time)
 
     @cached_property
@@ -72,14 +72,14 @@ class Trace:
 
     @cached_property
     def places(self) -> list[str]:
-        """The pilots that there are profiles of, after the empty name of the application's side."""
+        """The pilots with profiles, after the empty name of the application's side."""
         return list(dict.fromkeys(['', *(file.place for file in self.files)]))
 
     @cached_property
     def place_of_source(self) -> NDArray[np.int32]:
         """For each source, the number of its place.
 
-        What a task has written itself is where its executor is: partitions have their tasks in the pilot's sandbox.
+        A task's own profile is at the place of its executor: tasks of partitions are in the pilot's sandbox.
         """
         numbers = [self.places.index(file.place) for file in self.files]
         started = self.first_row('task_run_start')
@@ -110,16 +110,16 @@ class Trace:
 
     @cached_property
     def reduced(self) -> NDArray[np.bool_]:
-        """For each writer, whether it has left out the events that the catalogue has with the detail `full` only."""
+        """For each writer, whether it has left out the events that the catalogue has only with the detail `full`."""
         found = np.zeros(len(self.writers), np.bool_)
         found[self.writer_of_source[self.columns.source[self.rows_of('trace_detail')]]] = True
         return found
 
     @cached_property
     def cut_off(self) -> NDArray[np.bool_]:
-        """For each entity, whether a process that recorded something of it has not closed its profile: it was killed.
+        """For each entity, whether a process that recorded it has not closed its profile, as it was killed.
 
-        Shells, as those of tasks, have no profile of their own to close.
+        Shells, such as those of tasks, have no profile of their own to close.
         """
         begun = np.zeros(len(self.writers), np.bool_)
         begun[self.writer_of_source[self.columns.source[self.rows_of('sync_abs')]]] = True
@@ -131,12 +131,12 @@ class Trace:
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The times of the first and of the last event; zeros without any."""
+        """The times of the first and the last event; zeros without events."""
         times = self.columns.time
         return (int(times.min()), int(times.max())) if len(times) else (0, 0)
 
     def rows_of(self, event: str, state: str = '') -> NDArray[np.uint32]:
-        """The rows of an event, with that state if one is named, in the order of the files."""
+        """Return the rows of an event (with that state, if one is given) in the order of the files."""
         number = self.columns.events.find(event)
         if number < 0:
             return np.zeros(0, np.uint32)
@@ -145,14 +145,14 @@ class Trace:
         return found[self.columns.state[found] == self.columns.states.find(state)] if state else found
 
     def first(self, event: str, state: str = '') -> Times:
-        """For each entity, when it first had that event (and state); NEVER if it had not."""
+        """Return for each entity the time of its first such event (and state), NEVER without one."""
         rows = self.rows_of(event, state)
         times = np.full(len(self.columns.uids), NEVER, np.int64)
         np.minimum.at(times, self.columns.uid[rows], self.columns.time[rows])
         return times
 
     def last(self, event: str, state: str = '') -> Times:
-        """For each entity, when it last had that event (and state); NEVER if it had not."""
+        """Return for each entity the time of its last such event (and state), NEVER without one."""
         rows = self.rows_of(event, state)
         times = np.full(len(self.columns.uids), -1, np.int64)
         np.maximum.at(times, self.columns.uid[rows], self.columns.time[rows])
@@ -160,18 +160,18 @@ class Trace:
         return times
 
     def first_row(self, event: str) -> NDArray[np.int64]:
-        """For each entity, the first row of that event in the order of the files; -1 if it has none."""
+        """Return for each entity the first row of that event in the order of the files, -1 without one."""
         rows = self.rows_of(event)
         found = np.full(len(self.columns.uids), -1, np.int64)
         found[self.columns.uid[rows[::-1]]] = rows[::-1]
         return found
 
     def entered(self, state: str) -> Times:
-        """For each entity, when it first entered a state; NEVER if it did not."""
+        """Return for each entity the time when it first entered a state, NEVER if it did not."""
         return self.first(_ADVANCE, state)
 
     def entities(self, kind: str) -> NDArray[np.intp]:
-        """The numbers of all entities of a kind, `task` or `pilot`: those that were in states which only it has."""
+        """Return the numbers of all entities of a kind (`task` or `pilot`), identified by states that only it has."""
         return self._pilots if kind == 'pilot' else self._tasks
 
     @cached_property
@@ -183,7 +183,7 @@ class Trace:
         return self._in_states(('PMGR_',))
 
     def _in_states(self, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
-        """The entities that were in states whose names begin like this."""
+        """Return the entities that were in states with one of these prefixes."""
         chosen = np.array([self.columns.states[number].startswith(prefixes)
                            for number in range(len(self.columns.states))], np.bool_)
         rows = self.rows_of(_ADVANCE)
@@ -192,7 +192,7 @@ class Trace:
         return np.flatnonzero(found)
 
     def history(self, uid: str) -> list[Row]:
-        """All events of an entity, in order of time."""
+        """Return all events of an entity, in order of time."""
         number = self.columns.uids.find(uid)
         if number < 0:
             return []
@@ -200,7 +200,7 @@ class Trace:
         return [self.row(int(row)) for row in rows[starts[number]:starts[number + 1]]]
 
     def row(self, number: int) -> Row:
-        """One row as text."""
+        """Return one row as text."""
         columns = self.columns
         _, _, comp, thread = columns.sources[columns.source[number]]
         return Row(int(columns.time[number]) / TICKS, columns.events[columns.event[number]], comp, thread,
@@ -208,20 +208,26 @@ class Trace:
                    columns.messages[columns.message[number]])
 
     def rows(self) -> Iterator[Row]:
-        """All rows as text, in order of time."""
+        """Yield all rows as text, in order of time."""
         for number in np.argsort(self.columns.time, kind='stable'):
             yield self.row(int(number))
 
     def file_of(self, row: int) -> Path:
-        """The profile that has the row."""
+        """Return the profile of the row."""
         file: int = self.columns.sources[self.columns.source[row]][0]
         return self.files[file].path
 
 
 def read_trace(directory: str | Path, also: Iterable[str | Path] = ()) -> Trace:
-    """The trace of the session in a directory, and of pilots whose sandboxes are the directories `also`.
+    """Read the trace of a session.
 
-    NotADirectoryError is raised if one of them is none, FileNotFoundError if there is no profile.
+    Args:
+        directory: The directory of the session.
+        also: Sandboxes of pilots that are not found automatically.
+
+    Raises:
+        NotADirectoryError: If one of them is not a directory.
+        FileNotFoundError: If there is no profile.
     """
     roots = [Path(directory), *map(Path, also)]
     for root in roots:
@@ -236,14 +242,14 @@ def read_trace(directory: str | Path, also: Iterable[str | Path] = ()) -> Trace:
 
 
 def _replaced(files: list[ProfileFile], sandboxes: Sequence[Path]) -> list[ProfileFile]:
-    """The profiles, with what sandboxes have of pilots, and of their partitions, in place of what was fetched."""
+    """Return the profiles, where those in sandboxes of pilots (and their partitions) replace fetched ones."""
     found = [file for sandbox in sandboxes for file in _files(sandbox, sandbox.name)]
     places = {file.place for file in found}
     return [file for file in files if file.place not in places] + found
 
 
 def _files(root: Path, place: str) -> Iterator[ProfileFile]:
-    """The profiles below a directory; what lies below the profiles of an agent is of the same pilot."""
+    """Yield the profiles below a directory; those below the profiles of an agent belong to the same pilot."""
     places: dict[Path, str] = {root: place}
     for path in sorted(profiles_below(root), key=lambda path: (len(path.parts), path)):
         if path.name.startswith('agent_') and path.parent not in places:
@@ -253,7 +259,7 @@ def _files(root: Path, place: str) -> Iterator[ProfileFile]:
 
 
 def _sandboxes(trace: Trace) -> list[Path]:
-    """The sandboxes of pilots that the launcher has named, as far as they can be reached from here."""
+    """Return the sandboxes of pilots that the launcher has recorded and that can be reached from here."""
     rows = trace.rows_of('submission_start')
     named = dict.fromkeys(trace.columns.messages[trace.columns.message[row]] for row in rows)
     return [Path(name) for name in named if name.startswith('/') and any(Path(name).glob('agent_*.prof*'))]
@@ -266,16 +272,16 @@ def _read(files: Sequence[ProfileFile]) -> Trace:
         _add(columns, file.path)
     trace = Trace(columns, files)
     if columns.torn:
-        trace.remarks.append(f'{columns.torn} torn rows were left out')
+        trace.remarks.append(f'{columns.torn} incomplete rows were skipped')
     if trace.reduced.any():
-        trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, as of staging '
+        trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, such as staging '
                              f'directives and launchers, need RADICAL_PILOT_PROFILE={FULL}')
     align(trace)
     return trace
 
 
 def _size(path: Path) -> int:
-    """How long the text of a profile is, about."""
+    """Return the approximate length of a profile's text."""
     return path.stat().st_size * (_COMPRESSION if path.name.endswith(COMPRESSED) else 1)
 
 

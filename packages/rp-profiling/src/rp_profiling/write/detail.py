@@ -1,8 +1,8 @@
-"""The detail of traces, which the user chooses: which events are recorded, and whether profiles are compressed.
+"""The detail of traces, as users choose it: the events that are recorded, and the compression of profiles.
 
-A choice is made of words, with commas or spaces between them: `full` (all events, the default), `states` (the events
-that the catalogue has at this level) or `off`, and `gzip`. It is read from the environment (`chosen`), and agents get
-it in their configuration, as text. Any other word switches profiles on, as it does in RADICAL-Pilot 1.
+A choice consists of words, separated by commas or spaces: `full` (all events, the default), `states` (the events that
+the catalogue has at this level) or `off`, and `gzip`. The environment has it (`chosen`), and agents get it as text in
+their configuration. Any other word switches profiles on, as in RADICAL-Pilot 1.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Detail(NamedTuple):
 
     @classmethod
     def parse(cls, choice: str | bool) -> Detail:
-        """The detail that was chosen; the empty text is `off`."""
+        """Return the detail of a choice; the empty text is `off`."""
         words = re.split(r'[\s,]+', str(choice).lower().strip(' ,'))
         if not _NO.isdisjoint(words):
             return cls(OFF)
         return cls(STATES if STATES in words else FULL, _GZIP in words)
 
     def __str__(self) -> str:
-        """What `parse` reads; empty if profiles are off."""
+        """Return a text that `parse` reads; empty if profiles are off."""
         return '' if not self.on else f'{self.events},{_GZIP}' if self.gzip else self.events
 
     @property
@@ -48,19 +48,19 @@ class Detail(NamedTuple):
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The names of the events that are not recorded; others, as those of applications, are."""
+        """The names of the events that are not recorded; all others are, including those of applications."""
         if self.events != STATES:
             return frozenset()
-        from rp_profiling.catalogue import LEFT_OUT  # most processes record everything
+        from rp_profiling.catalogue import LEFT_OUT  # most processes record all events
 
         return LEFT_OUT
 
     def records(self, event: str) -> bool:
-        """Whether events of this name are recorded."""
+        """Return whether events of this name are recorded."""
         return self.on and event not in self.left_out
 
     def of_component(self, name: str, switches: Mapping[str, str | bool]) -> Detail:
-        """The detail of one component, which counts if profiles are on; they are compressed if either says so."""
+        """Return the detail of one component if profiles are on; compressed if its own or the general choice is."""
         own = switches.get(component_kind(name))
         if own is None or not self.on:
             return self
@@ -72,19 +72,23 @@ EVERYTHING = Detail()
 
 
 def chosen(environ: Mapping[str, str] = os.environ, name: str = '') -> Detail:
-    """The detail that the environment asks for, of all profiles or of that of the component of this name.
+    """Return the detail that the environment sets, for all profiles or that of one component.
 
-    The first variable of RADICAL_PILOT_PROFILE, RADICAL_PROFILE and RADICAL_DEFAULT_PROFILE that is set and not empty
-    decides: `0`, `false`, `no` and `off` (in any case) switch profiles off. They are on by default.
+    The first of RADICAL_PILOT_PROFILE, RADICAL_PROFILE and RADICAL_DEFAULT_PROFILE that is set and not empty decides:
+    `0`, `false`, `no` and `off` (in any case) switch profiles off. They are on by default.
+
+    Args:
+        environ: The environment.
+        name: The name of a component.
     """
     values = (environ.get(variable, '').strip() for variable in _VARIABLES)
     return Detail.parse(next(filter(None, values), FULL)).of_component(name, switches(environ))
 
 
 def switches(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The components that have a switch of their own, and how that is set.
+    """Return the values of the components that have a variable of their own.
 
-    RADICAL_PILOT_AGENT_EXECUTING_PROFILE is that of all components `agent_executing.<number>`.
+    RADICAL_PILOT_AGENT_EXECUTING_PROFILE is for all components `agent_executing.<number>`.
     """
     found = {match[1].lower(): value.strip() for variable, value in environ.items()
              if (match := re.fullmatch(_SWITCH, variable))}
@@ -92,5 +96,5 @@ def switches(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def component_kind(name: str) -> str:
-    """The name of a component without its number."""
+    """Return the name of a component without its number."""
     return name.partition('.')[0]

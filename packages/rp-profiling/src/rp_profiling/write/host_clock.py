@@ -1,8 +1,8 @@
-"""What the processes of a host know of its clock, and how they say it in their profiles.
+"""The clock of a host: its offset from the session's reference, and its statement in profiles.
 
-Sessions have a reference: the clock of the host that coordinates them. A process elsewhere measures how far its own one
-is ahead of that, and each of its profiles says so. The form is that of RADICAL-Pilot, in which the mode `ntp` stands
-for a clock that was compared and `sys` for one that is taken as it is.
+The reference of a session is the clock of the host that coordinates it. Processes on other hosts measure the offset of
+their clock from it, and each of their profiles states it. The format is that of RADICAL-Pilot, in which the mode `ntp`
+marks a clock that was compared and `sys` one that was not.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rp_profiling.write.rows import timestamp
 
 
 class Reading(NamedTuple):
-    """How many nanoseconds a clock is `ahead` of the reference, known to within so many."""
+    """The nanoseconds by which a clock is `ahead` of the reference, with the error of the measurement."""
 
     ahead: int
     within: int
 
 
 class Moment(NamedTuple):
-    """One moment on two clocks, in nanoseconds since the epoch; `message` says it in both profiles."""
+    """One moment on two clocks, in nanoseconds since the epoch; `message` identifies it in both profiles."""
 
     message: str
     here: int
@@ -31,19 +31,19 @@ class Moment(NamedTuple):
 
 
 SAME = Reading(0, 0)
-"""Of a host that has the reference itself."""
+"""The reading of a host whose clock is the reference."""
 
 
 class HostClock:
-    """The clock of this host; until it is read, it is taken as it is."""
+    """The clock of this host; without a reading it counts as the reference."""
 
     def __init__(self) -> None:
         self._reading: Reading | None = None
 
     def read(self, reading: Reading) -> Moment | None:
-        """Take in what was measured; gives a moment to be recorded if that is news.
+        """Set the reading, and return a moment to be recorded if it differs from the previous one.
 
-        What is less than the error of the measurement is no difference.
+        An offset below the error of the measurement counts as none.
         """
         if abs(reading.ahead) <= reading.within:
             reading = Reading(0, reading.within)
@@ -54,15 +54,15 @@ class HostClock:
         return Moment(self.statement(now), now, now - reading.ahead)
 
     def reference(self) -> int | None:
-        """The time by the reference; None as long as nobody has said how that differs."""
+        """Return the time by the reference; None without a reading."""
         return None if self._reading is None else time_ns() - self._reading.ahead
 
     def here(self, reference: int) -> int | None:
-        """The time here when it was that time by the reference; None as long as it is not known."""
+        """Return the time by this clock for a time by the reference; None without a reading."""
         return None if self._reading is None else reference + self._reading.ahead
 
     def statement(self, when: int) -> str:
-        """What the profile of a process here says of its clock at that time: host, address, both times, mode."""
+        """Return the statement of a profile on this clock at that time: host, address, both times, mode."""
         ahead, within = self._reading or SAME
         mode = 'ntp' if within else 'sys'
         return f'{os.uname().nodename}:{_address()}:{timestamp(when)}:{timestamp(when - ahead)}:{mode}'
@@ -70,10 +70,10 @@ class HostClock:
 
 @functools.cache
 def _address() -> str:
-    """The IPv4 address that this host has towards other networks, 127.0.0.1 if it has none.
+    """Return the IPv4 address of this host towards other networks, 127.0.0.1 without one.
 
-    Connecting a datagram socket only asks the local routing table: nothing is sent and no name is looked up.
-    The target is a documentation address (RFC 5737).
+    Connecting a datagram socket only reads the local routing table: nothing is sent and no name is resolved. The target
+    is a documentation address (RFC 5737).
     """
     import socket
 

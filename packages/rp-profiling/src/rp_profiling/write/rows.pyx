@@ -1,17 +1,17 @@
 # cython: binding=False
-"""Keeps what was recorded as a few numbers and references, and makes the rows of a profile of it when they are wanted.
+"""Keeps recorded events as numbers and references, and formats them as rows of a profile on request.
 
-Rules of this file:
+Rules of this module:
 
-- Recording neither formats nor copies anything: between two events the processor does other work, and what it would
-  need for a row has left its caches by then. Many rows at once take a tenth of the time.
-- What is kept is kept as a whole, in a stretch of C that neither runs Python code nor lets go of the interpreter's
-  lock. So several threads may record, and nobody takes a part of a call away.
-- Only text that cannot change is kept; whatever else stands for a field is turned into such text at once.
-- What all rows of an event have in common is made once (`_Form`). Fields of plain ASCII are copied as they are; Python
-  code looks only at the others.
-- An event that is to be left out is dropped before anything is kept: it costs a look into a set, and several events of
-  one entity cost no more than finding their form, which has only those that are wanted.
+- Recording neither formats nor copies: between two events the processor does other work, which evicts the data of the
+  formatter from its caches. Formatting many rows at once takes a tenth of the time.
+- An event is kept in a stretch of C that neither runs Python code nor releases the interpreter's lock. So several
+  threads may record, and an event is either kept whole or not at all.
+- Only immutable text is kept; other values of fields are converted to such text at once.
+- The common part of all rows of an event is formatted once (`_Form`). Fields of plain ASCII are copied; Python code
+  handles only the others.
+- Events that are left out are dropped first: that costs a lookup in a set, and for several events of one entity no more
+  than the lookup of their form, which has only the recorded ones.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -34,7 +34,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void Py_DECREF(PyObject *value)
     ctypedef struct PyByteArrayObject:
-        Py_ssize_t ob_exports  # how many look at the memory
+        Py_ssize_t ob_exports  # number of memoryviews
 
 
 cdef extern from *:
@@ -43,14 +43,14 @@ cdef extern from *:
 
 
 cdef enum:
-    FULL_AT = 256 * 1024  # bytes of rows, about, which one write takes to the file
-    ROW_SIZE = 80  # bytes, about, without the message
-    LARGE_BULK = 1024  # rows of one bulk that are kept before it is looked whether there are enough
+    FULL_AT = 256 * 1024  # approximate bytes of rows in one write
+    ROW_SIZE = 80  # approximate bytes of a row without its message
+    LARGE_BULK = 1024  # rows of one bulk that are kept before the next check for a full buffer
     FIRST_RECORDS = 32
     FIRST_SIZE = 4 * 1024
-    TICKS = 10_000_000  # in a second: what the decimals of a time can tell
+    TICKS = 10_000_000  # per second: the resolution of a time in a row
     DECIMALS = 7
-    STAMP_SIZE = 32  # bytes, whole blocks: enough for all times that a clock can tell
+    STAMP_SIZE = 32  # bytes, whole blocks: enough for all times of a clock
     SECONDS_SIZE = 20
     BLOCK = 16  # bytes that the processor copies at once
     FORMS = 16  # more than the kinds of events that a component records for each task
@@ -80,23 +80,23 @@ cdef struct Stamp:
     uint64_t second
 
 
-# for each byte: whether it can stand in a field as it is
+# for each byte: whether a field may contain it
 cdef char[256] _PLAIN
 for _byte in range(256):
     _PLAIN[_byte] = 32 <= _byte < 127 and _byte not in b',"'
 
-# the memory in which rows were made last; whoever makes some takes it away meanwhile
+# the memory in which rows were last made; a thread that makes rows takes it away meanwhile
 cdef bytearray _MEMORY = None
 
 
 def clean(field):
-    """`field` as text without what would end a field or a row, or what a CSV reader takes for a quote."""
+    """Return `field` as text without characters that end a field or a row, or that CSV readers take for a quote."""
     text = str(field).replace(',', ';').replace('"', "'")
     return text if text.isprintable() else ''.join([each if each.isprintable() else ' ' for each in text])
 
 
 def timestamp(uint64_t nanoseconds):
-    """A time since the epoch as it stands in a profile: seconds with seven decimals; what is finer is cut off."""
+    """Return a time since the epoch in the format of profiles: seconds with seven decimals, truncated."""
     cdef Stamp stamp
     stamp.size = 0
     _set_time(&stamp, nanoseconds // 100)
@@ -123,7 +123,7 @@ cdef void _set_time(Stamp *stamp, uint64_t ticks) noexcept nogil:
 
 
 cdef void _set_seconds(Stamp *stamp, uint64_t second) noexcept nogil:
-    """Begin a stamp, and leave room for its decimals."""
+    """Start a stamp, with room for its decimals."""
     cdef char[SECONDS_SIZE] digits
     cdef int place = SECONDS_SIZE
     stamp.second = second
@@ -139,7 +139,7 @@ cdef void _set_seconds(Stamp *stamp, uint64_t second) noexcept nogil:
 
 
 cdef bint _is_plain(const char *start, Py_ssize_t size) noexcept nogil:
-    """Whether this ASCII text can stand in a field as it is."""
+    """Return whether a field may contain this ASCII text unchanged."""
     cdef uint64_t word
     while size >= 8:
         memcpy(&word, start, 8)
@@ -155,16 +155,16 @@ cdef bint _is_plain(const char *start, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline bint _is_odd(uint64_t word) noexcept nogil:
-    """Whether one of eight ASCII characters is a control character, a comma or a quote.
+    """Return whether one of eight ASCII characters is a control character, a comma or a quote.
 
-    Only such a one gets its highest bit set by these sums, and only from there on do they carry over.
+    Only such a character gets its highest bit set by these sums, and only from there do they carry over.
     """
     return ((word - 0x20 * ONES) | ((word ^ c',' * ONES) - ONES) | ((word ^ c'"' * ONES) - ONES) | (word + ONES)
             ) & (0x80 * ONES) != 0
 
 
 cdef inline object _set_text(Text *text, object field):
-    """Point `text` to `field` as clean UTF-8; gives what has to be kept as long as that is needed, besides `field`."""
+    """Point `text` to `field` as clean UTF-8; return the object that has to live as long as `text`, besides `field`."""
     text.start = <const char *>PyUnicode_DATA(field) if PyUnicode_IS_COMPACT_ASCII(field) else NULL
     text.size = PyUnicode_GET_LENGTH(field)
     if text.start != NULL and _is_plain(text.start, text.size):
@@ -180,13 +180,13 @@ cdef object _set_cleaned(Text *text, object field):
 
 
 cdef inline char *_put(char *end, const char *start, Py_ssize_t size) noexcept nogil:
-    """Copy to `end`, gives the new end."""
+    """Copy to `end`, and return the new end."""
     memcpy(end, start, <size_t>size)
     return end + size
 
 
 cdef inline char *_put_blocks(char *end, const char *start, Py_ssize_t size) noexcept nogil:
-    """The same, in whole blocks, which both sides must have room for: several times as fast."""
+    """Copy in whole blocks, for which both sides must have room: several times as fast."""
     cdef Py_ssize_t place = 0
     while place < size:
         memcpy(end + place, start + place, BLOCK)
@@ -195,23 +195,23 @@ cdef inline char *_put_blocks(char *end, const char *start, Py_ssize_t size) noe
 
 
 cdef inline object _fixed(object field):
-    """A field as text that stays as it is."""
+    """Return a field as immutable text."""
     return field if PyUnicode_CheckExact(field) else clean(field)
 
 
 cdef bint _is_name(object name) noexcept:
-    """Whether this text stands in the program, which has no end of other texts."""
+    """Return whether this text is a constant of the program, of which there are few."""
     return PyUnicode_CheckExact(name) and PyUnicode_CHECK_INTERNED(name)
 
 
 @cython.final
 cdef class _Form:
-    """What all rows of some events have in common: all but times, uids and messages."""
+    """The common part of all rows of some events: everything except times, uids and messages."""
 
     cdef object events  # a name or a tuple of names
     cdef object state
-    cdef bytes text  # of `heads` and `tail`, and as much behind as copying them in blocks may take along
-    cdef Py_ssize_t count  # of the events that are recorded
+    cdef bytes text  # of `heads` and `tail`, with padding for copies in blocks
+    cdef Py_ssize_t count  # of the recorded events
     cdef bint told  # whether the first event, which has the message, is recorded
     cdef Text *heads  # `,event,component,thread,` of each event
     cdef Text tail  # `,state,` and the end of the line
@@ -243,30 +243,30 @@ cdef class _Form:
 
 @cython.final
 cdef class _Rows:
-    """Rows that are being made."""
+    """Formatted rows."""
 
     cdef bytearray memory
     cdef char *end
-    cdef char *limit  # of what may be written
+    cdef char *limit  # of the memory
     cdef Stamp stamp
 
     def __init__(self):
         global _MEMORY
         self.memory, _MEMORY = _MEMORY, None
-        # not one that a large bulk, or a slow disk, has made large, nor one whose rows somebody still looks at
+        # not memory that a large bulk or a slow disk has enlarged, nor memory whose rows are still in use
         if self.memory is None or PyByteArray_GET_SIZE(self.memory) > 2 * FULL_AT or _is_looked_at(self.memory):
             self.memory = bytearray(FIRST_SIZE)
         self.end = PyByteArray_AS_STRING(self.memory)
         self.limit = self.end + PyByteArray_GET_SIZE(self.memory)
 
     cdef object done(self):
-        """The rows; they stay as they are as long as somebody looks at them."""
+        """Return the rows, which are not changed while a memoryview of them exists."""
         global _MEMORY
         _MEMORY = self.memory
         return memoryview(self.memory)[:self.end - PyByteArray_AS_STRING(self.memory)]
 
     cdef int add(self, Record *record) except -1:
-        """Make the rows of a record."""
+        """Format the rows of a record."""
         cdef _Form form = <_Form>record.form
         cdef Text msg
         _held = _set_text(&msg, <object>record.msg)
@@ -279,7 +279,7 @@ cdef class _Rows:
         return 0
 
     cdef int add_entity(self, _Form form, object entity, Text *msg) except -1:
-        """Make the rows of all events of a form for one entity; the first one has the message."""
+        """Format the rows of all events of a form for one entity; the first one has the message."""
         cdef Py_ssize_t index
         cdef Text uid
         _held = _set_text(&uid, entity)
@@ -306,7 +306,7 @@ cdef class _Rows:
         return 0
 
     cdef int grow(self, Py_ssize_t size) except -1:
-        """Make room for `size` bytes."""
+        """Reserve `size` more bytes."""
         cdef Py_ssize_t used = self.end - PyByteArray_AS_STRING(self.memory)
         cdef Py_ssize_t capacity = PyByteArray_GET_SIZE(self.memory)
         while capacity < used + size:
@@ -318,7 +318,7 @@ cdef class _Rows:
 
 
 cdef bint _is_looked_at(bytearray data) noexcept:
-    """Whether there is a memoryview of it."""
+    """Return whether there is a memoryview of it."""
     return (<PyByteArrayObject *>data).ob_exports > 0
 
 
@@ -332,9 +332,9 @@ cdef void _forget(Record *records, Py_ssize_t count) noexcept:
 
 @cython.auto_pickle(False)
 cdef class RowBuffer:
-    """Rows of one component that wait to be written; keeps nothing unless `enabled`, and no events named in `left_out`.
+    """Pending rows of one component; keeps nothing unless `enabled`, and no events named in `left_out`.
 
-    The memory grows as needed. Once there are enough, and again after each further call, `_full` is called: subclasses
+    The memory grows as needed. When there are enough rows, and after each further call, `_full` is called: subclasses
     take the rows there.
     """
 
@@ -343,13 +343,13 @@ cdef class RowBuffer:
     cdef Record *_records
     cdef Py_ssize_t _count
     cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _size  # of the rows, about
+    cdef Py_ssize_t _size  # approximate bytes of the rows
     cdef Py_ssize_t _known
-    cdef Kind[FORMS] _kinds  # so many of which are known
-    cdef list _forms  # all that are needed for what is kept
+    cdef Kind[FORMS] _kinds  # the first `_known` are valid
+    cdef list _forms  # all forms of the kept records
     cdef str _source  # component and thread
     cdef frozenset _left_out
-    cdef bint _all  # whether no event is left out
+    cdef bint _all  # whether all events are recorded
 
     def __init__(self, str comp not None, str thread not None, bint enabled, frozenset left_out not None=frozenset()):
         self.comp = comp
@@ -363,17 +363,17 @@ cdef class RowBuffer:
         _forget(self._records, self._count)
 
     def record(self, event, uid='', state='', msg=''):
-        """Keep one event, at the present time."""
+        """Record one event, at the current time."""
         if self._wants(event):
             self._keep(_now(), event, state, 1, _fixed(uid), _fixed(msg))
 
     def record_many(self, uid, tuple events not None, msg=''):
-        """Keep the `events` of one entity in their order, all at the present time; `msg` is that of the first one."""
+        """Record the `events` of one entity in their order, all at the current time; `msg` belongs to the first one."""
         if self.enabled:
             self._keep(_now(), events, '', 1, _fixed(uid), _fixed(msg))
 
     def record_bulk(self, event, uids, state='', msg=''):
-        """Keep one event for each of `uids`, all at the present time."""
+        """Record one event for each of `uids`, all at the current time."""
         cdef uint64_t ticks
         cdef Py_ssize_t first, count
         cdef tuple fixed
@@ -387,7 +387,7 @@ cdef class RowBuffer:
                 fixed = tuple([_fixed(each) for each in fixed])
                 break
         count = len(fixed)
-        if count == 1:  # the garbage collector would look at each tuple
+        if count == 1:  # the garbage collector would traverse each tuple
             self._keep(ticks, event, state, 1, fixed[0], msg)
         elif count <= LARGE_BULK:
             self._keep(ticks, event, state, count, fixed, msg)
@@ -396,7 +396,7 @@ cdef class RowBuffer:
                 self._keep(ticks, event, state, min(LARGE_BULK, count - first), fixed[first:first + LARGE_BULK], msg)
 
     def record_each(self, event, entities):
-        """Keep one event for each of `entities`, pairs of a uid and a message, all at the present time."""
+        """Record one event for each of `entities`, pairs of a uid and a message, all at the current time."""
         cdef uint64_t ticks
         if not self._wants(event):
             return
@@ -405,7 +405,7 @@ cdef class RowBuffer:
             self._keep(ticks, event, '', 1, _fixed(uid), _fixed(msg))
 
     def _take(self):
-        """The rows that wait, as they are to stand in the file; none of them waits any longer."""
+        """Remove and return all pending rows, formatted."""
         cdef Record *records = self._records
         cdef Py_ssize_t index, count = self._count
         cdef list forms = self._forms
@@ -425,16 +425,16 @@ cdef class RowBuffer:
             _forget(records, count)
 
     def _full(self):
-        """Called when there are enough rows to be written."""
+        """Handle a full buffer: called when there are enough rows for a write."""
 
     cdef inline bint _wants(self, object event) except -1:
         return self.enabled and (self._all or event not in self._left_out)
 
     cdef int _keep(self, uint64_t ticks, object events, object state, Py_ssize_t count, object entities,
                    object msg) except -1:
-        """Keep what belongs to the rows of `count` entities, and see that they are written when they are enough."""
+        """Keep the record of the rows of `count` entities, and call `_full` if there are enough rows."""
         cdef PyObject *form
-        if not self.enabled or count == 0:  # since the call began, the file has failed, or a thread has closed it
+        if not self.enabled or count == 0:  # the file may have failed, or a thread may have closed it, meanwhile
             return 0
         form = self._form(events, state)
         if (<_Form>form).count == 0:
@@ -451,7 +451,7 @@ cdef class RowBuffer:
         return 0
 
     cdef inline PyObject *_form(self, object events, object state) except NULL:
-        """The form of these events, a name or a tuple of names, in this state; it stays until rows are taken."""
+        """Return the form of these events (a name or a tuple of names) in this state, valid until rows are taken."""
         cdef Py_ssize_t index
         for index in range(self._known):
             if self._kinds[index].events == <PyObject *>events and self._kinds[index].state == <PyObject *>state:

@@ -1,7 +1,7 @@
-"""The texts of two POSIX shell scripts through which a task's shell commands record events.
+"""Two POSIX shell scripts through which a task's shell commands record events.
 
-`$RP_GTOD` names the clock and `$RP_PROF` the recorder: a task calls `$RP_PROF event "message"`. Neither
-script needs more than a POSIX `sh`, `date` and `tr`, so they run on compute nodes that have no Python.
+`$RP_GTOD` is the path of the clock and `$RP_PROF` that of the recorder: a task calls `$RP_PROF event "message"`. The
+scripts need only a POSIX `sh`, `date` and `tr`, so they run on compute nodes without Python.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ exit 0
 
 
 def gtod_script() -> str:
-    """The text of the clock helper: prints epoch seconds with seven decimals and a newline."""
+    """Return the clock helper, which prints epoch seconds with seven decimals and a newline."""
     return _GTOD
 
 
 def task_event_script() -> str:
-    """The text of the event helper `prof`, called as `$RP_PROF event [message]`.
+    """Return the event helper `prof`, called as `$RP_PROF event [message]`.
 
-    It appends one row to the file named by RP_PROF_TGT and does nothing if that is unset. It reads RP_TASK_ID
-    and RP_GTOD (the path of the clock helper). It exits with 0 even where the row cannot be written, and with
-    2 only if it is called without an event.
+    It appends one row to the file RP_PROF_TGT, or does nothing if that is unset. It reads RP_TASK_ID and RP_GTOD (the
+    path of the clock helper). It exits with 0 even if the row cannot be written, and with 2 only if it is called
+    without an event.
     """
     return _PROF

@@ -1,8 +1,8 @@
-"""The short form in which traces say what a task occupies: the message of `schedule_ok`.
+"""The short form of a task's slots, as in the message of `schedule_ok`.
 
-One word for each rank, with spaces between them: `<index of the node>:<cores>:<GPUs>`. Devices are indices or ranges of
-them, joined by `+`; one of which the rank has a share only is followed by it. `0:0-3+8:1=0.5` is four cores and
-another one, and half of the GPU 1, of the node 0.
+There is one word for each rank, separated by spaces: `<index of the node>:<cores>:<GPUs>`. Devices are indices or
+ranges of indices, joined by `+`; a share of a device follows it. `0:0-3+8:1=0.5` means five cores, and half of GPU 1,
+on node 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GPU = 'GPU'
 
 
 class Share(NamedTuple):
-    """A part of a device, or all of it (`amount` 1)."""
+    """A device or a part of one (`amount`, at most 1)."""
 
     node: int
     kind: str
@@ -24,12 +24,12 @@ class Share(NamedTuple):
 
 
 def short_form(slots: Iterable[Mapping[str, Any]]) -> str:
-    """Slots as plain data (`node_index`, `cores` and `gpus` with `index` and `occupation`) in the short form."""
+    """Return slots (plain data: `node_index`, `cores` and `gpus` with `index` and `occupation`) in the short form."""
     return ' '.join(f'{slot["node_index"]}:{_devices(slot["cores"])}:{_devices(slot["gpus"])}' for slot in slots)
 
 
 def parse(text: str) -> tuple[Share, ...]:
-    """What the short form stands for; ValueError if it is none. The empty text stands for nothing."""
+    """Return the shares in a short form; ValueError if it is not valid. The empty text has none."""
     return tuple(share for word in text.split() for share in _rank(word))
 
 

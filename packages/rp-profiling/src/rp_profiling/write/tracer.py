@@ -1,17 +1,16 @@
 """Writes a profile: one CSV row for each event, with the time at which it was recorded.
 
-Rules of this file:
+Rules of this module:
 
-- Recording an event keeps it in memory (`rows`) and touches no file; some thousand rows are made at a time, and one
-  write takes them to the file.
-- Rows leave the memory only under the lock that is held until they are written, so the file has them in the order in
-  which they were recorded.
-- Tracing never harms what is traced: a write that fails ends the trace with one warning, and nothing is
-  raised. Only a file that cannot be opened because descriptors are short is tried again: rows wait for it in memory.
+- Recording an event keeps it in memory (`rows`) and touches no file; some thousand rows are formatted at a time, and
+  written at once.
+- Rows are taken from memory under the lock that is held until they are written, so the file has the order of recording.
+- Tracing never harms the traced program: a failed write ends the trace with one warning and raises nothing. Only the
+  opening of the file is repeated if file descriptors are exhausted; until then rows wait in memory.
 
 A profile has the columns of RADICAL-Pilot 1.103 (`HEADER`). Times are epoch seconds with seven decimals. A compressed
-one (`<name>.prof.gz`) has a gzip member for each write: what was written can be read while the writer still runs, and
-after it was killed.
+profile (`<name>.prof.gz`) has a gzip member for each write: it can be read while the writer runs, and after it was
+killed.
 """
 
 from __future__ import annotations
@@ -33,18 +32,24 @@ HEADER = '#time,event,comp,thread,uid,state,msg'
 LOGGER = 'radical.pilot.profiling'
 
 WAITING = 16 << 20
-"""Bytes of rows that may wait for a file that cannot be opened yet."""
+"""Bytes of rows that may wait for a file that cannot be opened."""
 
 _SHORT = (errno.EMFILE, errno.ENFILE)
 
 
 class Tracer(RowBuffer):
-    """Records the events of one component in one file, with the `detail` that is asked for; without a path, nothing.
+    """Records the events of one component in one file.
 
-    `enabled` tells whether events are kept: false without a path or detail, after `close`, and after a failed write.
-    Several threads may use one tracer. The file and its directory are made by the first flush; an existing
-    file is extended. Rows reach the file after some thousand events, on `flush` and on `close`. What the file says of
-    the clock is what `clock` knows when it is opened.
+    `enabled` is true while events are kept: false without a path or detail, after `close`, and after a failed write.
+    Several threads may use one tracer. The first flush creates the file and its directory; an existing file is
+    extended. Rows reach the file after some thousand events, by `flush` and by `close`.
+
+    Args:
+        path: The profile; None for a tracer that records nothing.
+        comp: The name of the component, a field of each row.
+        thread: The name of the thread, a field of each row.
+        clock: The clock of this host, whose statement at the opening of the file is part of it.
+        detail: The events that are recorded, and the compression.
     """
 
     __slots__ = ('_clock', '_detail', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
@@ -63,11 +68,11 @@ class Tracer(RowBuffer):
 
     @property
     def begun(self) -> bool:
-        """Whether there is something in the file."""
+        """Whether the file was opened."""
         return self._file is not None
 
     def flush(self) -> None:
-        """Write what has been recorded so far."""
+        """Write all events recorded so far."""
         with self._lock:
             if self.enabled:
                 rows = self._take()
@@ -75,13 +80,13 @@ class Tracer(RowBuffer):
                     self._write(rows)
 
     def relate(self, moment: str, when: int, uid: str) -> None:
-        """Record a moment that a profile of another host has by the same name; `when` it was by the clock here."""
+        """Record a moment that a profile of another host has, too; `when` is its time by the clock of this host."""
         with self._lock:
             if self.enabled:
                 self._write(b''.join((self._take(), self._own_row('sync_rel', when, moment, uid))))
 
     def close(self) -> None:
-        """Write what is left and the event `END`, then keep nothing more; a second call does nothing."""
+        """Write pending events and `END`, and record nothing more; a second call does nothing."""
         with self._lock:
             if self.enabled:
                 self.enabled = False
@@ -89,7 +94,7 @@ class Tracer(RowBuffer):
                 self._close_file()
 
     def break_off(self) -> None:
-        """Write what is left and keep nothing more, without `END`: whoever recorded here has not come to its end."""
+        """Write pending events without `END`, as the recorder did not reach its end, and record nothing more."""
         with self._lock:
             if self.enabled:
                 self.enabled = False
@@ -99,7 +104,7 @@ class Tracer(RowBuffer):
                 self._close_file()
 
     def _full(self) -> None:
-        # if another thread is writing, it is not waited for: threads that record do not queue up for the disk
+        # if another thread is writing, this one does not wait: threads that record must not queue for the disk
         if self._lock.acquire(blocking=False):
             try:
                 if self.enabled:
@@ -108,36 +113,36 @@ class Tracer(RowBuffer):
                 self._lock.release()
 
     def _time(self) -> int:
-        """The present time, in nanoseconds since the epoch."""
+        """Return the time in nanoseconds since the epoch."""
         return time_ns()
 
     def _own_row(self, event: str, when: int, msg: str = '', uid: str = '') -> bytes:
-        """A row of a given time, which stands at its place in the file and not among what is recorded."""
+        """Return a row of the tracer itself, with a given time."""
         source = f'{clean(self.comp)},{clean(self._thread)}'
         return f'{timestamp(when)},{event},{source},{clean(uid)},,{clean(msg)}\n'.encode()
 
     def _write(self, rows: bytes | memoryview, last: bool = False) -> None:
-        """Append `rows` to the file, which is opened if need be; give tracing up if that fails."""
+        """Append rows to the file, which is opened if needed; end the trace if that fails."""
         try:
             if self._file is None:
                 self._waiting = b''.join((self._waiting, rows))
                 self._file = _open(self._path)
                 rows, self._waiting = self._preamble(self._file) + self._waiting, b''
             _write_all(self._file, _compressed(rows) if self._detail.gzip else rows)
-        except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        except (OSError, ValueError) as error:  # ValueError: an invalid path
             short = self._file is None and isinstance(error, OSError) and error.errno in _SHORT
             if last or not short or len(self._waiting) >= WAITING:
                 self._give_up(error)
 
     def _preamble(self, file: FileIO) -> bytes:
-        """What stands before the first row: the header if the file is new, the time synchronisation, and the detail."""
+        """Return the rows before the first event: the header of a new file, the statement on the clock, the detail."""
         size = file.seek(0, os.SEEK_END)
         start = b''
         if size == 0:
             start = f'{HEADER}\n'.encode()
         elif self._detail.gzip or not _ends_line(file, size):
-            start = b'\n'  # a writer died in its last row; that row must not run into ours
-        # taken when the tracer was made, so that no row of this profile is older
+            start = b'\n'  # a killed writer may have left an incomplete row
+        # the time of the tracer's creation, so that no row of this profile is older
         start += self._own_row('sync_abs', self._started, self._clock.statement(self._started))
         if self._detail.left_out:
             start += self._own_row('trace_detail', self._started, self._detail.events)
@@ -148,7 +153,7 @@ class Tracer(RowBuffer):
         if file is not None:
             try:
                 file.close()
-            except OSError as error:  # network file systems may report a failed write only now
+            except OSError as error:  # network file systems may report a failed write here
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
@@ -160,13 +165,13 @@ class Tracer(RowBuffer):
         self._take()
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # the failure that matters is the one reported below
+            with contextlib.suppress(OSError):  # the first failure is reported below
                 file.close()
         logging.getLogger(LOGGER).warning('profile %s ends here, it cannot be written: %s', self._path, error)
 
 
 def _open(path: str) -> FileIO:
-    # unbuffered: each batch is one write, and a failure shows at that write and not at some later one
+    # unbuffered: each batch is one write, which reports its own failure
     parent = os.path.dirname(path)
     if parent:
         os.makedirs(parent, exist_ok=True)
@@ -174,10 +179,10 @@ def _open(path: str) -> FileIO:
 
 
 def _compressed(rows: bytes | memoryview) -> bytes:
-    """The rows as one member of a gzip file."""
+    """Return the rows as one gzip member."""
     import zlib
 
-    # of level 1: rows are alike, so the next levels cost more and save little; 31 asks for the form of gzip
+    # level 1: rows are similar, so higher levels cost more and save little; 31 selects the gzip format
     compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     return compressor.compress(rows) + compressor.flush()
 

@@ -1,6 +1,6 @@
-"""Writes profiles of what happens on a virtual clock, as in a simulation: the same files, with the times of that clock.
+"""Writes profiles of events on a virtual clock, as in a simulation: the same files, with the times of that clock.
 
-Times are seconds since `EPOCH`, so that the same simulation writes the same bytes whenever it is run.
+Times are seconds since `EPOCH`, so that a simulation writes the same bytes in each run.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from io import FileIO
 
 EPOCH = 946_684_800
-"""The time at which virtual clocks begin: 2000-01-01, UTC."""
+"""The start of virtual clocks: 2000-01-01, UTC."""
 
 HOST = 'simulated'
-"""The name of the host of all virtual clocks."""
+"""The host name of all virtual clocks."""
 
 _FULL_AT = 4096
-"""Rows that one write takes to the file."""
+"""Rows per write."""
 
 
 class VirtualTracer(Tracer):
-    """A tracer that takes its times from `clock`, in seconds; with no path it records nothing."""
+    """A tracer with the times of `clock`, in seconds; without a path it records nothing."""
 
     __slots__ = ('_lines', '_now', '_seconds', '_source', '_stamp')
 
@@ -40,12 +40,12 @@ class VirtualTracer(Tracer):
         self._stamp = ''
 
     def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
-        """Keep one event, at the present time of the clock."""
+        """Record one event."""
         if self.enabled:
             self._add(f'{self._when()},{event},{self._source},{clean(uid)},{state},{clean(msg)}\n')
 
     def record_many(self, uid: str, events: tuple[str, ...], msg: str = '') -> None:
-        """Keep the `events` of one entity in their order; `msg` is that of the first one."""
+        """Record the `events` of one entity in their order; `msg` belongs to the first one."""
         if self.enabled:
             when, end = self._when(), f',{self._source},{clean(uid)},,'
             rows = [f'{when},{event}{end}\n' for event in events]
@@ -54,13 +54,13 @@ class VirtualTracer(Tracer):
             self._add(''.join(rows))
 
     def record_bulk(self, event: str, uids: Iterable[str], state: str = '', msg: str = '') -> None:
-        """Keep one event for each of `uids`."""
+        """Record one event for each of `uids`."""
         if self.enabled:
             start, end = f'{self._when()},{event},{self._source}', f'{state},{clean(msg)}\n'
             self._add(''.join([f'{start},{clean(uid)},{end}' for uid in uids]))
 
     def record_each(self, event: str, entities: Iterable[tuple[str, str]]) -> None:
-        """Keep one event for each of `entities`, pairs of a uid and a message."""
+        """Record one event for each of `entities`, pairs of a uid and a message."""
         if self.enabled:
             start = f'{self._when()},{event},{self._source}'
             self._add(''.join([f'{start},{clean(uid)},,{clean(msg)}\n' for uid, msg in entities]))
@@ -73,7 +73,7 @@ class VirtualTracer(Tracer):
         return f'{HEADER}\n'.encode() + self._own_row('sync_abs', self._started, f'{HOST}:127.0.0.1:{now}:{now}:sys')
 
     def _when(self) -> str:
-        """The present time, as it stands in a row."""
+        """Return the current time in the format of rows."""
         now = self._seconds()
         if now != self._now:
             self._now, self._stamp = now, f'{EPOCH + now:.7f}'

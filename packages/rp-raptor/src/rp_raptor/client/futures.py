@@ -104,7 +104,7 @@ class Executor(futures.Executor):
         window = WINDOW if buffersize is None else buffersize
         for name, value in {'chunksize': chunksize, 'buffersize': window}.items():
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f'{name} is a number from 1 on, not {value!r}')
+                raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
         self._caller.process.check()
         with self._lock:
             fid = self._definitions.define(fn)
