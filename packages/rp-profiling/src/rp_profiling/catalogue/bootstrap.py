@@ -38,7 +38,7 @@ EVENTS = (
         )
         for end, verb in (('start', 'begins'), ('stop', 'is over'))
     ),
-    _boot('killme', 'the bootstrapper is told to end the pilot', condition='RUNTIME', origin=IN_USE),
+    _boot('killme', 'the bootstrapper is asked to end the pilot', condition='RUNTIME', origin=IN_USE),
     _boot('sigterm', 'the agent is sent SIGTERM', condition='RUNTIME', origin=IN_USE),
     _boot('sigkill', 'the agent is sent SIGKILL', condition='RUNTIME', origin=IN_USE),
     _boot('agent_gone', 'the agent has ended', condition='RUNTIME', origin=IN_USE),

@@ -81,7 +81,7 @@ class Event:
 
     @property
     def is_family(self) -> bool:
-        """Whether the name stands for all events with this prefix."""
+        """True if the name stands for all events with this prefix."""
         return self.name.endswith('*')
 
     def covers(self, name: str) -> bool:

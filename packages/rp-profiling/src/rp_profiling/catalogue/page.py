@@ -34,9 +34,9 @@ The page is made from `rp_profiling.catalogue`: `python -m rp_profiling.catalogu
 Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say what *uid*, *state* and *msg* contain
 where they are set. *When* is empty for events of every ordinary run; [below](#conditions) are the other entries. Where
 *detail* is *full*, the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is
-asked for. Events are those of the event model of RADICAL-Pilot, unless *from* says otherwise: *in use* are those that
-RADICAL-Pilot 1.103 records without having them in its model, *advanced profiling* goes with clones of tasks, and
-*RADICAL-Pilot 2* is new here.
+chosen. Events are those of the event model of RADICAL-Pilot, unless *from* names another source: *in use* are those
+that RADICAL-Pilot 1.103 records although its model lacks them, *advanced profiling* belongs to clones of tasks, and
+*RADICAL-Pilot 2* is new.
 """
 
 

@@ -43,7 +43,7 @@ class Detail(NamedTuple):
 
     @property
     def on(self) -> bool:
-        """Whether profiles are written."""
+        """True if profiles are written."""
         return self.events != OFF
 
     @property

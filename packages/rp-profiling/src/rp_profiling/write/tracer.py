@@ -68,7 +68,7 @@ class Tracer(RowBuffer):
 
     @property
     def begun(self) -> bool:
-        """Whether the file was opened."""
+        """True if the file was opened."""
         return self._file is not None
 
     def flush(self) -> None:

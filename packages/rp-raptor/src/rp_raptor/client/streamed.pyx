@@ -150,7 +150,7 @@ cdef class Finished:
 cdef object _decoded(result):
     if not isinstance(result, bytes):
         raise result
-    if PyBytes_AS_STRING(result)[0] == VALUE and PyBytes_GET_SIZE(result) < SHORT:   # most of them
+    if PyBytes_AS_STRING(result)[0] == VALUE and PyBytes_GET_SIZE(result) < SHORT:   # the usual case
         try:
             return _loads((<bytes>result)[1:])
         except Exception:

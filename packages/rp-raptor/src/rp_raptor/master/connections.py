@@ -229,7 +229,7 @@ class Peers:
         """Welcome a peer, which replaces one with its address or, for a worker, its uid; False if it is refused."""
         if version != PROTOCOL:
             self.send(peer.address, ['refused', (
-                f'{peer.uid} speaks version {version} of the RAPTOR protocol, {self._uid} version {PROTOCOL}: install '
+                f'{peer.uid} uses version {version} of the RAPTOR protocol, {self._uid} version {PROTOCOL}: install '
                 'the same release of rp-raptor on both sides')])
             return False
         for known in list(self._peers.values()):
@@ -347,7 +347,7 @@ class Peers:
             self.router.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
             if reason:
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
-                _log.info('worker %s is gone: %s', peer.uid, reason)
+                _log.info('worker %s is lost: %s', peer.uid, reason)
         elif isinstance(peer, ApplicationPeer) and peer.source:
             self.router.close(peer.source)
         self.deal_soon()

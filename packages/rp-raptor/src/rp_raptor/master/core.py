@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # abbreviates long and deeply nested values
 from typing import Any
 
 from rp_api import states

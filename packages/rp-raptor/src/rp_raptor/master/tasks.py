@@ -11,7 +11,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # abbreviates long and deeply nested values
 from typing import Any
 
 from rp_api import states

@@ -131,7 +131,7 @@ def _encoded(uid: str, outcome: Any) -> bytes:
     out, err, code, value, exception = outcome
     what, detail = exception if exception else (None, None)
     plain = None if value is None else to_plain(value, _pilot_sandbox(), uid)
-    if code == 0 and what is None and not out and not err:   # most of them
+    if code == 0 and what is None and not out and not err:   # the usual case
         return encode_success(plain)
     result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code, 'return_value': plain,
               'exception': what, 'exception_detail': detail, 'target_state': FAILED if code else DONE}

@@ -90,7 +90,7 @@ cdef class Functions:
     cpdef outcome(self, value):
         """Return the result for a call's value, or a coroutine that returns it."""
         kind = type(value)
-        if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):   # most of them
+        if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):   # the usual case
             return b'R' + <bytes>_dumps(value, 5)
         if goes_on(value):
             return self._later(value)

@@ -94,7 +94,7 @@ def decode_result(payload: bytes) -> Any:
     exception has the rank's traceback. A payload can be decoded only once: the file of a large result is removed. For
     the results of a chunk see `outcomes_of`.
     """
-    if len(payload) < _SHORT and payload[:1] == _VALUE:   # most of them
+    if len(payload) < _SHORT and payload[:1] == _VALUE:   # the usual case
         return _unpickled(payload[1:])
     kind, body, buffers = _opened(payload)
     if kind == _VALUE:

@@ -41,17 +41,17 @@ class RankQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether the rank waits for calls."""
+        """True if the rank waits for calls."""
         return not self.calls
 
     @property
     def empty(self) -> bool:
-        """Whether the rank has no calls, including asynchronous ones."""
+        """True if the rank has no calls, including asynchronous ones."""
         return not self.calls and not self.parked
 
     @property
     def has_worked(self) -> bool:
-        """Whether the rank has taken a call since it was last cleared."""
+        """True if the rank has taken a call since it was last cleared."""
         return self._worked or self._cursors.position(self.rank) != self._start
 
     @property

@@ -1,6 +1,6 @@
 'use strict';
-// Draws the pictures of a report. All have one time axis: the wheel zooms it, dragging selects a stretch of it, a double
-// click shows everything again. A click on a name in a legend hides that layer.
+// Draws the pictures of a report, which share a time axis: the wheel zooms it, dragging selects an interval, a double
+// click resets the view. A click on a name in a legend hides or shows that layer.
 
 const MARGIN = { left: 64, right: 14, top: 10, bottom: 34 };
 const pictures = JSON.parse(document.getElementById('pictures').textContent);
@@ -11,12 +11,12 @@ let waiting = false;
 
 function numbers(text) {
   const characters = atob(text);
-  const bytes = new Uint8Array(characters.length);   // a loop, as there are millions of them
+  const bytes = new Uint8Array(characters.length);   // a loop is faster for millions of bytes
   for (let index = 0; index < bytes.length; index += 1) bytes[index] = characters.charCodeAt(index);
   return new Float32Array(bytes.buffer);
 }
 
-// the index of the last value that is not beyond x; -1 if all are
+// the index of the last value not beyond x, or -1
 function before(values, x) {
   let low = 0, high = values.length;
   while (low < high) {
@@ -140,7 +140,7 @@ class Plot {
     pen.scale(ratio, ratio);
     const shown = this.layers.filter(each => each.shown);
     const top = this.top(shown);
-    const { width, height } = this;   // once: who asks for the size has the browser lay out the page
+    const { width, height } = this;   // read once: each access makes the browser lay out the page
     const place = {
       x: time => MARGIN.left + (time - view[0]) / (view[1] - view[0]) * width,
       y: value => MARGIN.top + (1 - value / top) * height,
@@ -233,7 +233,7 @@ class Plot {
     const size = count > 50000 ? 1 : count > 2000 ? 2 : 4;
     const columns = this.canvas.clientWidth;
     for (const { x, y, colour } of shown) {
-      const covered = new Uint8Array(columns * this.canvas.clientHeight);   // of many points, most are at the same place
+      const covered = new Uint8Array(columns * this.canvas.clientHeight);   // most of many points coincide
       pen.fillStyle = colour;
       for (let index = 0; index < x.length; index += 1) {
         if (x[index] >= view[0] && x[index] <= view[1]) {
