@@ -65,8 +65,8 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         at(lambda event: event.state == 'PMGR_ACTIVE', -199), 'after PMGR_ACTIVE'),
     'slots are not given back': (
         without(lambda event: event.uid == TASK and event.event.startswith('unschedule')),
-        'does not give its slots back'),
-    'slots are given back twice': (again(of_task('unschedule_stop')), 'gives slots back that it does not have'),
+        'does not release its slots'),
+    'slots are given back twice': (again(of_task('unschedule_stop')), 'releases slots that it does not have'),
     'a core is given to two tasks': (
         lambda events: [event._replace(msg='0:2:') if of_task('schedule_ok')(event) else event for event in events],
         f'the core 2 of node 0 of pilot.0000, which {OTHER} has'),
@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         'cores beyond the 4 of pilot.0000'),
     'a task runs before it has slots': (at(of_task('schedule_ok'), 7), 'runs before it has its slots'),
     'a task runs after it has given its slots back': (
-        at(of_task('task_run_stop'), 20), 'after it has given its slots back'),
+        at(of_task('task_run_stop'), 20), 'after it has released its slots'),
     'a task is never scheduled': (without(of_task('schedule_ok')), 'comes where'),
     'an event of the execution is missing': (without(of_task('rank_start')), 'rank_stop comes where'),
     'the last event of the execution is missing': (

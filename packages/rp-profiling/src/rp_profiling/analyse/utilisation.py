@@ -130,7 +130,9 @@ class Analysis:
             changes.add('termination', np.array([pilot.stop]), np.array([-amount]))
             self._add_stays(changes, pilot, kind)
         times, levels = changes.levels()
-        times, levels = _split(times, levels, self._waiting(), self._last_placed(), self._last_freed())
+        stops = self.occupation.stop
+        placed, freed = self.occupation.start.max(initial=0), stops[stops != NEVER].max(initial=0)
+        times, levels = _split(times, levels, self._waiting(), int(placed), int(freed))
         return Utilisation(kind, (times - self.trace.span[0]) / TICKS, levels)
 
     def _find_pilots(self) -> list[_Pilot]:
@@ -241,12 +243,6 @@ class Analysis:
         # only changes between none and some
         turns = np.flatnonzero(np.diff(count > 0, prepend=False))
         return times[turns], count[turns]
-
-    def _last_placed(self) -> int:
-        return int(self.occupation.start.max(initial=0))
-
-    def _last_freed(self) -> int:
-        return int(self.occupation.stop[self.occupation.stop != NEVER].max(initial=0))
 
 
 class _Changes:

@@ -27,30 +27,9 @@ from rp_profiling.catalogue.states import PILOT_STATES, STATES, TASK_STATES
 from rp_profiling.levels import FULL
 
 __all__ = [
-    'ALL_COMPONENTS',
-    'ALL_PROFILES',
-    'COMPONENTS',
-    'CONDITIONS',
-    'DETAILS',
-    'EVENTS',
-    'LEFT_OUT',
-    'ORDERS',
-    'ORIGINS',
-    'PILOT_STATES',
-    'STATES',
-    'TASK_STATES',
-    'Alt',
-    'Event',
-    'Fields',
-    'Opt',
-    'PartialOrder',
-    'Seq',
-    'Star',
-    'State',
-    'Step',
-    'event',
-    'events_of',
-    'orders_of',
+    'ALL_COMPONENTS', 'ALL_PROFILES', 'COMPONENTS', 'CONDITIONS', 'DETAILS', 'EVENTS', 'LEFT_OUT', 'ORDERS',
+    'ORIGINS', 'PILOT_STATES', 'STATES', 'TASK_STATES', 'Alt', 'Event', 'Fields', 'Opt', 'PartialOrder', 'Seq',
+    'Star', 'State', 'Step', 'event', 'events_of', 'orders_of',
 ]
 
 EVENTS: tuple[Event, ...] = (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.catalogue.model import IN_USE, OWN, Event, PartialOrder, Recorder, alt, opt, seq, star
 from rp_profiling.levels import FULL, STATES
 
-_DIRECTIVE = 'uid of the staging directive'
 _DVM = 'dvm_id=%d'
 # the stager reads the profile in the task's sandbox and may repeat its rows in its own profile
 _IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
@@ -22,15 +22,17 @@ _executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.pro
 _script = Recorder('AgentExecutingComponent', 'task', _IN_TASK, FULL)
 _output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER, FULL)
 
+
+def _reading(name: str, what: str, **kind: Any) -> tuple[Event, Event]:
+    return (_output(f'staging_{name}_start', f'{what} is being read', **kind),
+            _output(f'staging_{name}_stop', f'{what} has been read', **kind))
+
+
 # `get` has two forms: one row for the bulk, and one for each task in it.
 _AGENT = (
     _agent('hostname', 'names the host that the agent runs on'),
-    _agent(
-        'resources',
-        'the nodes, cores and GPUs that tasks may use',
-        msg='nodes=%d cores=%d gpus=%d cores_per_node=%d gpus_per_node=%d',
-        origin=OWN,
-    ),
+    _agent('resources', 'the nodes, cores and GPUs that tasks may use', origin=OWN,
+           msg='nodes=%d cores=%d gpus=%d cores_per_node=%d gpus_per_node=%d'),
     _agent('cmd', 'a command has come from the pilot manager', msg='command', condition='API'),
     _agent('partition_start', 'the agent of a partition is started', condition='PILOT', origin=OWN),
     _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
@@ -48,27 +50,14 @@ _AGENT = (
     _dvm('dvm_fail', 'the DVM could not be ended'),
 )
 
-_STAGING_IN = (
-    _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),
-    _input(
-        'staging_in_skip',
-        'an input directive is left to another component',
-        msg=_DIRECTIVE,
-        condition='Task-DS',
-    ),
-    _input('staging_in_fail', 'an input directive failed', msg=_DIRECTIVE, condition='Task-DS'),
-    _input('staging_in_stop', 'an input directive is done', msg=_DIRECTIVE, condition='Task-DS'),
-)
+_STAGING_IN = _input.directives('staging_in', 'an input directive', 'start', 'skip', 'fail', 'stop',
+                                condition='Task-DS')
 
 _SCHEDULING = (
     _scheduling('schedule_try', 'the scheduler looks for resources for the task'),
     _scheduling('schedule_fail', 'no resources are free for the task at present', condition='RUNTIME'),
-    _scheduling(
-        'schedule_ok',
-        'the task has its resources; the message is new in RADICAL-Pilot 2',
-        msg='<node>:<cores>:<GPUs> of each rank',
-        detail=STATES,
-    ),
+    _scheduling('schedule_ok', 'the task has its resources; the message is new in RADICAL-Pilot 2',
+                msg='<node>:<cores>:<GPUs> of each rank', detail=STATES),
     _scheduling('unschedule_start', "the task's resources are being freed"),
     _scheduling('unschedule_stop', "the task's resources are free", detail=STATES),
 )
@@ -94,41 +83,19 @@ _EXECUTING = (
     _script('launch_collect', 'launch script: the launch method has returned'),
     _script('launch_post', 'launch script: commands after the launch'),
     _script('launch_stop', 'launch script: ends'),
-    _executing(
-        'task_run_stop',
-        'the layer that ran the task has returned it',
-        profiles=('agent_executing.*.prof', *_IN_STAGER),
-    ),
+    _executing('task_run_stop', 'the layer that ran the task has returned it',
+               profiles=('agent_executing.*.prof', *_IN_STAGER)),
     _executing('task_run_cancel_start', 'the task is being killed', condition='API'),
     _executing('task_run_cancel_stop', 'the task has been killed', condition='API'),
     _executing('task_timeout', 'the task has exceeded its timeout and is ended', condition='Task', origin=IN_USE),
 )
 
 _STAGING_OUT = (
-    _output('staging_stdout_start', 'standard output of the task is being read'),
-    _output('staging_stdout_stop', 'standard output of the task has been read'),
-    _output('staging_stderr_start', 'standard error of the task is being read'),
-    _output('staging_stderr_stop', 'standard error of the task has been read'),
-    _output('staging_uprof_start', 'the profile of the task is being read', condition='APP'),
-    _output('staging_uprof_stop', 'the profile of the task has been read', condition='APP'),
-    _output(
-        'staging_ofile_start',
-        'the list of files made by the task is being read',
-        optional=True,
-        origin=IN_USE,
-    ),
-    _output(
-        'staging_ofile_stop', 'the list of files made by the task has been read', optional=True, origin=IN_USE
-    ),
-    _output('staging_out_start', 'an output directive begins', msg=_DIRECTIVE, condition='Task-DS'),
-    _output(
-        'staging_out_skip',
-        'an output directive is left to another component',
-        msg=_DIRECTIVE,
-        condition='Task-DS',
-    ),
-    _output('staging_out_fail', 'an output directive failed', msg=_DIRECTIVE, condition='Task-DS'),
-    _output('staging_out_stop', 'an output directive is done', msg=_DIRECTIVE, condition='Task-DS'),
+    *_reading('stdout', 'standard output of the task'),
+    *_reading('stderr', 'standard error of the task'),
+    *_reading('uprof', 'the profile of the task', condition='APP'),
+    *_reading('ofile', 'the list of files made by the task', optional=True, origin=IN_USE),
+    *_output.directives('staging_out', 'an output directive', 'start', 'skip', 'fail', 'stop', condition='Task-DS'),
 )
 
 EVENTS = (*_AGENT, *_STAGING_IN, *_SCHEDULING, *_EXECUTING, *_STAGING_OUT)
@@ -152,16 +119,10 @@ ORDERS = (
         note='An instance is one start of a DVM, named in the message; it may end before it is ready.',
     ),
     PartialOrder('agent_0', 'pilot', seq('partition_start', opt('partition_ready'), 'partition_stop')),
-    PartialOrder(
-        'AgentStagingInputComponent',
-        'file',
-        alt('staging_in_skip', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
-    ),
-    PartialOrder(
-        'AgentSchedulingComponent',
-        'task',
-        seq('schedule_try', star('schedule_fail'), 'schedule_ok', 'unschedule_start', 'unschedule_stop'),
-    ),
+    PartialOrder('AgentStagingInputComponent', 'file',
+                 alt('staging_in_skip', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop')))),
+    PartialOrder('AgentSchedulingComponent', 'task', seq(
+        'schedule_try', star('schedule_fail'), 'schedule_ok', 'unschedule_start', 'unschedule_stop')),
     PartialOrder(
         'AgentExecutingComponent',
         'task',
@@ -187,18 +148,9 @@ ORDERS = (
         each_rank=_EACH_RANK,
     ),
     PartialOrder('AgentExecutingComponent', 'task', seq('task_run_cancel_start', 'task_run_cancel_stop')),
-    PartialOrder(
-        'AgentStagingOutputComponent',
-        'task',
-        seq(
-            *('staging_stdout_start', 'staging_stdout_stop'),
-            *('staging_stderr_start', 'staging_stderr_stop'),
-            opt('staging_uprof_start', 'staging_uprof_stop'),
-        ),
-    ),
-    PartialOrder(
-        'AgentStagingOutputComponent',
-        'file',
-        alt('staging_out_skip', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
-    ),
+    PartialOrder('AgentStagingOutputComponent', 'task', seq(
+        'staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop',
+        opt('staging_uprof_start', 'staging_uprof_stop'))),
+    PartialOrder('AgentStagingOutputComponent', 'file',
+                 alt('staging_out_skip', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop')))),
 )

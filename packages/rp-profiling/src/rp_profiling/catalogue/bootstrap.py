@@ -59,12 +59,7 @@ ORDERS = (
             opt('tunnel_setup_start', 'tunnel_setup_stop'),
             opt(
                 've_setup_start',
-                opt(
-                    've_create_start',
-                    _ACTIVATE,
-                    opt('ve_update_start', 've_update_stop'),
-                    've_create_stop',
-                ),
+                opt('ve_create_start', _ACTIVATE, opt('ve_update_start', 've_update_stop'), 've_create_stop'),
                 opt('rp_install_start', 'rp_install_stop'),
                 've_setup_stop',
             ),

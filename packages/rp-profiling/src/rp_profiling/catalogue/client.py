@@ -7,8 +7,6 @@ from functools import partial
 from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
 from rp_profiling.levels import FULL
 
-_DIRECTIVE = 'uid of the staging directive'
-
 _session = Recorder('Session', 'session', ('rp.session.*.prof',))
 _pmgr = Recorder('PilotManager', 'pilot manager', ('pmgr.*.prof',))
 _launching = Recorder('PMGRLaunchingComponent', 'pilot', ('pmgr_launching.*.prof',))
@@ -27,16 +25,10 @@ _SESSION = (
     _session('session_ok', 'the session can be used', origin=IN_USE),
     _session('session_close', 'the session has been asked to close'),
     _session('session_stop', 'the session is closed'),
-    _session(
-        'session_fetch_start',
-        'logs, profiles and descriptions of the session are being collected',
-        condition='API',
-    ),
-    _session(
-        'session_fetch_stop',
-        'logs, profiles and descriptions of the session have been collected',
-        condition='API',
-    ),
+    _session('session_fetch_start', 'logs, profiles and descriptions of the session are being collected',
+             condition='API'),
+    _session('session_fetch_stop', 'logs, profiles and descriptions of the session have been collected',
+             condition='API'),
 )
 
 _PILOTS = (
@@ -44,23 +36,12 @@ _PILOTS = (
     _staging('staging_in_start', 'files for the pilot sandbox are being transferred', optional=True),
     _staging('staging_in_fail', 'files for the pilot sandbox could not be transferred', optional=True, origin=OWN),
     _staging('staging_in_stop', 'files for the pilot sandbox have been transferred', optional=True),
-    _launching(
-        'submission_start',
-        'the pilot job is being handed to the batch system; the message is new in RADICAL-Pilot 2',
-        msg='path of the pilot sandbox',
-    ),
+    _launching('submission_start', 'the pilot job is being submitted to the batch system; the message is new in '
+               'RADICAL-Pilot 2', msg='path of the pilot sandbox'),
     _launching('submission_stop', 'the batch system has the pilot job'),
-    _pilot('staging_in_start', 'a staging directive of a pilot begins', msg=_DIRECTIVE, condition='PILOT-DS'),
-    _pilot('staging_in_fail', 'a staging directive of a pilot failed', msg=_DIRECTIVE, condition='PILOT-DS'),
-    _pilot('staging_in_stop', 'a staging directive of a pilot is done', msg=_DIRECTIVE, condition='PILOT-DS'),
-    *(
-        _pilot(f'staging_out_{what}', meaning, msg=_DIRECTIVE, condition='PILOT-DS', origin=IN_USE)
-        for what, meaning in (
-            ('start', 'an output directive of a pilot begins'),
-            ('fail', 'an output directive of a pilot failed'),
-            ('stop', 'an output directive of a pilot is done'),
-        )
-    ),
+    *_pilot.directives('staging_in', 'a staging directive of a pilot', 'start', 'fail', 'stop', condition='PILOT-DS'),
+    *_pilot.directives('staging_out', 'an output directive of a pilot', 'start', 'fail', 'stop', condition='PILOT-DS',
+                       origin=IN_USE),
 )
 
 # `get` has two forms: one row for the bulk, and one for each task in it.
@@ -70,24 +51,12 @@ _TASKS = (
     _tmgr('get', 'the application hands over a task', detail=FULL),
     _input('create_sandbox_start', 'the task sandbox is being made', condition='Task-DS'),
     _input('create_sandbox_stop', 'the task sandbox has been made', condition='Task-DS'),
-    _input('staging_in_start', 'an input directive begins', msg=_DIRECTIVE, condition='Task-DS'),
-    _input('staging_in_stop', 'an input directive is done', msg=_DIRECTIVE, condition='Task-DS'),
-    _input('staging_in_fail', 'an input directive failed', msg=_DIRECTIVE, condition='Task-DS', origin=OWN),
-    _input(
-        'staging_in_tar_start',
-        'files of several directives begin to travel in one archive',
-        msg=_DIRECTIVE,
-        condition='Task-DS',
-    ),
-    _input(
-        'staging_in_tar_stop',
-        'files of several directives have travelled in one archive',
-        msg=_DIRECTIVE,
-        condition='Task-DS',
-    ),
-    _output('staging_out_start', 'an output directive begins', msg=_DIRECTIVE, condition='Task-DS'),
-    _output('staging_out_stop', 'an output directive is done', msg=_DIRECTIVE, condition='Task-DS'),
-    _output('staging_out_fail', 'an output directive failed', msg=_DIRECTIVE, condition='Task-DS', origin=OWN),
+    *_input.directives('staging_in', 'an input directive', 'start', 'stop', condition='Task-DS'),
+    *_input.directives('staging_in', 'an input directive', 'fail', condition='Task-DS', origin=OWN),
+    *_input.directives('staging_in_tar', 'the transfer of several files as one archive', 'start', 'stop',
+                       condition='Task-DS'),
+    *_output.directives('staging_out', 'an output directive', 'start', 'stop', condition='Task-DS'),
+    *_output.directives('staging_out', 'an output directive', 'fail', condition='Task-DS', origin=OWN),
 )
 
 # `update_pushed` has two forms: one row for the bulk, and one for each update in it.
@@ -106,47 +75,25 @@ ORDERS = (
     PartialOrder(
         'Session',
         'session',
-        seq(
-            'session_start',
-            opt('config_parser_start', 'config_parser_stop'),
-            opt('session_ok'),
-            _FETCH,
-            'session_close',
-            'session_stop',
-            _FETCH,
-        ),
+        seq('session_start', opt('config_parser_start', 'config_parser_stop'), opt('session_ok'), _FETCH,
+            'session_close', 'session_stop', _FETCH),
         note='Each process that opens the session anew records this sequence. Files can be fetched more than once.',
     ),
     PartialOrder(
         'PMGRLaunchingComponent',
         'pilot',
-        seq(
-            star(seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
-            'submission_start',
-            'submission_stop',
-        ),
+        seq(star(seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))), 'submission_start',
+            'submission_stop'),
         note='A pilot on this machine needs no files to be transferred. Its own directives are in the same file.',
     ),
     PartialOrder('Pilot', 'file', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
     PartialOrder('Pilot', 'file', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
-    PartialOrder(
-        'TMGRStagingInputComponent',
-        'task',
-        seq(
-            'create_sandbox_start',
-            'create_sandbox_stop',
-            star(alt('staging_in_start', 'staging_in_fail', 'staging_in_stop')),
-        ),
-    ),
-    PartialOrder(
-        'TMGRStagingInputComponent',
-        'file',
-        seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop')),
-    ),
-    PartialOrder(
-        'TMGRStagingOutputComponent',
-        'file',
-        seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop')),
-    ),
+    PartialOrder('TMGRStagingInputComponent', 'task', seq(
+        'create_sandbox_start', 'create_sandbox_stop',
+        star(alt('staging_in_start', 'staging_in_fail', 'staging_in_stop')))),
+    PartialOrder('TMGRStagingInputComponent', 'file',
+                 seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
+    PartialOrder('TMGRStagingOutputComponent', 'file',
+                 seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
     PartialOrder('UpdateWorker', 'state update', seq('update_request', 'update_pushed')),
 )

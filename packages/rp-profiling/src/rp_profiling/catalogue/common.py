@@ -16,25 +16,11 @@ from rp_profiling.catalogue.model import (
 )
 from rp_profiling.levels import FULL
 
-_QUEUES = (
-    'agent_scheduling_queue.get.*.prof',
-    'pmgr_launching_queue.get.*.prof',
-    'stager_request_queue.get.*.prof',
-    'tmgr_scheduling_queue.get.*.prof',
-)
-_ADVANCING = (
-    'agent_0.prof',
-    'agent_executing.*.prof',
-    'agent_scheduling.*.prof',
-    'agent_staging_input.*.prof',
-    'agent_staging_output.*.prof',
-    'pmgr.*.prof',
-    'pmgr_launching.*.prof',
-    'tmgr.*.prof',
-    'tmgr_scheduling.*.prof',
-    'tmgr_staging_input.*.prof',
-    'tmgr_staging_output.*.prof',
-)
+_QUEUES = tuple(f'{name}_queue.get.*.prof' for name in (
+    'agent_scheduling', 'pmgr_launching', 'stager_request', 'tmgr_scheduling'))
+_ADVANCING = ('agent_0.prof', *(f'{name}.*.prof' for name in (
+    'agent_executing', 'agent_scheduling', 'agent_staging_input', 'agent_staging_output', 'pmgr', 'pmgr_launching',
+    'tmgr', 'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output')))
 _RUNNING = (*_ADVANCING, 'stager.*.prof')
 _STATE = 'state of the entity'
 
@@ -47,53 +33,25 @@ EVENTS = (
     _any('publish', 'the state of an entity is published', state=_STATE, detail=FULL),
     _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through', detail=FULL),
     _any('lost', 'an entity is dropped because its state does not belong to this component', state=_STATE),
-    _any(
-        'drop',
-        'an entity goes no further because its state is final',
-        state=_STATE,
-        profiles=('tmgr_staging_output.*.prof',),
-    ),
+    _any('drop', 'an entity goes no further because its state is final', state=_STATE,
+         profiles=('tmgr_staging_output.*.prof',)),
     _any('component_init', 'the component has started and prepares for work', uid='', profiles=_RUNNING),
     _any('component_final', 'the component ends its work', uid='', profiles=_RUNNING),
-    _any(
-        'add clone',
-        'a copy of a task is added, to put load on one component',
-        uid='task clone',
-        condition='CFG',
-        origin=CLONES,
-    ),
-    _any(
-        'drop clone',
-        'a copy of a task is taken out again behind the component under load',
-        uid='task clone',
-        condition='CFG',
-        origin=CLONES,
-    ),
+    _any('add clone', 'a copy of a task is added, to put load on one component', uid='task clone', condition='CFG',
+         origin=CLONES),
+    _any('drop clone', 'a copy of a task is removed behind the component under load', uid='task clone',
+         condition='CFG', origin=CLONES),
     _any('bridge_start', 'a bridge between components starts', uid='bridge', optional=True, origin=IN_USE),
     _any('bridge_stop', 'a bridge between components ends', uid='bridge', optional=True, origin=IN_USE),
     _any('comp_start', 'the process of a component starts', uid='component', optional=True, origin=IN_USE),
     _any('comp_stop', 'the process of a component ends', uid='component', optional=True, origin=IN_USE),
-    _profile(
-        'sync_rel',
-        'a moment that two profiles record with the same message; relates their clocks',
-        uid='entity',
-        msg='the moment, in the form of sync_abs',
-        condition='INTERNAL',
-        origin=IN_USE,
-    ),
-    _profile(
-        'sync_abs',
-        'relates the clock of this host to the reference of the session, or to absolute time',
-        msg='host:ip:system time:absolute time:mode, mode being ntp (compared) or sys (taken as it is)',
-        condition='INTERNAL',
-    ),
-    _profile(
-        'trace_detail',
-        'the profile has only the events of this detail',
-        msg='states',
-        condition='CFG',
-        origin=OWN,
-    ),
+    _profile('sync_rel', 'a moment that two profiles record with the same message; relates their clocks', uid='entity',
+             msg='the moment, in the form of sync_abs', condition='INTERNAL', origin=IN_USE),
+    _profile('sync_abs', 'relates the clock of this host to the reference of the session, or to absolute time',
+             msg='host:ip:system time:absolute time:mode, mode being ntp (compared) or sys (not compared)',
+             condition='INTERNAL'),
+    _profile('trace_detail', 'the profile has only the events of this detail', msg='states', condition='CFG',
+             origin=OWN),
     _profile('END', 'the profile is closed; its last row'),
 )
 

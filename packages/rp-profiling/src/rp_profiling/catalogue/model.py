@@ -52,6 +52,9 @@ CONDITIONS = {
 }
 
 
+_PARTS = {'start': 'begins', 'skip': 'is left to another component', 'fail': 'failed', 'stop': 'is done'}
+
+
 class Fields(NamedTuple):
     """The content of an event's fields; an empty text means that the field is not set."""
 
@@ -172,15 +175,16 @@ class PartialOrder:
 
     def names(self) -> frozenset[str]:
         """Return the names of events in the pattern, families included, without the name `*` of any event."""
-        return frozenset(_names(self.pattern)) - {'*'}
+        return frozenset(names_in(self.pattern)) - {'*'}
 
 
-def _names(step: Step) -> list[str]:
+def names_in(step: Step) -> list[str]:
+    """Return all names in a pattern, in its order."""
     if isinstance(step, str):
         return [step]
     if isinstance(step, Star | Opt):
-        return _names(step.step)
-    return [name for each in step.steps for name in _names(each)]
+        return names_in(step.step)
+    return [name for each in step.steps for name in names_in(each)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,29 +199,16 @@ class Recorder:
     profiles: tuple[str, ...] = ()
     detail: str = STATES
 
-    def __call__(
-        self,
-        name: str,
-        meaning: str,
-        *,
-        uid: str | None = None,
-        state: str = '',
-        msg: str = '',
-        condition: str = '',
-        profiles: tuple[str, ...] | None = None,
-        optional: bool = False,
-        origin: str = MODEL,
-        detail: str = '',
-    ) -> Event:
+    def __call__(self, name: str, meaning: str, *, uid: str | None = None, state: str = '', msg: str = '',
+                 condition: str = '', profiles: tuple[str, ...] | None = None, optional: bool = False,
+                 origin: str = MODEL, detail: str = '') -> Event:
         """Return an event of the component."""
-        return Event(
-            name=name,
-            component=self.component,
-            meaning=meaning,
-            fields=Fields(self.uid if uid is None else uid, state, msg),
-            condition=condition,
-            profiles=self.profiles if profiles is None else profiles,
-            optional=optional or bool(condition),
-            origin=origin,
-            detail=detail or self.detail,
-        )
+        fields = Fields(self.uid if uid is None else uid, state, msg)
+        return Event(name, self.component, meaning, fields, condition,
+                     profiles=self.profiles if profiles is None else profiles, optional=optional or bool(condition),
+                     origin=origin, detail=detail or self.detail)
+
+    def directives(self, name: str, what: str, *parts: str, condition: str, origin: str = MODEL) -> tuple[Event, ...]:
+        """Return the events `<name>_<part>` of staging directives, for parts of `_PARTS`."""
+        return tuple(self(f'{name}_{part}', f'{what} {_PARTS[part]}', msg='uid of the staging directive',
+                          condition=condition, origin=origin) for part in parts)

@@ -37,9 +37,7 @@ def _on_agent(name: str, component: str, action: str, *profiles: str) -> State:
 PILOT_STATES = (
     _pilot('NEW', 'Pilot Manager', '', 'the pilot is being made', _PMGR),
     _pilot('PMGR_LAUNCHING_PENDING', 'Pilot Manager', 'Launcher queue', 'waits to be submitted', _PMGR),
-    _pilot(
-        'PMGR_LAUNCHING', 'Pilot Manager', 'Pilot Launcher', 'goes to the batch system', _PMGR, _LAUNCHING
-    ),
+    _pilot('PMGR_LAUNCHING', 'Pilot Manager', 'Pilot Launcher', 'goes to the batch system', _PMGR, _LAUNCHING),
     _pilot('PMGR_ACTIVE_PENDING', 'LRM', '', 'is queued by the batch system, or boots', _PMGR, _LAUNCHING),
     _pilot('PMGR_ACTIVE', 'LRM', '', 'holds its nodes and runs tasks', _PMGR, _LAUNCHING),
     _pilot('DONE', 'Pilot Manager', '', 'ended as planned; final', _LAUNCHING),
@@ -53,36 +51,18 @@ TASK_STATES = (
     _on_client('TMGR_SCHEDULING', 'Scheduler', 'is being given to a pilot', _TMGR_SCHEDULING),
     _on_client('TMGR_STAGING_INPUT_PENDING', 'Stager In queue', 'waits for its input', _TMGR_SCHEDULING),
     _on_client('TMGR_STAGING_INPUT', 'Stager In', 'its input goes to the platform', _TMGR_INPUT),
-    State(
-        'task',
-        'AGENT_STAGING_INPUT_PENDING',
-        'Agent',
-        'Stager In queue',
-        'waits for the agent',
-        ('client', 'agent'),
-        (_TMGR_INPUT, _AGENT_0),
-    ),
+    State('task', 'AGENT_STAGING_INPUT_PENDING', 'Agent', 'Stager In queue', 'waits for the agent',
+          ('client', 'agent'), (_TMGR_INPUT, _AGENT_0)),
     _on_agent('AGENT_STAGING_INPUT', 'Stager In', 'its input goes into its sandbox', _AGENT_INPUT),
     _on_agent('AGENT_SCHEDULING_PENDING', 'Scheduler queue', 'waits for cores and GPUs', _AGENT_INPUT),
     _on_agent('AGENT_SCHEDULING', 'Scheduler', 'is being placed on cores and GPUs', _AGENT_SCHEDULING),
-    _on_agent(
-        'AGENT_EXECUTING_PENDING', 'Executor queue', 'has its resources, waits to run', _AGENT_SCHEDULING
-    ),
+    _on_agent('AGENT_EXECUTING_PENDING', 'Executor queue', 'has its resources, waits to run', _AGENT_SCHEDULING),
     _on_agent('AGENT_EXECUTING', 'Executor', 'runs on its cores and GPUs', _AGENT_EXECUTING),
     _on_agent('AGENT_STAGING_OUTPUT_PENDING', 'Stager Out queue', 'has run, output waits', _AGENT_EXECUTING),
     _on_agent('AGENT_STAGING_OUTPUT', 'Stager Out', 'its output moves on the platform', _AGENT_OUTPUT),
-    State(
-        'task',
-        'TMGR_STAGING_OUTPUT_PENDING',
-        'Task Manager',
-        'Stager Out queue',
-        'waits for the task manager',
-        _AGENT,
-        (_AGENT_0, _AGENT_OUTPUT),
-    ),
-    _on_client(
-        'TMGR_STAGING_OUTPUT', 'Stager Out', 'its output goes to where the client wants it', _TMGR_OUTPUT
-    ),
+    State('task', 'TMGR_STAGING_OUTPUT_PENDING', 'Task Manager', 'Stager Out queue', 'waits for the task manager',
+          _AGENT, (_AGENT_0, _AGENT_OUTPUT)),
+    _on_client('TMGR_STAGING_OUTPUT', 'Stager Out', 'its output goes to the targets of the client', _TMGR_OUTPUT),
     _on_client('DONE', '', 'ended well; final', _TMGR_OUTPUT),
     _on_client('CANCELED', '', 'was cancelled; final', _TMGR_OUTPUT),
     _on_client('FAILED', '', 'failed; final', _TMGR_OUTPUT),

@@ -37,15 +37,11 @@ def check_account(trace: Trace, known: Known, findings: Findings) -> None:
 
 def _check_returns(occupation: Occupation, findings: Findings) -> None:
     trace = occupation.trace
-    for row in occupation.unpaired[:LIMIT]:
-        findings.add(RULE, int(row), 'gives slots back that it does not have')
-    findings.more(RULE, max(0, len(occupation.unpaired) - LIMIT))
+    findings.add_all(RULE, occupation.unpaired, 'releases slots that it does not have')
     # a killed agent releases nothing
     ended = trace.ended[trace.writer_of_source[trace.columns.source[occupation.rows]]]
     kept = occupation.rows[(occupation.stop == NEVER) & ended]
-    for row in kept[:LIMIT]:
-        findings.add(RULE, int(row), 'does not give its slots back')
-    findings.more(RULE, max(0, len(kept) - LIMIT))
+    findings.add_all(RULE, kept, 'does not release its slots')
 
 
 def _check_devices(occupation: Occupation, findings: Findings) -> None:
@@ -103,7 +99,5 @@ def _check_runs(occupation: Occupation, known: Known, findings: Findings) -> Non
     once = (known.attempts[occupation.task] == 0) & (np.bincount(occupation.task)[occupation.task] == 1)
     early = np.flatnonzero(once & (begun[occupation.task] < occupation.start))
     late = np.flatnonzero(once & (ended[occupation.task] > occupation.stop))
-    for stays, sentence in ((early, 'runs before it has its slots'), (late, 'runs after it has given its slots back')):
-        for stay in stays[:LIMIT]:
-            findings.add(RULE, int(occupation.rows[stay]), sentence)
-        findings.more(RULE, max(0, len(stays) - LIMIT))
+    for stays, sentence in ((early, 'runs before it has its slots'), (late, 'runs after it has released its slots')):
+        findings.add_all(RULE, occupation.rows[stays], sentence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rp_profiling.read.columns import TICKS
@@ -50,6 +51,11 @@ class Findings:
             uid = uid or columns.uids[columns.uid[row]] or columns.sources[columns.source[row]][2]
             self.violations.append(Violation(rule, uid, sentence, int(columns.time[row]) / TICKS,
                                              str(self.trace.file_of(row))))
+
+    def add_all(self, rule: str, rows: Iterable[int], sentence: str) -> None:
+        """Record the same violation for several rows."""
+        for row in rows:
+            self.add(rule, int(row), sentence)
 
     def more(self, rule: str, count: int) -> None:
         """Count violations that are not listed."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rp_profiling.catalogue import Alt, Opt, PartialOrder, Seq, Star, Step
+from rp_profiling.catalogue.model import names_in
 
 ANY = '*'
 MOST_SYMBOLS = 64
@@ -56,21 +57,13 @@ class Automata:
 
 def compile_order(order: PartialOrder, left_out: Container[str] = ()) -> Automata:
     """Return the automata of an order; events that are `left_out` may be missing."""
-    symbols = tuple(dict.fromkeys(_names(order.pattern)))
+    symbols = tuple(dict.fromkeys(names_in(order.pattern)))
     if len(symbols) > MOST_SYMBOLS:
         raise ValueError(f'the order of {order.component} names {len(symbols)} events, at most {MOST_SYMBOLS} can be '
                          'checked')
     strict, ends = _determined(_relaxed(order.pattern, left_out), symbols)
     relaxed, _ = _determined(_relaxed(order.pattern, symbols), symbols)
     return Automata(order, symbols, strict, ends, relaxed)
-
-
-def _names(step: Step) -> list[str]:
-    if isinstance(step, str):
-        return [step]
-    if isinstance(step, Star | Opt):
-        return _names(step.step)
-    return [name for each in step.steps for name in _names(each)]
 
 
 def _relaxed(step: Step, optional: Container[str]) -> Step:

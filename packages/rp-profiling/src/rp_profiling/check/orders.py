@@ -102,9 +102,9 @@ class _Checker:
             return self._of_sources(automata, symbols)
         if order.scope == 'profile':
             return self._of_writers(automata, symbols)
-        keys = self._places
+        keys = self._trace.place_of_source
         if order.component == ALL_COMPONENTS:
-            keys = (self._sources_by_name * len(self._trace.places) + self._places).astype(np.int32)
+            keys = (self._sources_by_name * len(self._trace.places) + keys).astype(np.int32)
         elif order.component in ('Session', 'bootstrap_0'):
             keys = self._trace.writer_of_source
         chosen = np.ones(len(keys), np.bool_)
@@ -123,10 +123,6 @@ class _Checker:
         begun, ended = (np.bincount(self._columns.uid[self._trace.rows_of(f'task_run_cancel_{what}')],
                                     minlength=len(self._known.kinds)) for what in ('start', 'stop'))
         return np.asarray(np.maximum(begun - ended, 0), np.int32)
-
-    @property
-    def _places(self) -> NDArray[np.int32]:
-        return self._trace.place_of_source
 
     @cached_property
     def _names(self) -> list[str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,15 @@ _NODES = 1_000_000
 
 def write_chrome(analysis: Analysis, path: str | Path) -> int:
     """Write a file for `chrome://tracing` or ui.perfetto.dev, and return the number of events."""
+    events = chain(_names(analysis), _stays(analysis), _counters(concurrency(analysis.trace)))
+    count = 0
     with open(path, 'w', encoding='utf-8') as file:
-        return _write(file, _chrome_events(analysis))
+        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+        for event in events:
+            file.write((',\n' if count else '') + json.dumps(event, separators=(',', ':')))
+            count += 1
+        file.write('\n]}\n')
+    return count
 
 
 def write_csv(analysis: Analysis, path: str | Path) -> int:
@@ -42,22 +50,6 @@ def write_csv(analysis: Analysis, path: str | Path) -> int:
             writer.writerow((f'{row.time:.7f}', *row[1:]))
             count += 1
     return count
-
-
-def _write(file: TextIO, events: Iterator[dict[str, Any]]) -> int:
-    file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-    count = 0
-    for event in events:
-        file.write((',\n' if count else '') + json.dumps(event, separators=(',', ':')))
-        count += 1
-    file.write('\n]}\n')
-    return count
-
-
-def _chrome_events(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    yield from _names(analysis)
-    yield from _stays(analysis)
-    yield from _counters(concurrency(analysis.trace))
 
 
 def _thread(node: int, kind: str, index: int) -> int:

@@ -9,6 +9,7 @@ There were three formats, which differ in the header and the number of fields:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from rp_profiling.write.tracer import HEADER
@@ -17,7 +18,7 @@ _TODAY = HEADER.lstrip('#').split(',')
 _LOOKED_AT = 50
 """Lines that are read to detect the format of a file."""
 
-# names of states until 2015, and intermediate ones
+# names of states until 2015
 STATES = {
     'New': 'NEW', 'Done': 'DONE', 'Failed': 'FAILED', 'Canceled': 'CANCELED', 'Cancelled': 'CANCELED',
     'PendingLaunch': 'PMGR_LAUNCHING_PENDING', 'Launching': 'PMGR_LAUNCHING', 'PendingActive': 'PMGR_ACTIVE_PENDING',
@@ -30,15 +31,9 @@ STATES = {
     'AgentStagingOutput': 'AGENT_STAGING_OUTPUT', 'PendingOutputStaging': 'TMGR_STAGING_OUTPUT_PENDING',
     'StagingOutput': 'TMGR_STAGING_OUTPUT',
 }
-_OLD_STATES = {
-    'PENDING_LAUNCH': 'PMGR_LAUNCHING_PENDING', 'LAUNCHING': 'PMGR_LAUNCHING', 'PENDING_ACTIVE': 'PMGR_ACTIVE_PENDING',
-    'ACTIVE_PENDING': 'PMGR_ACTIVE_PENDING', 'ACTIVE': 'PMGR_ACTIVE', 'UNSCHEDULED': 'TMGR_SCHEDULING_PENDING',
-    'SCHEDULING': 'TMGR_SCHEDULING', 'PENDING_INPUT_STAGING': 'TMGR_STAGING_INPUT_PENDING',
-    'STAGING_INPUT': 'TMGR_STAGING_INPUT', 'ALLOCATING_PENDING': 'AGENT_SCHEDULING_PENDING',
-    'ALLOCATING': 'AGENT_SCHEDULING', 'PENDING_EXECUTION': 'AGENT_EXECUTING_PENDING',
-    'EXECUTING_PENDING': 'AGENT_EXECUTING_PENDING', 'EXECUTING': 'AGENT_EXECUTING',
-    'PENDING_OUTPUT_STAGING': 'TMGR_STAGING_OUTPUT_PENDING', 'STAGING_OUTPUT': 'TMGR_STAGING_OUTPUT',
-}
+# the intermediate names are the old ones in capitals: PENDING_LAUNCH
+STATES |= {re.sub(r'(?<=[a-z])(?=[A-Z])', '_', old).upper(): new for old, new in STATES.items()}
+STATES['ACTIVE_PENDING'] = 'PMGR_ACTIVE_PENDING'
 _EVENTS = {'sync abs': 'sync_abs', 'sync rel': 'sync_rel', 'state': 'advance'}
 
 Translate = Callable[[str], str]
@@ -81,8 +76,7 @@ def _from_second(line: str) -> str:
 
 
 def _from_third(line: str) -> str:
-    time, event, comp, thread, uid, state, msg = _fields(line, 7)
-    return _today(time, event, comp, thread, uid, state, msg)
+    return _today(*_fields(line, 7))
 
 
 def _fields(line: str, count: int) -> list[str]:
@@ -92,6 +86,6 @@ def _fields(line: str, count: int) -> list[str]:
 
 
 def _today(time: str, event: str, comp: str, thread: str, uid: str, state: str, msg: str) -> str:
-    state = STATES.get(state) or _OLD_STATES.get(state) or state.replace('UMGR_', 'TMGR_', 1)
+    state = STATES.get(state) or state.replace('UMGR_', 'TMGR_', 1)
     comp = comp.replace('umgr', 'tmgr', 1)
     return ','.join((time.strip(), _EVENTS.get(event, event), comp, thread, uid, state, msg))

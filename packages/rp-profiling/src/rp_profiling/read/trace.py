@@ -104,15 +104,16 @@ class Trace:
     @cached_property
     def ended(self) -> NDArray[np.bool_]:
         """For each writer, whether it has closed its profile."""
-        found = np.zeros(len(self.writers), np.bool_)
-        found[self.writer_of_source[self.columns.source[self.rows_of('END')]]] = True
-        return found
+        return self._writers_of('END')
 
     @cached_property
     def reduced(self) -> NDArray[np.bool_]:
         """For each writer, whether it has left out the events that the catalogue has only with the detail `full`."""
+        return self._writers_of('trace_detail')
+
+    def _writers_of(self, event: str) -> NDArray[np.bool_]:
         found = np.zeros(len(self.writers), np.bool_)
-        found[self.writer_of_source[self.columns.source[self.rows_of('trace_detail')]]] = True
+        found[self.writer_of_source[self.columns.source[self.rows_of(event)]]] = True
         return found
 
     @cached_property
@@ -121,10 +122,8 @@ class Trace:
 
         Shells, such as those of tasks, have no profile of their own to close.
         """
-        begun = np.zeros(len(self.writers), np.bool_)
-        begun[self.writer_of_source[self.columns.source[self.rows_of('sync_abs')]]] = True
         found = np.zeros(len(self.columns.uids), np.bool_)
-        sources = (begun & ~self.ended)[self.writer_of_source]
+        sources = (self._writers_of('sync_abs') & ~self.ended)[self.writer_of_source]
         if sources.any():
             found[self.columns.uid[sources[self.columns.source]]] = True
         return found
