@@ -22,6 +22,7 @@ from rp_api.transport import keys
 from rp_api.transport.connection import Connection, Listener, arrivals
 from rp_api.wire import codec
 from rp_raptor.master.master import Master
+from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 from rp_raptor.wire.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
 
@@ -216,7 +217,7 @@ class ScriptedWorker(Party):
             return payload.encode_result({'exit_code': 0, 'return_value': self.described(call)['uid'], 'stdout': 'out'})
         function = deserialize_obj(self._functions[payload.fid_of(call)])
         if kind == b'F':
-            return self._outcome(function, *payload.decode_arguments(call))
+            return self._outcome(function, *arguments(call))
         return payload.encode_outcomes([self._outcome(function, *each) for each in payload.decode_chunk(call)])
 
     def described(self, call: bytes) -> dict[str, Any]:
@@ -229,7 +230,7 @@ class ScriptedWorker(Party):
 
     def _outcome(self, function: Any, args: Any, kwargs: Any) -> bytes:
         try:
-            return payload.encode_value(function(*args, **kwargs))
+            return payload.encode_value(function(*args, **kwargs or {}))
         except Exception as error:
             return payload.encode_error(error)
 

@@ -15,6 +15,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
 from rp_api.transport.connection import Listener, arrivals
 from rp_api.wire import codec
+from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 from rp_raptor.wire.protocol import APPLICATION, ids_of, parse
 
@@ -139,12 +140,12 @@ class StandinMaster:
     def _run(self, call: bytes) -> bytes:
         function = self._functions[payload.fid_of(call)]
         if payload.kind_of(call) == b'F':
-            return _outcome(function, *payload.decode_arguments(call))
+            return _outcome(function, *arguments(call))
         return payload.encode_outcomes([_outcome(function, *each) for each in payload.decode_chunk(call)])
 
 
 def _outcome(function: Any, args: Any, kwargs: Any) -> bytes:
     try:
-        return payload.encode_value(function(*args, **kwargs))
+        return payload.encode_value(function(*args, **kwargs or {}))
     except Exception as error:
         return payload.encode_error(error)

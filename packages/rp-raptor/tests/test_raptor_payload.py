@@ -18,6 +18,7 @@ from rp_api.values import from_plain, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import RemoteError
 from rp_raptor.master.restored import restored
+from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 
 # few and small ones: what matters is their variety
@@ -41,7 +42,7 @@ def test_arguments_arrive(args: list[Any], kwargs: dict[str, Any]) -> None:
     call = payload.encode_call(fid, args, kwargs)
     assert payload.kind_of(call) == b'F'
     assert payload.fid_of(call) == fid
-    assert payload.decode_arguments(call) == (args, kwargs)
+    assert arguments(call) == (args, kwargs)
     chunk = payload.encode_chunk(fid, [(args, kwargs), ((), None)])
     assert payload.decode_chunk(chunk) == [(args, kwargs), ((), {})]
 
@@ -57,7 +58,7 @@ def test_what_cannot_be_imported_travels_by_value(tmp_path: Path) -> None:
     class Local:
         number = 3
 
-    args, _ = payload.decode_arguments(payload.encode_call(bytes(16), (lambda: 4, Local)))
+    args, _ = arguments(payload.encode_call(bytes(16), (lambda: 4, Local)))
     assert args[0]() == 4
     assert args[1].number == 3
     assert payload.decode_result(payload.encode_value(Local(), str(tmp_path))).number == 3
@@ -67,7 +68,7 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
     """A call with such an argument is never sent."""
     with pytest.raises(SerializationError, match='generator'):
         payload.encode_call(bytes(16), (n for n in range(3)))
-    with pytest.raises(TypeError, match='can be called'):
+    with pytest.raises(TypeError, match='only a callable'):
         payload.define(3)  # type: ignore[arg-type]
 
 

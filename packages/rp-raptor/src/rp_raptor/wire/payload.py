@@ -42,8 +42,6 @@ _LONGEST_TEXT = 64 << 10   # characters of a traceback in a result
 _MAIN = b'__main__'
 _SHORT = 16 << 10   # bytes of a payload that is cheap to copy
 
-Arguments = tuple[Sequence[Any], dict[str, Any]]
-
 
 def define(func: Callable[..., Any]) -> tuple[bytes, bytes]:
     """Return identifier and bytes of a function, by value where possible; SerializationError if it has no such form."""
@@ -180,14 +178,8 @@ def fid_of(payload: bytes) -> bytes:
     return payload[1:_START]
 
 
-def decode_arguments(payload: bytes) -> Arguments:
-    """Return arguments and keyword arguments of a call of kind F; DeserializationError if they cannot be restored."""
-    args, kwargs = _unpickled(memoryview(payload)[_START:])
-    return args, kwargs or {}
-
-
-def decode_chunk(payload: bytes) -> list[Arguments]:
-    """Return arguments and keyword arguments of each call in a chunk; DeserializationError as `decode_arguments`."""
+def decode_chunk(payload: bytes) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+    """Return arguments and keyword arguments of each call in a chunk; DeserializationError if this fails."""
     return [(args, kwargs or {}) for args, kwargs in _unpickled(memoryview(payload)[_START:])]
 
 

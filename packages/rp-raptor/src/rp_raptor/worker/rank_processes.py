@@ -11,7 +11,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.process_handle import ProcessHandle
@@ -34,28 +33,6 @@ Gone = Callable[[Sequence[int], Sequence[int], str], bool]
 
 Returns whether one of the first has taken a call since its start; the call may be the reason.
 """
-
-
-class RankProcesses(Protocol):
-    """The processes of all ranks."""
-
-    def start(self) -> None:
-        """Start all ranks."""
-
-    def arrived(self, rank: int, pid: int, started: int) -> None:
-        """Note that a rank has said hello."""
-
-    def signal(self, rank: int) -> None:
-        """Send the rank SIGUSR1."""
-
-    def kill(self, rank: int, reason: str) -> None:
-        """Kill the rank and all processes that it has started; `reason` is part of the report of its end."""
-
-    def stop(self, ended: Callable[[], object]) -> None:
-        """Restart no ranks and report no deaths any more; call `ended` when all have ended."""
-
-    def close(self) -> None:
-        """Kill and reap all processes that are left."""
 
 
 class Direct:
@@ -318,6 +295,9 @@ class Job:
         for timer in self._timers:
             timer.cancel()
         self._timers = []
+
+
+RankProcesses = Direct | Job
 
 
 def _how(code: int) -> str:
