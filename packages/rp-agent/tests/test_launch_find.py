@@ -61,7 +61,7 @@ def test_what_is_there_is_found_and_what_is_not_has_a_reason(tmp_path: Path) -> 
     methods = find.detect(platform, SETTING, System({'PATH': str(tmp_path)}))
     assert [method.NAME for method in methods.found] == ['SSH']
     assert '-v' in methods.found[0].command(on(0), ['true']).argv
-    assert methods.missing['SRUN'] == f'srun is not there (searched PATH {tmp_path})'
+    assert methods.missing['SRUN'] == f'srun is not in PATH ({tmp_path})'
     assert methods.missing['NEW'].startswith("launch method 'NEW' of the platform is unknown")
 
 

@@ -169,7 +169,7 @@ def test_a_launcher_of_another_mpi_is_not_taken(name: str, own: str, other: str)
     with pytest.raises(LaunchRefused) as caught:
         choose(wrong, Methods((method,)))
     assert (f'{method.NAME}: {method.program} is a launcher of {own}, and /a/program uses {other} (libx.so): each rank '
-            f'would run as a program of its own. Build the program with {own}, or') in str(caught.value)
+            f'would run as a separate program. Build the program with {own}, or') in str(caught.value)
 
 
 @pytest.mark.parametrize('name', ['SRUN', 'MPIEXEC, PALS', 'APRUN'])

@@ -1,5 +1,5 @@
-"""Runs tasks: `registry` finds the executor that the platform names, `base` is the base of all executors.
+"""Executors run tasks: `registry` finds the executor of a platform, `base` is the base class of all executors.
 
-`launching` decides how a task is launched, binds its ranks and writes its scripts; `processes` starts processes;
+`launching` plans the launch of a task, binds its ranks and writes its scripts; `processes` starts processes;
 `popen`, `shell`, `simulated` and `backends` are the executors.
 """

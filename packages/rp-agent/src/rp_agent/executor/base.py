@@ -1,11 +1,11 @@
-"""What executors have in common: how tasks come in and leave, and how all of them are ended.
+"""Base class of executors: accept tasks, hand on those that have ended, end all of them.
 
 Rules of this file:
 
-- All methods are called in the thread of the loop.
-- A task leaves by `output`, in the bulk of all tasks that ended in one turn of the loop, and keeps its slots until
-  then. Nothing is kept of it afterwards.
-- A failure of a task is data on the task and touches nothing else.
+- All methods are called in the thread of the event loop.
+- A task leaves by `output`, in one batch with all tasks that ended in the same turn of the loop. It keeps its slots
+  until then; the executor keeps no record of it.
+- The failure of a task is data on the task and affects nothing else.
 """
 
 from __future__ import annotations
@@ -24,26 +24,45 @@ from rp_profiling.write.tracer import Tracer
 
 
 class Ending:
-    """Why a task is ended before its time, and as what; without an error, because the application has asked for it."""
+    """The reason why the executor ends a task early, and the final state that the task gets."""
 
     __slots__ = ('detail', 'exception', 'state')
 
     def __init__(self, error: Exception | None = None, state: str = states.CANCELED) -> None:
+        """Create a reason.
+
+        Args:
+            error: The exception that the task reports; None if the application cancels the task.
+            state: Final state of the task, CANCELED or FAILED.
+        """
         self.state = state
         self.exception = None if error is None else repr(error)
         self.detail = None if error is None else str(error)
 
     def apply(self, task: AgentTask) -> None:
-        """Make the task one that was ended, for this reason."""
+        """Set the target state and the exception of a task."""
         task.target_state = self.state
         task.exception = self.exception
         task.exception_detail = self.detail
 
 
 class BaseExecutor(Component, ABC):
-    """Takes tasks in AGENT_EXECUTING_PENDING and gives them in AGENT_STAGING_OUTPUT_PENDING; the rest is abstract."""
+    """A component that runs tasks: the base class of executors.
+
+    An executor takes tasks in AGENT_EXECUTING_PENDING by `put`, and passes them in AGENT_STAGING_OUTPUT_PENDING to
+    `output`. A subclass implements `__contains__`, `_uids`, `_begin` and `_end`. It calls `_leave` for each task that
+    has run, and `_refuse` for each that cannot run. The entry-point group `radical_pilot.executors` makes it available
+    (see `rp_agent.executor.registry`).
+    """
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop) -> None:
+        """Create an executor without tasks.
+
+        Args:
+            uid: Identifier of the component, such as `agent_executing.0000`.
+            tracer: Records the events of tasks.
+            loop: The event loop, in whose thread all methods are called.
+        """
         super().__init__(uid, tracer)
         self._loop = loop
         self._done: list[AgentTask] = []
@@ -53,10 +72,20 @@ class BaseExecutor(Component, ABC):
         self._on_empty: Callable[[], Any] | None = None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
-        """`expected(count)` tells at most so many tasks that will probably be put next; nothing has to come of it."""
+        """Accept a forecast of the next tasks, for executors that prepare starts. The inherited method ignores it.
+
+        Args:
+            expected: `expected(count)` returns at most `count` tasks that are likely, not certain, to be put next.
+        """
 
     def put(self, tasks: list[AgentTask]) -> None:
-        """Take tasks that have their slots, in state AGENT_EXECUTING_PENDING, and run them."""
+        """Run tasks.
+
+        Cancelled tasks, and all tasks after `stop`, are handed on as CANCELED without a start.
+
+        Args:
+            tasks: Tasks with slots, in state AGENT_EXECUTING_PENDING.
+        """
         ready = []
         for task in tasks:
             if task.cancelled or self._stopping is not None:
@@ -67,46 +96,79 @@ class BaseExecutor(Component, ABC):
         self._begin(ready)
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """End these tasks as CANCELED; those that are not here are ignored."""
+        """End tasks as CANCELED.
+
+        Args:
+            uids: Identifiers of tasks; those of tasks that are not here are ignored.
+        """
         self._end([uid for uid in dict.fromkeys(uids) if uid in self], Ending())
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """End all tasks as CANCELED for this reason, take no more; `on_empty` is called when the last one is out."""
+        """End all tasks as CANCELED, and start no more.
+
+        Args:
+            on_empty: Called once, when the last task has been handed on.
+            reason: The sentence that the tasks report.
+        """
         self._stopping = Ending(RuntimeError(reason))
         self._on_empty = on_empty
         self._end(self._uids(), self._stopping)
         self._flush_soon()
 
     def sweep(self, uids: Iterable[str]) -> None:
-        """Kill what tasks of this pilot, which have ended, have left on this node; others may have started them."""
+        """Kill processes that ended tasks of this pilot have left on this node. The inherited method does nothing.
+
+        Args:
+            uids: Identifiers of tasks; another executor of the pilot may have started them.
+        """
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants.
+
+        Raises:
+            AssertionError: An invariant is violated.
+        """
         done = [task.uid for task in self._done]
         places = [*self._uids(), *done]
         assert len(places) == len(set(places)), f'tasks in several places: {sorted(places)}'
         assert self._to_sweep <= set(done), f'to be swept, but not done: {self._to_sweep - set(done)}'
-        assert not done or self._flushing, f'nobody will hand on {done}'
+        assert not done or self._flushing, f'done, but no flush is scheduled: {done}'
 
     @abstractmethod
     def __contains__(self, uid: object) -> bool:
-        """Whether the task of that uid is here and has not ended."""
+        """Return whether the task with this uid is here and has not ended."""
 
     @abstractmethod
     def _uids(self) -> list[str]:
-        """All tasks that are here and have not ended."""
+        """Return the uids of all tasks that are here and have not ended."""
 
     @abstractmethod
     def _begin(self, tasks: list[AgentTask]) -> None:
-        """Run these tasks, now or when there is room."""
+        """Run tasks, in state AGENT_EXECUTING, now or when there is room.
+
+        Args:
+            tasks: New tasks; each must leave by `_leave`, `_refuse` or `_hand_on`.
+        """
 
     @abstractmethod
     def _end(self, uids: list[str], ending: Ending) -> None:
-        """End these tasks, which are here, for this reason; those that are being ended keep the reason they have."""
+        """End tasks.
+
+        Args:
+            uids: Identifiers of tasks that are here.
+            ending: The reason; a task that is already being ended keeps its first reason.
+        """
 
     def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None,
                explain: Callable[[Mapping[int, int]], str]) -> None:
-        """The task has ended: its ranks with these exit codes, or because it was told to. Note how, and let it go."""
+        """Hand on a task that has run.
+
+        Args:
+            task: The task.
+            codes: Exit codes by rank; empty if there are none.
+            ending: The reason if the executor has ended the task, else None.
+            explain: `explain(codes)` returns why the task failed.
+        """
         self._record(task.uid, 'task_run_stop')
         task.exit_code = exit_code_of_task(codes) if codes else None
         if ending is not None:
@@ -120,14 +182,19 @@ class BaseExecutor(Component, ABC):
 
     @staticmethod
     def _conclude(task: AgentTask, judge: Callable[[], object]) -> None:
-        """Have `judge()` say how a task has ended; what that raises fails this task, and nothing else."""
+        """Set the outcome of a task by `judge()`; an exception in it fails only this task."""
         try:
             judge()
         except Exception as error:
             task.broke(error, 'concluding')
 
     def _refuse(self, task: AgentTask, error: Exception) -> None:
-        """The task cannot be run."""
+        """Hand on a task that cannot be started, as FAILED.
+
+        Args:
+            task: The task.
+            error: The reason; the agent logs it with a traceback unless it is a LaunchRefused.
+        """
         if not isinstance(error, LaunchRefused):
             task.broke(error, 'starting')
         task.fail(named(error.__cause__ or error), str(error))
@@ -151,7 +218,7 @@ class BaseExecutor(Component, ABC):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Hand on all tasks that are done, in one bulk."""
+        """Hand on all tasks that are done, in one batch."""
         self._flushing = False
         tasks, self._done = self._done, []
         if self._to_sweep:

@@ -1,8 +1,8 @@
-"""The time limits of tasks that run, and what they begin with.
+"""Deadlines of running tasks: `timeout` and `startup_timeout`.
 
-`timeout` counts from the start of the task's processes, or, if the description has a `startup_timeout`, from the moment
-at which the task tells that it runs. Ranks that the agent starts tell by a pipe; those of a launcher, which may be on
-other nodes, by a note in the sandbox, at which one has to look now and then.
+`timeout` counts from the start of the task's processes or, if the description has a `startup_timeout`, from the task's
+start signal. Ranks that the agent starts signal by a pipe. Those of a launcher, which may run on other nodes, signal by
+a note in the sandbox, which the agent polls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rp_profiling.write.tracer import Tracer
 
 
 class Timed(Protocol):
-    """A run, as far as its time is limited."""
+    """The fields of a run that deadlines use."""
 
     task: AgentTask
     plan: LaunchPlan
@@ -36,13 +36,14 @@ class Timed(Protocol):
 AnyRun = TypeVar('AnyRun', bound=Timed)
 
 LAUNCH_LIMIT = 600.0
-"""Seconds after which a launcher that has started nothing is taken to hang, for tasks without limits of their own."""
+"""Seconds after which a launcher that has started no rank is regarded as hanging, for tasks without time limits."""
 
 _LOOK_AFTER = 1.0
+"""Seconds between two looks at the notes of a launcher's ranks."""
 
 
 class Deadlines(Generic[AnyRun]):
-    """Ends runs by `end(run, ending)` when their time is over."""
+    """Timers that end runs by `end(run, ending)` at their deadlines."""
 
     def __init__(self, loop: Loop, tracer: Tracer, end: Callable[[AnyRun, Ending], object]) -> None:
         self._loop = loop
@@ -50,21 +51,21 @@ class Deadlines(Generic[AnyRun]):
         self._end: Callable[[AnyRun, Ending], object] = end
 
     def begin(self, run: AnyRun) -> None:
-        """The processes of a run have been started."""
+        """Start the first timer of a run whose processes have been started."""
         self._safely(run, self._begin)
 
     def runs(self, run: AnyRun) -> None:
-        """The task has told that it runs."""
+        """Replace the startup timer of a run whose task has signalled its start."""
         if run.ending is None:
             run.stop_timer()
             self.limit(run)
 
     def limit(self, run: AnyRun) -> None:
-        """Let the time count that the task may take."""
+        """Start the timer of `timeout`."""
         self._safely(run, self._limit)
 
     def _safely(self, run: AnyRun, do: Callable[[AnyRun], object]) -> None:
-        """Do something for a run; what that raises ends this run, and nothing else."""
+        """Call `do(run)`; an exception in it ends only this run."""
         try:
             do(run)
         except Exception as error:
@@ -97,7 +98,7 @@ class Deadlines(Generic[AnyRun]):
         self._end(run, Ending(TimeoutError(reason)))
 
     def _look(self, deadline: float, run: AnyRun) -> None:
-        """See whether the ranks of a launcher have told that they run."""
+        """Check whether the ranks of a launcher have signalled their start."""
         left = deadline - time.monotonic()
         if has_started(run.task):
             self.runs(run)

@@ -1,13 +1,12 @@
-"""Following the processes of runs to their end, and bringing that end about: the base of what executors do it with.
+"""Base class of reapers, which follow the processes of runs to their end, and end them.
 
 Rules of this file:
 
-- A process that ends takes what is left of its group with it.
-- A run that is to be ended gets SIGTERM, all its processes. Those that outlive the process which was started may use
-  the grace period. What is left after it gets SIGKILL, and what even that does not end (it waits for a dead file
-  server, or is another user's by now) is given up after the same time again: no task may hang because of it.
-- A number is signalled only while something keeps it from being used again: a process that has not been reaped, or
-  others of its group.
+- When a started process ends, the rest of its process group is killed.
+- To end a run, the reaper sends SIGTERM to all of its processes. Processes that outlive the started one have until the
+  end of the grace period. Then all that are left get SIGKILL. A process that survives even that (it waits for a dead
+  file server, or has become another user's) is given up after a second grace period, so that no task hangs.
+- A pid is signalled only while it cannot be reused: while its process is not reaped, or its group has other members.
 """
 
 from __future__ import annotations
@@ -29,17 +28,18 @@ from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
 
 _RETRY_AFTER = 1.0
+"""Seconds before a sweep that failed for lack of descriptors is repeated."""
 
 
 class Watched(Timed, Protocol):
-    """A run, as far as its processes are followed."""
+    """The fields of a run that reapers use."""
 
     survivors: set[int]
-    """Descriptors of the processes that are waited for when the run is being ended."""
+    """Pidfds of processes that the reaper waits for while it ends the run."""
 
     @property
     def sessions(self) -> Collection[int]:
-        """Numbers of the sessions that its processes may be in."""
+        """Ids of the sessions that its processes may be in."""
 
     def check(self) -> None: ...
     def descriptors(self) -> list[int]: ...
@@ -51,8 +51,8 @@ AnyRun = TypeVar('AnyRun', bound=Watched)
 class Reaper(ABC, Generic[AnyRun]):
     """Watches runs, and calls `finished(run)` once for each when none of its processes is left.
 
-    `belongs` are variables that all processes of the pilot's tasks have in their environment; `grace` is the time in
-    seconds between SIGTERM and SIGKILL. `running` are the runs by the uid of their task.
+    `belongs` are variables in the environment of all processes of the pilot's tasks, `grace` is the time in seconds
+    between SIGTERM and SIGKILL, `running` maps task uids to runs.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, belongs: dict[str, str], grace: float,
@@ -65,11 +65,11 @@ class Reaper(ABC, Generic[AnyRun]):
         self._finished = finished
 
     def watch(self, run: AnyRun) -> None:
-        """Follow the run from now on."""
+        """Add a run to those that are watched."""
         self.running[run.task.uid] = run
 
     def end(self, runs: Iterable[AnyRun], ending: Ending) -> None:
-        """Ask all processes of the runs to end, and see to it that they do; runs that are being ended are left out."""
+        """End the runs: SIGTERM now, SIGKILL after the grace period. Runs that are already being ended are skipped."""
         runs = [run for run in runs if run.ending is None]
         if not runs:
             return
@@ -81,22 +81,21 @@ class Reaper(ABC, Generic[AnyRun]):
         self._loop.call_later(self._grace, self._kill, runs)
 
     def sweep(self, uids: Collection[str], variable: str = 'RP_TASK_ID') -> None:
-        """Kill all that was started for these tasks, also what has left their sessions; or that has another variable
-        with one of these values.
-        """
+        """Kill all processes whose environment has one of these values in `variable`, in whatever session they are."""
         try:
             processes.sweep({**self._belongs, variable: uids}, signal.SIGKILL)
-        except OSError as error:   # as a rule, there is no descriptor left to look with
-            logger(LOG).warning('processes that %s may have left are looked for again: %s', ', '.join(uids), error)
+        except OSError as error:   # usually, no file descriptor is left
+            logger(LOG).warning('cannot look for leftover processes of %s, retry in %g s: %s', ', '.join(uids),
+                                _RETRY_AFTER, error)
             self._loop.call_later(_RETRY_AFTER, self.sweep, uids, variable)
 
     def forget(self, descriptor: int) -> None:
-        """Neither watch nor hold this descriptor any more."""
+        """Stop watching a descriptor, and close it."""
         self._loop.remove_fd(descriptor)
         os.close(descriptor)
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         owned: list[int] = []
         for uid, run in self.running.items():
             assert run.task.uid == uid, f'{run.task.uid} runs as {uid}'
@@ -108,7 +107,7 @@ class Reaper(ABC, Generic[AnyRun]):
 
     @abstractmethod
     def settle(self, run: AnyRun) -> None:
-        """Processes of a run have ended: finish it, unless others are waited for."""
+        """Finish a run of which processes have ended, unless the reaper waits for others."""
 
     @abstractmethod
     def _signal(self, runs: list[AnyRun], number: signal.Signals) -> None:
@@ -116,7 +115,7 @@ class Reaper(ABC, Generic[AnyRun]):
 
     @abstractmethod
     def _let_go(self, run: AnyRun, ending: Ending) -> None:
-        """Finish a run whose processes do not end, whatever it has."""
+        """Finish a run whose processes cannot be killed."""
 
     def _ask_to_end(self, runs: list[AnyRun]) -> None:
         self._signal(runs, signal.SIGTERM)
@@ -130,7 +129,7 @@ class Reaper(ABC, Generic[AnyRun]):
                 if descriptor is not None:
                     run.survivors.add(descriptor)
                     self._loop.add_fd(descriptor, partial(self._survivor_ended, run, descriptor))
-        except OSError:   # as above; what cannot be followed cannot be given time
+        except OSError:   # no descriptors: without them there is no grace period
             for pid in sessions:
                 signal_group(pid, signal.SIGKILL)
 
@@ -149,7 +148,7 @@ class Reaper(ABC, Generic[AnyRun]):
             self._loop.call_later(self._grace, self._give_up, runs)
 
     def _give_up(self, runs: list[AnyRun]) -> None:
-        """Let go of processes that do not die."""
+        """Finish runs whose processes survive SIGKILL."""
         for run in self._still_running(runs):
             self._let_go(run, Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may '
                                                   f'still run (sessions {sorted(run.sessions)})')))
@@ -163,28 +162,27 @@ class Reaper(ABC, Generic[AnyRun]):
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Signal a process group; False if there is none of that number."""
+    """Signal a process group; return False if it does not exist."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        # it has a member, but one that is another user's
+    except PermissionError:   # all members belong to other users
         return True
     return True
 
 
 def signal_started(pid: int, number: int) -> None:
-    """Signal a process that was started and its group, which one that was just created may not have yet."""
+    """Signal a started process and its group; a process that was just created may not have its group yet."""
     if not signal_group(pid, number):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def signal_trees(pids: Collection[int], number: int) -> None:
-    """Signal all processes of these sessions; only those in the groups if there are no descriptors to look for more."""
+    """Signal all processes of these sessions; without free descriptors, only those of their process groups."""
     try:
         processes.kill_tree(pids, number)
-    except OSError:   # as above
+    except OSError:
         for pid in pids:
             signal_started(pid, number)

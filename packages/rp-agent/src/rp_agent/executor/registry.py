@@ -1,12 +1,12 @@
-"""Which executor a platform asks for: its `agent_spawner`, found through the entry points `radical_pilot.executors`.
+"""Registry of executors: find the `agent_spawner` of a platform among the entry points `radical_pilot.executors`.
 
-An entry point is a function (`Spawner`) that makes the executor: any component with `put`, `expect`, `cancel`, `stop`,
-`sweep`, `check` and `close` as `rp_agent.executor.base.BaseExecutor` describes them. This distribution brings
+An entry point is a function (`Spawner`) that returns an executor (`AnyExecutor`), usually a subclass of
+`rp_agent.executor.base.BaseExecutor`. This distribution provides
 
-    POPEN       processes started by the agent itself, without a shell; the default
-    SHELL       processes started by one persistent /bin/sh
-    SIMULATED   no processes; tasks run when the option `launch_model` says, and as long as they say
-    NOOP        the same, with no time between launch and run
+    POPEN       processes that the agent starts without a shell; the default
+    SHELL       processes that one persistent /bin/sh starts
+    SIMULATED   no processes; the option `launch_model` sets launch times, the tasks set their durations
+    NOOP        like SIMULATED, without launch times
     FLUX        jobs of Flux instances
     DRAGON      processes of Dragon runtimes
 """
@@ -24,51 +24,83 @@ from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
 GROUP = 'radical_pilot.executors'
+"""Entry-point group of executors."""
 DEFAULT = 'POPEN'
+"""Name of the default executor."""
 
 
 class AnyExecutor(Protocol):
-    """What the pipeline needs of an executor."""
+    """The interface of executors that the pipeline uses; `BaseExecutor` describes the methods."""
 
     uid: str
+    """Identifier of the component."""
     tracer: Tracer
+    """Records events."""
     output: Callable[[list[Any]], None]
+    """Receives batches of tasks that have ended; the pipeline sets it."""
     advanced: Callable[..., None]
+    """Called when tasks change their state; the pipeline sets it."""
 
-    def put(self, tasks: list[AgentTask]) -> None: ...
-    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None: ...
-    def cancel(self, uids: Iterable[str]) -> None: ...
-    def stop(self, on_empty: Callable[[], Any], reason: str) -> None: ...
-    def sweep(self, uids: Iterable[str]) -> None: ...
-    def check(self) -> None: ...
-    def close(self) -> None: ...
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Run tasks that have slots, in state AGENT_EXECUTING_PENDING."""
+
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
+        """Accept a forecast: `expected(count)` returns at most `count` tasks that are likely to be put next."""
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """End tasks as CANCELED; ignore unknown uids."""
+
+    def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
+        """End all tasks as CANCELED for this reason; call `on_empty` when the last one has been handed on."""
+
+    def sweep(self, uids: Iterable[str]) -> None:
+        """Kill processes that ended tasks have left on this node."""
+
+    def check(self) -> None:
+        """Verify all invariants; raise AssertionError."""
+
+    def close(self) -> None:
+        """Release all resources; called when the executor has no tasks."""
 
 
 Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExecutor]
-"""Makes an executor of this uid; the last argument are options, each of which an executor is free to know."""
+"""Creates an executor from its uid, the tracer, the event loop, the context of the pilot, and options by name.
+
+An executor ignores options that it does not know.
+"""
 
 
 def spawner(name: str) -> Spawner:
-    """The function that makes executors of that name; PlatformError, with all names, if there is none."""
+    """Return the function that creates executors of that name.
+
+    Args:
+        name: Name of the executor, as in `agent_spawner` of a platform definition.
+
+    Returns:
+        The function of the entry point.
+
+    Raises:
+        PlatformError: No entry point has that name; the text lists all names.
+    """
     return cast('Spawner', find(GROUP, name, {DEFAULT: f'{__name__}:popen'}, f'agent_spawner {name!r}'))
 
 
 def popen(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """The default executor, with the launch loop."""
+    """Create the default executor, which starts processes with the launch loop."""
     from rp_agent.executor.popen.component import Executor
 
     return Executor(uid, tracer, loop, context)
 
 
 def shell(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """The executor with a persistent shell."""
+    """Create the executor with a persistent shell."""
     from rp_agent.executor.shell.component import ShellExecutor
 
     return ShellExecutor(uid, tracer, loop, context)
 
 
 def simulated(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """An executor without processes; the option `launch_model` describes its launcher."""
+    """Create an executor without processes; the option `launch_model` describes its simulated launcher."""
     from rp_agent.executor.simulated.component import SimulatedExecutor
     from rp_agent.executor.simulated.launch_model import launch_model
 
@@ -76,41 +108,41 @@ def simulated(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, optio
 
 
 def noop(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """An executor without processes and without a launcher that would take time."""
+    """Create an executor without processes and without launch times."""
     from rp_agent.executor.simulated.component import SimulatedExecutor
 
     return SimulatedExecutor(uid, tracer, loop)
 
 
 def flux(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """The executor with Flux instances."""
+    """Create the executor with Flux instances."""
     from rp_agent.executor.backends.flux.executor import executor
 
     return executor(uid, tracer, loop, context)
 
 
 def dragon(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """The executor with Dragon runtimes."""
+    """Create the executor with Dragon runtimes."""
     from rp_agent.executor.backends.dragon.executor import executor
 
     return executor(uid, tracer, loop, context)
 
 
 def spans_nodes(platform: Mapping[str, Any]) -> bool:
-    """Whether the executor of a platform starts tasks on all nodes by itself."""
+    """Return whether the executor of a platform starts tasks on all nodes by itself."""
     if platform['agent_spawner'] in ('DRAGON', 'FLUX'):
         return True
     order = (platform.get('launch_methods') or {}).get('order', ())
-    # what launches into virtual machines cannot start sub-agents
+    # launch methods that use DVMs cannot start sub-agents
     return bool(order) and not platform.get('agent_launch_method') and DVM_METHODS.issuperset(order)
 
 
 def has_instances(platform: Mapping[str, Any]) -> bool:
-    """Whether the executor of a platform keeps launchers that span nodes, so that there can be only one of it."""
+    """Return whether the executor of a platform keeps launchers that span nodes; the agent has only one of it."""
     return spans_nodes(platform) or launches_into_dvms(platform)
 
 
 def launches_into_dvms(platform: Mapping[str, Any]) -> bool:
-    """Whether MPI tasks may go to virtual machines, which one executor of the agent keeps."""
+    """Return whether MPI tasks can go to DVMs, which one executor of the agent keeps."""
     order = (platform.get('launch_methods') or {}).get('order', ())
     return platform['agent_spawner'] == DEFAULT and not DVM_METHODS.isdisjoint(order)

@@ -1,4 +1,4 @@
-"""The record of a task that has processes."""
+"""Run: the record of a task that has processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rp_api.loop.event_loop import Timer
 class Run:
     """A task that has processes.
 
-    `leaders` are the processes that were started and still run, by rank, `survivors` the descriptors of others that are
-    waited for when the run is being ended; `leftovers` tells that others may have to be looked for. `pids` are those of
-    all that were started, which are also the numbers of their sessions; `codes` the exit codes by rank. `failure` is
-    the first rank whose program was not executed, and the reason. `ending` is set when the run is being ended,
-    `start_fd` is where the ranks tell that they run, or -1, `timer` is the time limit that is in force.
+    `leaders` are the started processes that still run, by rank. `survivors` are pidfds of other processes that the
+    reaper waits for while it ends the run; `leftovers` is true if there may be more. `pids` are those of all started
+    processes, and also their session ids. `codes` are exit codes by rank. `failure` is the first rank whose program was
+    not executed, and the reason. `ending` is set while the run is being ended. `start_fd` is the read end of the pipe
+    on which ranks signal their start, or -1. `timer` is the current time limit.
     """
 
     __slots__ = ('codes', 'ending', 'failure', 'leaders', 'leftovers', 'pids', 'plan', 'start_fd', 'survivors', 'task',
@@ -37,17 +37,17 @@ class Run:
 
     @property
     def sessions(self) -> list[int]:
-        """Numbers of the sessions that its processes may be in."""
+        """Ids of the sessions that its processes may be in."""
         return self.pids
 
     def stop_timer(self) -> None:
-        """Forget the time limit that is in force."""
+        """Cancel the current time limit."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def check(self) -> None:
-        """Verify that the run has processes and has lost none; raises AssertionError."""
+        """Verify that the run has processes and accounts for all ranks; raise AssertionError."""
         assert self.leaders or self.survivors or self.leftovers, f'{self.task.uid} runs without a process'
         assert len(self.leaders) + len(self.codes) == len(self.pids), f'{self.task.uid} has lost a rank'
         assert self.ending is not None or not self.survivors, f'{self.task.uid} waits for survivors'

@@ -1,8 +1,8 @@
-"""Carrying out a plan: sandbox, scripts, output files and, at last, the processes.
+"""Starter: carries out a launch plan, from sandbox, scripts and output files to the processes.
 
-Every failure is a LaunchRefused whose text names what was tried, the path and the reason, and leaves no open file and
-no process behind. A Shortage is one that may pass, and for which the task is to be started again. What goes wrong in a
-process that has been created shows when it ends: `Starter.refusal` says what it means.
+Every failure is a LaunchRefused whose text names the action, the path and the reason; it leaves no open file and no
+process behind. A Shortage may pass, and the executor starts the task again later. An error in a process that has been
+created shows when the process ends: `Starter.refusal` explains it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Shortage(LaunchRefused):
-    """A task cannot be started now, because the machine or this process is short of something."""
+    """A task cannot be started now, because the machine or this process is short of a resource."""
 
 
 class Moved(LaunchRefused):
-    """A program is not where it was found some time ago, but at another place, where it will be found next time."""
+    """A program has moved since it was found; the next start uses its new path."""
 
 
 def make_sandbox(path: str) -> None:
-    """Make sure that the directory exists."""
+    """Create the directory unless it exists."""
     try:
         os.mkdir(path)
     except FileExistsError as error:
@@ -45,7 +45,7 @@ def make_sandbox(path: str) -> None:
 
 
 def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
-    """Write the scripts of the plan into the sandbox, without what an earlier run has left there in their way."""
+    """Write the scripts of the plan into the sandbox, and remove the notes of an earlier run."""
     if plan.launch is not None:
         _clear_notes(task)
     for name, text in plan.scripts.items():
@@ -68,13 +68,13 @@ def _clear_notes(task: AgentTask) -> None:
 
 
 class Starter:
-    """Starts the processes of tasks, which `launched` watches from then on."""
+    """Starts the processes of tasks; the launch loop `launched` watches them."""
 
     def __init__(self, launched: LaunchLoop, programs: Programs) -> None:
         self._launched = launched
         self._programs = programs
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        """The descriptor of the standard input of all tasks."""
+        """Descriptor of the standard input of all tasks."""
 
     def start(self, task: AgentTask, plan: LaunchPlan) -> Run:
         """Start all processes of the plan."""
@@ -96,33 +96,33 @@ class Starter:
         return run
 
     def close(self) -> None:
-        """Start nothing any more."""
+        """Close the descriptor of the standard input."""
         if self.null >= 0:
             os.close(self.null)
             self.null = -1
 
     def refusal(self, run: Run, rank: int, error: OSError) -> LaunchRefused:
-        """Why the program of a rank was never executed."""
+        """Return the reason why the program of a rank was not executed."""
         process = run.plan.processes[rank]
         refusal = _explain(error, process.path)
         if not process.name or error.filename != process.path or isinstance(refusal, Shortage):
             return refusal
         try:
             path = self._programs.find_again(process.name, process.search_path, run.task.sandbox)
-        except LaunchRefused as gone:
-            return gone
+        except LaunchRefused as missing:
+            return missing
         return refusal if path == process.path else Moved(f'{process.path} is now {path}')
 
     def _start(self, run: Run, rank: int, process: Process, cwd: bytes, stdio: tuple[int, int, int],
                passed: tuple[int, ...]) -> None:
         if self._launched.full:
             most = self._launched.most
-            raise Shortage(f'no more than {most} processes can be watched at a time, see ulimit -n: of the open files '
-                           f'that are allowed, the agent needs {OWN + SPARE} for other things')
+            raise Shortage(f'the agent can watch at most {most} processes at a time: of the open files that '
+                           f'`ulimit -n` allows, it needs {OWN + SPARE} for other purposes')
         try:
             started = self._launched.start(run, rank, process.argv, process.env, cwd, stdio, passed,
                                            os.fsencode(process.path), process.cpus, process.memory)
-        except ValueError as error:   # something holds a NUL character
+        except ValueError as error:   # a string contains a NUL character
             raise LaunchRefused(str(error)) from error
         except OSError as error:
             raise _explain(error, process.path) from error
@@ -130,14 +130,14 @@ class Starter:
         run.pids.append(started.pid)
 
     def abandon(self, run: Run) -> None:
-        """Kill what was started and forget about it."""
+        """Kill the processes of a run that was not started completely."""
         for process in run.leaders.values():
             self._launched.kill(process)
         if run.start_fd >= 0:
             os.close(run.start_fd)
 
     def _open_pipes(self, plan: LaunchPlan, opened: list[int], run: Run) -> tuple[int, ...]:
-        """The descriptors that the scripts know as START and SYNC; none if the plan uses neither."""
+        """Open the descriptors that the scripts know as START and SYNC; none if the plan uses neither."""
         if not plan.signals_start and not plan.sync:
             return ()
         start_fd = sync_fd = self.null
@@ -148,7 +148,7 @@ class Starter:
                 os.set_blocking(run.start_fd, False)
             if plan.sync:
                 read_fd, sync_fd = os.pipe()
-                # the ranks hold the pipe; each opens a read end of its own
+                # the ranks hold the pipe; each opens its own read end
                 opened += (read_fd, sync_fd)
         except OSError as error:
             raise _refused(error, f'cannot create a pipe: {error.strerror}') from error
@@ -156,18 +156,18 @@ class Starter:
 
 
 def _named(task: AgentTask) -> bool:
-    """Whether the application has chosen where output goes."""
+    """Return whether the application has named the output files."""
     return bool(task.description['stdout'] or task.description['stderr'])
 
 
 def _open_outputs(plan: LaunchPlan, opened: list[int], named: bool) -> tuple[int, int]:
-    """Standard output and error, for all processes; once if they are the same file."""
+    """Open standard output and error of all processes; only once if they are the same file."""
     stdout, stderr = plan.output
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     if stdout == stderr or len(plan.processes) > 1:
         flags |= os.O_APPEND
     if named:
-        flags |= os.O_NONBLOCK   # it may be a FIFO, and nobody is to wait for its reader
+        flags |= os.O_NONBLOCK   # it may be a FIFO without a reader
     for path in (stdout, stderr) if stdout != stderr else (stdout,):
         try:
             opened.append(os.open(path, flags, 0o666))
@@ -194,7 +194,7 @@ def _hint(error: OSError, path: str) -> str:
 
 
 def _refusal(action: str, path: str, error: OSError) -> LaunchRefused:
-    error.filename = path   # which that of a write that fails lacks
+    error.filename = path   # errors of a write have no path
     return _refused(error, f'{action} {path}: {error.strerror}')
 
 

@@ -1,4 +1,4 @@
-"""Launch methods compose the command lines that start ranks, a class for each launcher, from fork to Flux.
+"""Launch methods: one class per launcher, from fork to Flux, that composes the command line which starts ranks.
 
-Imports resource managers.
+May import resource managers.
 """

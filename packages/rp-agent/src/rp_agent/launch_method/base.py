@@ -1,10 +1,11 @@
-"""What a launch method is: it decides which command starts the ranks of a task, without running anything.
+"""Base class of launch methods, and the records that they work with.
 
-A method is made once per agent, by `detect`, which looks for its program. After that it only composes: what `refuses`
-and `command` say depends on the job and on what was detected, on nothing else.
+A launch method decides which command starts the ranks of a task; it runs nothing itself. The agent creates each method
+once, by `detect`, which looks for the launcher's program. After that, the results of `refuses` and `command` depend
+only on the job and on the detected program.
 
-All methods place each rank on the node that the scheduler gave it. They bind no rank to cores, as far as the launcher
-can be told so: a rank binds itself, because it knows its slot, and launchers count cores in different ways.
+Every method places each rank on the node that the scheduler chose, and turns off the launcher's core binding where the
+launcher has an option for it: a rank binds itself, because launchers count cores in different ways.
 """
 
 from __future__ import annotations
@@ -23,75 +24,89 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Where a rank runs. Cores and GPUs are the numbers that the operating system gives to them, else their indices."""
+    """The placement of a rank."""
 
     node: str
+    """Name of the node."""
     index: int
-    """The position of the node in the pilot."""
+    """Position of the node in the pilot, from 0."""
     cores: tuple[int, ...] = ()
+    """Numbers of its cores in the operating system, or else their indices; empty if they are unknown."""
     gpus: tuple[int, ...] = ()
+    """Numbers of its GPUs, in the same form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be launched: the ranks of one task, in their order."""
+    """The ranks of one task, as a launch method sees them."""
 
     uid: str
+    """Identifier of the task."""
     sandbox: str
+    """Absolute path of the task's sandbox."""
     ranks: tuple[Rank, ...]
+    """The ranks in their order, at least one."""
     cores_per_rank: int = 1
+    """Number of cores of each rank; hardware threads where `Setting.threads_per_core` is more than 1."""
     gpus_per_rank: float = 0.0
-    """A fraction if ranks share GPUs."""
+    """Number of GPUs of each rank; a fraction if ranks share GPUs."""
     mem_per_rank: int = 0
-    """MB; 0 if the task does not say."""
+    """Memory of each rank in MB; 0 if the task sets no limit."""
     gpu_type: str = ''
+    """`gpu_type` of the task description, such as `CUDA`."""
     threading: str = ''
+    """`threading_type` of the task description, such as `OpenMP`."""
     mpi: bool = False
+    """True if the ranks are those of an MPI program."""
     variables: tuple[str, ...] = ()
-    """Names of variables in the launcher's environment that ranks on other nodes must find in theirs."""
+    """Names of variables that the launcher must pass from its own environment to ranks on other nodes."""
     linked: Linked | None = None
-    """The MPI library of the program, if it is known."""
+    """The MPI library of the program; None if it is unknown."""
     skip_gpus: bool = False
-    """Whether the launcher is not to be told about GPUs (`lm_skip_gpus` of the task's metadata)."""
+    """True if the launcher gets no options about GPUs (`lm_skip_gpus` of the task's metadata)."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known about where it belongs: its block of a torus, or the instance of a launcher that stays."""
+    """Additional placement data: the block of a torus, or the address of a DVM or a Flux instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a job is launched."""
+    """The command that launches a job."""
 
     argv: tuple[str, ...]
-    """The launcher, its options, and at the end what each rank executes."""
+    """The launcher, its options, and the command line that each rank executes."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """The texts of files that must be in the sandbox before, by name."""
+    """Files that the agent writes into the sandbox before the launch: their texts by name."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the launcher must have besides those of the task."""
+    """Variables that the launcher needs in addition to those of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of the pilot when its launch methods are looked for.
+    """The resources of the pilot for which launch methods are detected.
 
-    Cores are hardware threads if `threads_per_core` is more than 1, and blocked ones are not counted.
+    Cores are hardware threads if `threads_per_core` is more than 1. Blocked cores and GPUs are not counted.
     """
 
     nodes: tuple[str, ...] = ()
+    """Names of the nodes."""
     cores_per_node: int = 0
+    """Number of cores of each node."""
     gpus_per_node: int = 0
+    """Number of GPUs of each node."""
     threads_per_core: int = 1
+    """Number of hardware threads of each core that tasks use."""
     exclusive: bool = False
-    """Whether the batch system is to keep the tasks of a node apart (`system_architecture.exclusive`)."""
+    """True if the batch system separates the tasks of a node (`system_architecture.exclusive`)."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else the resource manager has found out."""
+    """Additional facts from the resource manager, by name."""
     unlike: tuple[int, ...] = ()
-    """Positions of nodes of which the CPUs and GPUs of the agent's host tell nothing, as they have more, or fewer."""
+    """Positions of nodes whose CPUs and GPUs differ from those of the agent's host."""
     smaller: tuple[tuple[int, int, int], ...] = ()
-    """Positions of nodes that have less than the others, with their numbers of cores and GPUs."""
+    """Nodes that have less than the others: position, number of cores, number of GPUs."""
 
     @classmethod
     def of(cls, allocation: Allocation, platform: Mapping[str, Any]) -> Setting:
-        """The setting of a pilot that has this allocation."""
+        """Return the setting of a pilot with this allocation on this platform."""
         architecture = platform.get('system_architecture') or {}
         return cls(allocation.names, allocation.cores_per_node, allocation.gpus_per_node, allocation.threads_per_core,
                    bool(architecture.get('exclusive')), allocation.facts, allocation.unlike,
@@ -100,15 +115,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A launcher that was found."""
+    """A detected launcher."""
 
     path: str
+    """Absolute path of the program."""
     version: str = ''
+    """Version as the program prints it; empty if it prints none."""
     flavour: str = ''
+    """Implementation behind a shared program name, such as `Open MPI` for `mpirun`."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The version as numbers, as far as it has any."""
+        """The leading numeric components of the version, such as `(4, 1)` for `4.1.rc2`."""
         parts: list[int] = []
         for part in self.version.split('.'):
             if not part.isdecimal():
@@ -117,66 +135,110 @@ class Program:
         return tuple(parts)
 
     def __str__(self) -> str:
+        """Return path, flavour and version, separated by spaces."""
         return ' '.join(filter(None, (self.path, self.flavour, self.version)))
 
 
 class LaunchMethod(ABC):
-    """A way to start ranks."""
+    """A way to start the ranks of a task: the base class of launch methods.
+
+    A subclass sets `NAME` and `PROGRAMS`, implements `command`, and overrides `detect` and `refuses` if the inherited
+    ones do not fit. An entry point of the group `radical_pilot.launch_methods` makes it available under its name.
+    """
 
     NAME: ClassVar[str]
+    """Name of the method in platform definitions, in upper case."""
     PROGRAMS: ClassVar[tuple[str, ...]]
-    """Names of the launcher, each tried in turn."""
+    """Names of the launcher's program; the first that is found in PATH is used."""
     RESERVED: ClassVar[tuple[str, ...]] = (
         'RP_*', 'PWD', 'ROCR_VISIBLE_DEVICES', 'CUDA_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
-    """Patterns of the names of variables that a named environment may not set."""
+    """Patterns of variable names that a named environment must not set."""
     CANCEL: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM, signal.SIGKILL)
-    """What the launcher is sent, with a pause after each, when its task is cancelled."""
+    """Signals that cancel the launcher, sent in this order with a pause after each."""
     FORWARDS: ClassVar[bool] = True
-    """Whether ranks find the launcher's environment in theirs, on other nodes at least what `Job.variables` names."""
+    """True if ranks inherit the launcher's environment, on other nodes at least the variables in `Job.variables`."""
     SHARES_NODES: ClassVar[bool] = True
-    """Whether it starts tasks on nodes while sub-agents run there that it has started."""
+    """True if the launcher starts tasks on nodes on which it runs sub-agents."""
     SPAWNER: ClassVar[str] = ''
-    """The only `agent_spawner` that can use the method; empty if any can."""
+    """The only `agent_spawner` that can use the method; empty if all can."""
 
     rank_variables: tuple[str, ...] = ()
-    """Names of the variable that tells a rank its number; the first that is set counts. None: there is one rank, 0.
+    """Names of variables that hold the number of a rank; the first that is set counts.
 
-    The launcher is to be started without these and `size_variables`: those of an outer launcher would lie.
+    If empty, the job has one rank, 0. The agent removes these variables and `size_variables` from the launcher's
+    environment, because an outer launcher may have set them.
     """
     size_variables: tuple[str, ...] = ()
-    """The same for the number of ranks; empty if the launcher does not tell."""
+    """Names of variables that hold the number of ranks; empty if the launcher sets none."""
     mpi: str = ''
-    """The kind of MPI libraries that find each other when this method starts them; empty if that is not known."""
+    """Kind of MPI library (`Open MPI` or `MPICH`) that the launcher supports; empty if it is unknown."""
     chooses_devices: bool = False
-    """Whether the launcher itself chooses the cores and GPUs of a rank: then what the slots say does not hold."""
+    """True if the launcher chooses the cores and GPUs of each rank itself, in place of those in its slot."""
 
     def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None) -> None:
+        """Create the method for a detected program.
+
+        Args:
+            program: The launcher.
+            setting: The resources of the pilot.
+            options: `options` of the method in the platform definition; `arguments` is a list of launcher options.
+        """
         self.program = program
         self.setting = setting
         self.options = options or {}
         self.environment: dict[str, str] = {}
-        """Variables that the launcher always needs, as those that the platform's `pre_exec` has set."""
+        """Variables that the launcher always needs, such as those that the platform's `pre_exec` sets."""
         self._arguments = tuple(map(str, self.options.get('arguments', ())))
 
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
-        """The method as it can be used on this system; `PlatformError` with the reason if it cannot."""
+        """Look for the launcher on the agent's host. The agent calls it once.
+
+        The inherited method accepts the first of `PROGRAMS` that is in PATH.
+
+        Args:
+            system: The agent's host; `which` finds programs, `ask` returns the output of one.
+            setting: The resources of the pilot.
+            options: `options` of the method in the platform definition.
+
+        Returns:
+            The method for the program that was found.
+
+        Raises:
+            PlatformError: The launcher is missing or cannot be used; the text names the reason.
+        """
         return cls(Program(system.which(*cls.PROGRAMS)), setting, options)
 
     def refuses(self, job: Job) -> str:
-        """Why the job cannot be launched; empty if it can, as any job if a method does not say otherwise."""
+        """Return the reason why the method cannot launch a job. The inherited method accepts all jobs.
+
+        Args:
+            job: The ranks of a task, with their slots.
+
+        Returns:
+            A clause such as `it starts one process, not 4 ranks`; empty if the method can launch the job.
+        """
         return ''
 
     @abstractmethod
     def command(self, job: Job, executable: Sequence[str]) -> Command:
-        """How the job is launched, each rank of which runs `executable`; only for jobs that are not refused."""
+        """Return the command that launches a job.
+
+        Args:
+            job: The ranks of a task; `refuses` has accepted it.
+            executable: The command line that each rank executes, program first.
+
+        Returns:
+            The command line, with the files and variables that the launcher needs.
+        """
 
     def __str__(self) -> str:
+        """Return the name of the method and its program."""
         return f'{self.NAME} ({self.program})'
 
 
 def one_process(job: Job) -> str:
-    """What methods say that start one process and know nothing of MPI; empty if the job is content with that."""
+    """Return why a launcher of single processes without MPI cannot start the job; empty if it can."""
     if len(job.ranks) > 1:
         return f'it starts one process, not {len(job.ranks)} ranks'
     return 'it does not start MPI programs' if job.mpi else ''

@@ -29,7 +29,7 @@ class Aprun(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         options = [self._part(job, part) for part in parts(blocks(job.ranks))]
-        # -b: what is executed is on all nodes, and need not be sent there
+        # -b: the executable is on all nodes; aprun need not send it there
         options[0] = ['-b', *options[0], *self._arguments]
         return Command((self.program.path, *joined(options, executable)))
 
@@ -47,7 +47,7 @@ class Aprun(LaunchMethod):
 
 
 class Ccmrun(LaunchMethod):
-    """CCMRUN: one process, on the first node of the job."""
+    """CCMRUN: one process, on the first node of the pilot."""
 
     NAME: ClassVar[str] = 'CCMRUN'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('ccmrun',)
@@ -63,7 +63,7 @@ class Ccmrun(LaunchMethod):
 
 
 class MpirunCcmrun(Mpirun):
-    """MPIRUN_CCMRUN: mpirun, started on the first node of the job."""
+    """MPIRUN_CCMRUN: mpirun, started by ccmrun on the first node of the pilot."""
 
     NAME: ClassVar[str] = 'MPIRUN_CCMRUN'
 

@@ -1,4 +1,4 @@
-"""The launch method DRAGON: the executor of that name starts the ranks, in the runtime that it keeps on the nodes."""
+"""The launch method DRAGON: the executor DRAGON starts the ranks in the runtime that it keeps on the nodes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The launch methods ORTE, ORTE_LIB and PRTE: ranks in a distributed virtual machine (DVM) that runs on the nodes.
 
-Somebody else starts and watches DVMs. The job says, as `dvm_uri` of its details, which of them it goes to.
+The executor starts and supervises the DVMs. `dvm_uri` in the details of a job is the address of its DVM.
 
-ORTE_LIB was the same through a library; here it is another name of ORTE. ORTE is found in Open MPI 2 and 3, and PRRTE,
-which came of it, by itself and in Open MPI 5, whose `prterun --dvm` stands in for prun, and spells options otherwise.
+ORTE_LIB is an alias of ORTE. ORTE is part of Open MPI 2 and 3. Its successor PRRTE is a project of its own and part of
+Open MPI 5, which has `prterun --dvm` instead of prun, with other spellings of the options.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rp_agent.launch_method.nodes import host_options
 from rp_agent.launch_method.system import System
 
 DVM_URI = 'dvm_uri'
-"""Where in the details of a job the URI of its DVM stands."""
+"""Key in the details of a job for the URI of its DVM."""
 
 _MESSAGES = ('--pmixmca', 'ptl_base_max_msg_size', '1073741824')
-"""PMIx refuses messages of large jobs otherwise."""
+"""Options that raise the message limit of PMIx, which is too low for large jobs."""
 
 
 class Orte(LaunchMethod):
@@ -30,7 +30,7 @@ class Orte(LaunchMethod):
     NAME: ClassVar[str] = 'ORTE'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('orterun',)
     SERVER: ClassVar[tuple[str, ...]] = ('orte-dvm',)
-    """The program that a DVM is started with."""
+    """Name of the program that starts a DVM."""
     RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'OMPI_*', 'PMIX_*')
 
     rank_variables: tuple[str, ...] = ('OMPI_COMM_WORLD_RANK', 'PMIX_RANK')
@@ -41,7 +41,7 @@ class Orte(LaunchMethod):
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         system.which(*cls.SERVER)
         method = cls(cls._program(system), setting, options)
-        method.environment.update(system.for_inner_srun)   # which starts the DVM as well
+        method.environment.update(system.for_inner_srun)   # srun also starts the DVM
         return method
 
     @classmethod
@@ -49,7 +49,7 @@ class Orte(LaunchMethod):
         return Program(system.which(*cls.PROGRAMS))
 
     def refuses(self, job: Job) -> str:
-        return '' if job.details.get(DVM_URI) else 'there is no distributed virtual machine for it'
+        return '' if job.details.get(DVM_URI) else 'no distributed virtual machine runs on its nodes'
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         files: dict[str, str] = {}
@@ -98,7 +98,7 @@ class Prte(Orte):
 
 
 def _places(job: Job, files: dict[str, str]) -> tuple[str, ...]:
-    """The number of ranks, and a host for each."""
+    """Return the options that set the number of ranks and the host of each."""
     return '--np', str(len(job.ranks)), *host_options(job, files)
 
 

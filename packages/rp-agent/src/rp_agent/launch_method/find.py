@@ -1,8 +1,8 @@
-"""Which launch methods a pilot has, and which of them launches a task.
+"""Registry of launch methods: detect those of a platform, and choose one for a task.
 
-A platform names them in `launch_methods.order`. Those of this project are in the table `rp_api.platforms.systems`;
-others can be added as entry points `radical_pilot.launch_methods`, each a class as `rp_agent.launch_method.base`
-describes it.
+A platform lists methods in `launch_methods.order`. The methods of this project are in the table
+`rp_api.platforms.systems`. Entry points of the group `radical_pilot.launch_methods` add others, each a subclass of
+`rp_agent.launch_method.base.LaunchMethod`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from rp_api.errors import PlatformError
 from rp_api.platforms.systems import LAUNCH_METHODS
 
 GROUP = 'radical_pilot.launch_methods'
+"""Entry-point group of launch methods."""
+
 
 @dataclass(frozen=True, slots=True)
 class Methods:
@@ -26,17 +28,17 @@ class Methods:
 
     found: tuple[LaunchMethod, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Those that cannot be used, and why."""
+    """Reasons of the methods that cannot be used, by name."""
 
 
 def find(name: str) -> type[LaunchMethod]:
-    """The launch method of that name; `PlatformError`, with all names, if there is none."""
+    """Return the launch method of that name; raise PlatformError, with all names, if it does not exist."""
     own = {name: method.where for name, method in LAUNCH_METHODS.items()}
     return cast('type[LaunchMethod]', extensions.find(GROUP, name, own, f'launch method {name!r} of the platform'))
 
 
 def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Methods:
-    """The launch methods that this platform names, as they can be used here. It runs programs, which takes a while."""
+    """Detect the launch methods that the platform lists. This runs programs, and can take seconds."""
     named = platform['launch_methods']
     found = []
     missing = {}
@@ -49,7 +51,7 @@ def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Met
 
 
 def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, system: System) -> LaunchMethod:
-    """One launch method, in the environment that its `pre_exec` makes; `PlatformError` if it cannot be used."""
+    """Detect one launch method in the environment that its `pre_exec` sets; raise PlatformError if it is unusable."""
     commands = [*configuration.get('pre_exec_cached', ()), *configuration.get('pre_exec', ())]
     prepared = system.after(commands)
     method = find(name).detect(prepared, setting, configuration.get('options') or {})
@@ -58,7 +60,7 @@ def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, sy
 
 
 def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
-    """The first method that can launch the job, for this spawner; raises LaunchRefused with what each of them says."""
+    """Return the first method that can launch the job; raise LaunchRefused, with the reason of each, if none can."""
     reasons = []
     for method in methods.found:
         if method.SPAWNER in ('', spawner):
@@ -73,12 +75,12 @@ def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
 
 
 def _other_mpi(job: Job, method: LaunchMethod) -> str:
-    """What is to be said of a program that does not find the MPI of the launcher; empty if it may."""
+    """Return why the program's MPI library does not match the launcher; empty if it may match."""
     linked = job.linked
     if not job.mpi or len(job.ranks) == 1 or linked is None or method.mpi in ('', linked.kind):
         return ''
     return (f'{method.program} is a launcher of {method.mpi}, and {linked.program} uses {linked.kind} '
-            f'({linked.library}): each rank would run as a program of its own. Build the program with {method.mpi}, or '
+            f'({linked.library}): each rank would run as a separate program. Build the program with {method.mpi}, or '
             f'have the launcher of {linked.kind} found first (PATH, or pre_exec of launch_methods.{method.NAME})')
 
 

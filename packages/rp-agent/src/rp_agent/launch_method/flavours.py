@@ -1,4 +1,4 @@
-"""The launchers that are all called mpirun or mpiexec: which one a program is, and what it has to be told."""
+"""Flavours of mpirun and mpiexec: detect the implementation behind these names, and compose its options."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rp_agent.launch_method.nodes import MANY, Block, blocks, cores_of_each, hos
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
-# not --continuous, with which Open MPI 4 goes on until somebody ends it
+# not --continuous: with it, Open MPI 4 does not end by itself
 _GO_ON = ('--mca', 'orte_abort_on_non_zero_status', '0')
 _GO_ON_5 = ('--prtemca', 'state_base_error_non_zero_exit', '0')
-"""What keeps Open MPI from ending all ranks when one fails. It ends with 0 then."""
+"""Options that keep Open MPI from ending all ranks when one fails; its exit code is then 0."""
 
 
 @dataclass(slots=True)
 class Placement:
-    """The options that put ranks on nodes, for each part of the command line, and what they need besides."""
+    """The options that place ranks on nodes, for each part of the command line, with their files and variables."""
 
     options: list[list[str]]
     files: dict[str, str] = field(default_factory=dict)
@@ -29,22 +29,22 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """One kind of mpirun."""
+    """One implementation of mpirun."""
 
     name: str
     place: Callable[[Job, Program], Placement]
     rank_variables: tuple[str, ...]
     size_variables: tuple[str, ...]
     mpi: str
-    """As `LaunchMethod.mpi`."""
+    """Kind of its MPI library, as `LaunchMethod.mpi`."""
     reserved: tuple[str, ...]
-    """Patterns of the names of variables that belong to it."""
+    """Patterns of variable names that belong to it, as `LaunchMethod.RESERVED`."""
     as_root: tuple[str, ...] = ()
-    """What it has to be told to run as root."""
+    """Options that it requires to run as root."""
 
 
 def open_mpi(job: Job, program: Program) -> Placement:
-    """Open MPI: a host for each rank, in their order. It puts nothing of the environment on other nodes by itself."""
+    """Place ranks for Open MPI: one host per rank. It passes only the variables that `-x` names to other nodes."""
     files: dict[str, str] = {}
     argv = ['-np', str(len(job.ranks)), '--map-by', 'seq:OVERSUBSCRIBE', '--bind-to', 'none', *host_options(job, files)]
     if _independent(job):
@@ -55,7 +55,7 @@ def open_mpi(job: Job, program: Program) -> Placement:
 
 
 def spectrum(job: Job, program: Program) -> Placement:
-    """IBM Spectrum MPI, which is an Open MPI that has to be told when the program gives it memory of GPUs."""
+    """Place ranks for IBM Spectrum MPI: as for Open MPI, with `-gpu` for programs that send GPU memory."""
     placement = open_mpi(job, program)
     if job.gpu_type == 'CUDA' and job.gpus_per_rank:
         placement.options[0].insert(0, '-gpu')
@@ -63,13 +63,10 @@ def spectrum(job: Job, program: Program) -> Placement:
 
 
 def hydra(job: Job, _: Program) -> Placement:
-    """MPICH and MVAPICH2, whose launcher is called Hydra and takes the environment along. It binds nothing.
-
-    The library of MVAPICH2 would, each program to the same cores.
-    """
+    """Place ranks for Hydra, the launcher of MPICH and MVAPICH2. It passes the environment on and binds no rank."""
     runs = blocks(job.ranks)
     argv = ['-np', str(len(job.ranks)), *(['-disable-auto-cleanup'] if _independent(job) else [])]
-    environment = {'MV2_ENABLE_AFFINITY': '0'}
+    environment = {'MV2_ENABLE_AFFINITY': '0'}   # the library of MVAPICH2 binds all programs to the same cores
     if len(runs) <= MANY:
         return Placement([[*argv, '-hosts', ','.join([f'{run.node}:{run.ranks}' for run in runs])]], {}, environment)
     path, files = _counted(job, runs)
@@ -77,14 +74,14 @@ def hydra(job: Job, _: Program) -> Placement:
 
 
 def intel(job: Job, _: Program) -> Placement:
-    """Intel MPI, a Hydra that binds ranks and listens to the batch system unless it is told otherwise."""
+    """Place ranks for Intel MPI: a Hydra whose binding and batch-system placement must be turned off."""
     path, files = _counted(job, blocks(job.ranks))
     return Placement([['-np', str(len(job.ranks)), '-machinefile', path]], files,
                      {'I_MPI_PIN': 'off', 'I_MPI_JOB_RESPECT_PROCESS_PLACEMENT': 'off'})
 
 
 def pals(job: Job, _: Program) -> Placement:
-    """HPE's PALS fills hosts one after the other, and binds ranks where those of each host have the same cores."""
+    """Place ranks for HPE's PALS: it fills hosts in order, and binds ranks if each host uses the same cores."""
     placement = Placement([])
     first = 0
     for number, part in enumerate(parts(blocks(job.ranks))):
@@ -97,7 +94,7 @@ def pals(job: Job, _: Program) -> Placement:
 
 
 def _independent(job: Job) -> bool:
-    """Whether ranks go on when another one fails: those of an MPI program would wait for it."""
+    """Return whether ranks continue when another one fails; ranks of an MPI program would wait for it."""
     return not job.mpi and len(job.ranks) > 1
 
 
@@ -110,13 +107,13 @@ def _hosts_of_part(job: Job, part: Sequence[Block], number: int, files: dict[str
 
 
 def _counted(job: Job, runs: Sequence[Block]) -> tuple[str, dict[str, str]]:
-    """The path of a file of hosts with the number of their ranks, and the file."""
+    """Return the path of a file that lists hosts with their numbers of ranks, and the file."""
     name = f'{job.uid}.hosts'
     return f'{job.sandbox}/{name}', {name: ''.join([f'{run.node}:{run.ranks}\n' for run in runs])}
 
 
 def _core_list(ranks: Sequence[Rank], part: Sequence[Block]) -> str:
-    """The cores of the ranks of each node, in the form `list:0-1:2-3`; `none` if they differ or are not known."""
+    """Return the cores of the ranks of each node, such as `list:0-1:2-3`; `none` if they differ or are unknown."""
     each = cores_of_each(ranks, part)
     return 'list:' + ':'.join([ranges(cores) for cores in each]) if each else 'none'
 
@@ -134,7 +131,7 @@ FLAVOURS = {flavour.name: flavour for flavour in (
     Flavour('PALS', pals, ('PALS_RANKID', 'PMI_RANK'), ('PMI_SIZE',), '', ('PALS_*', 'PMI_*')),
 )}
 
-# what they print for one of these options, each with its version
+# one of these options makes each of them print its version
 _OPTIONS = ('--version', '-V', '-info')
 _SIGNS = (
     ('Spectrum MPI', re.compile(r'IBM Spectrum MPI\)?\s*v?([\d.]+\w*)')),
@@ -146,19 +143,19 @@ _SIGNS = (
 
 
 def recognised(system: System, path: str) -> Program:
-    """The program with its flavour and version; `PlatformError`, with what it says, if it is none of these."""
-    heard = []
+    """Detect flavour and version of a program; raise PlatformError, with its output, for an unknown flavour."""
+    outputs = []
     for option in _OPTIONS:
         try:
-            said = system.ask(path, option)
+            output = system.ask(path, option)
         except PlatformError as error:
-            heard.append(str(error))
+            outputs.append(str(error))
             continue
         for flavour, sign in _SIGNS:
-            found = sign.search(said)
+            found = sign.search(output)
             if found:
                 return Program(path, found[1], flavour)
-        heard.append(f'`{path} {option}` says: {said[:200]}')
-    if '/pals/' in path:   # it may know none of these options
+        outputs.append(f'`{path} {option}` printed: {output[:200]}')
+    if '/pals/' in path:   # PALS may support none of these options
         return Program(path, '', 'PALS')
-    raise PlatformError(f'{path} is none of {", ".join(FLAVOURS)}: {"; ".join(heard)}')
+    raise PlatformError(f'{path} is not a known launcher ({", ".join(FLAVOURS)}): {"; ".join(outputs)}')

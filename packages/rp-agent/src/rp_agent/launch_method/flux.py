@@ -1,7 +1,7 @@
-"""The launch method FLUX: a job in the instance of Flux that the nodes belong to.
+"""The launch method FLUX: a job in the Flux instance that owns the nodes.
 
-Flux gives ranks their cores and GPUs itself, on the nodes that it is told. The job may name its instance, as `flux_uri`
-of its details; else it is the one that the agent runs in. The options are those of `flux run`, at
+Flux chooses the cores and GPUs of ranks on the given nodes. `flux_uri` in the details of a job is the address of its
+instance; without it, the job runs in the agent's instance. The options are those of `flux run`:
 https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-run.html.
 """
 
@@ -19,10 +19,10 @@ from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
 HERE = os.uname().nodename
-"""What Flux calls this host, which is `localhost` where no batch system has given it a name."""
+"""Name of this host in Flux, used for the node name `localhost` of pilots without a batch system."""
 
 FLUX_URI = 'flux_uri'
-"""Where in the details of a job the URI of its instance stands."""
+"""Key in the details of a job for the URI of its instance."""
 
 
 class Flux(LaunchMethod):
@@ -41,10 +41,10 @@ class Flux(LaunchMethod):
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
-        said = system.ask(path, 'version')
-        found = re.search(r'^(?:commands|libflux-core):\s*(\S+)', said, re.MULTILINE)
+        output = system.ask(path, 'version')
+        found = re.search(r'^(?:commands|libflux-core):\s*(\S+)', output, re.MULTILINE)
         if found is None:
-            raise PlatformError(f'`{path} version` is not the answer of Flux: {said[:200]}')
+            raise PlatformError(f'`{path} version` did not print the version of Flux: {output[:200]}')
         return cls(Program(path, found[1]), setting, options)
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:

@@ -1,4 +1,4 @@
-"""The launch method FORK: the program itself, on the agent's own host."""
+"""The launch method FORK: the program itself, without a launcher, on the agent's host."""
 
 from __future__ import annotations
 

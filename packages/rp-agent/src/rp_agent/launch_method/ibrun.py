@@ -1,6 +1,6 @@
-"""The launch method IBRUN: the launcher of TACC, which numbers the places for ranks on all nodes of the job.
+"""The launch method IBRUN, TACC's launcher, which numbers the places for ranks on all nodes of the batch job.
 
-Each node has the same number of places, which may be chosen, and a task gets consecutive ones, from an offset on.
+Each node has the same, configurable number of places. A task gets consecutive places, from an offset on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rp_agent.resource_manager.systems.slurm import Slurm
 
 
 class Ibrun(LaunchMethod):
-    """IBRUN; the option `tasks_per_node` of the platform fixes how many places a node has."""
+    """IBRUN; the option `tasks_per_node` of the platform sets the number of places of a node."""
 
     NAME: ClassVar[str] = 'IBRUN'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('ibrun',)
@@ -38,22 +38,22 @@ class Ibrun(LaunchMethod):
         runs = self._runs(job)
         places = self._per_node(runs)
         if runs[0].ranks > places or runs[-1].ranks > places or any(run.ranks != places for run in runs[1:-1]):
-            return f'it starts ranks on consecutive places, {places} on each node, which these slots are not for'
+            return f'it starts ranks on consecutive places, {places} per node, and these slots are not consecutive'
         if any(before.position + 1 != after.position for before, after in pairwise(runs)):
-            return 'it starts ranks on nodes that follow each other, which these do not'
+            return 'it starts ranks on consecutive nodes, and these nodes are not consecutive'
         return ''
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         runs = self._runs(job)
         places = self._per_node(runs)
         offset = runs[0].position * places + (places - runs[0].ranks if len(runs) > 1 else 0)
-        # else the MPI libraries of TACC bind the ranks of each program to the same cores
+        # otherwise the MPI libraries of TACC bind the ranks of all programs to the same cores
         environment = {'IBRUN_TASKS_PER_NODE': str(places), 'I_MPI_PIN': 'off', 'MV2_ENABLE_AFFINITY': '0'}
         return Command((self.program.path, '-n', str(len(job.ranks)), '-o', str(offset), *self._arguments,
                         *executable), {}, environment)
 
     def _runs(self, job: Job) -> list[Block]:
-        """The ranks on each node, and where it stands in the job of Slurm."""
+        """Return the ranks of each node, with the node's position in the Slurm job."""
         return [run._replace(position=self._positions.get(run.node, run.position)) for run in blocks(job.ranks)]
 
     def _per_node(self, runs: Sequence[Block]) -> int:

@@ -1,8 +1,8 @@
 """The launch methods JSRUN and JSRUN_ERF, of IBM's Job Step Manager.
 
-jsrun starts ranks in resource sets: cores and GPUs of a node that several ranks may share. JSRUN says how many there
-are and what they have, and jsrun chooses where they are. JSRUN_ERF says it in an explicit resource file, which is
-described at https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/erf_format.html.
+jsrun starts ranks in resource sets: cores and GPUs of a node that ranks may share. JSRUN passes the number of sets and
+their sizes, and jsrun places them. JSRUN_ERF places them itself, in an explicit resource file:
+https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/erf_format.html.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rp_agent.launch_method.nodes import ranges
 from rp_agent.launch_method.system import System
 from rp_agent.resource_manager.systems.lsf import Lsf
 
-_MILLIONTH = 1e-6   # of a GPU, by which a sum of decimal shares may be off a whole number
+_MILLIONTH = 1e-6
+"""Rounding error, in GPUs, that a sum of decimal shares may have."""
 
 
 class Sets(NamedTuple):
@@ -53,7 +54,7 @@ class Jsrun(LaunchMethod):
         return Command((*argv, *_smpi(job), *self._arguments, *executable))
 
     def _sets_per_node(self, job: Job, sets: Sets) -> int:
-        """As many as have found room on a node."""
+        """Return the number of resource sets on the node that has most ranks of the job."""
         counts: dict[int, int] = {}
         for rank in job.ranks:
             counts[rank.index] = counts.get(rank.index, 0) + 1
@@ -76,7 +77,7 @@ class JsrunErf(Jsrun):
         return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.positions(Lsf()))
 
     def refuses(self, job: Job) -> str:
-        return '' if all(rank.cores for rank in job.ranks) else 'the numbers of the cores are not known'
+        return '' if all(rank.cores for rank in job.ranks) else 'the numbers of the cores are unknown'
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         name = f'{job.uid}.rs'
@@ -86,7 +87,7 @@ class JsrunErf(Jsrun):
 
 
 def resource_sets(ranks: int, gpus_per_rank: float) -> Sets:
-    """The most resource sets with the same number of ranks and of whole GPUs."""
+    """Divide ranks into as many resource sets as possible, with equal numbers of ranks and of whole GPUs."""
     if gpus_per_rank == int(gpus_per_rank):
         return Sets(ranks, 1, int(gpus_per_rank))
     gpus = math.ceil(ranks * gpus_per_rank - _MILLIONTH)
@@ -95,9 +96,9 @@ def resource_sets(ranks: int, gpus_per_rank: float) -> Sets:
 
 
 def _erf_lines(ranks: Sequence[Rank], positions: Mapping[str, int]) -> Iterator[str]:
-    """A line for each resource set: ranks that follow each other and share GPUs, and each of the others.
+    """Yield a line for each resource set: consecutive ranks that share GPUs, or one other rank.
 
-    Hosts are numbered as in the job of LSF, from 1 on: 0 is the launch node.
+    Hosts are numbered as in the LSF job, from 1: 0 is the launch node.
     """
     start = 0
     for number in range(1, len(ranks) + 1):
@@ -115,7 +116,7 @@ def _share(one: Rank, other: Rank) -> bool:
 
 
 def _smpi(job: Job) -> tuple[str, ...]:
-    """What the MPI library has to know when ranks have GPUs."""
+    """Return the options for the MPI library of ranks with CUDA GPUs."""
     if job.gpu_type != 'CUDA' or not job.gpus_per_rank:
         return ()
     return ('--smpiargs=-gpu',) if len(job.ranks) > 1 else ('--smpiargs=off',)

@@ -1,6 +1,6 @@
-"""The MPI library of a program: from the shared libraries that it needs, or from what mpi4py says.
+"""MPI library of a program: from the shared libraries that it needs, or from mpi4py.
 
-A program that finds another library than that of its launcher does not fail: each of its ranks is the only one.
+A program whose library does not match its launcher does not fail: each rank runs as a program of one rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
 OPEN_MPI, MPICH = 'Open MPI', 'MPICH'
-"""Kinds of libraries: those of a kind find each other when a launcher of that kind starts them."""
+"""Kinds of MPI libraries; a launcher of one kind connects the ranks of programs of the same kind only."""
 
 _LIBRARIES = ((OPEN_MPI, re.compile(r'libmpi\w*\.so\.[24]0|libopen-(?:rte|pal)\.so\S*')),
               (MPICH, re.compile(r'libmpi\w*\.so\.12')))
@@ -25,23 +25,26 @@ import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version())'''
-"""A program that tells the MPI of a Python, without starting it."""
+"""Python code that prints the version of mpi4py's MPI library without initializing it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """An MPI library that a program uses: what uses it, its kind, and its name."""
+    """An MPI library that a program uses."""
 
     program: str
+    """The program, for messages."""
     kind: str
+    """`OPEN_MPI` or `MPICH`."""
     library: str
+    """File name or version of the library."""
 
 
 def of_executable(system: System, path: str) -> Linked | None:
-    """The library that an executable is linked with, perhaps through others; None if it is not known."""
+    """Return the library that an executable is linked with, directly or indirectly; None if it is unknown."""
     try:
         needed = [line.split()[0] for line in system.ask(system.which('ldd'), path).splitlines() if line.strip()]
-    except PlatformError:   # it is a script, or linked statically, or there is no `ldd`
+    except PlatformError:   # a script, a static executable, or a host without `ldd`
         return None
     found = {kind: name for kind, pattern in _LIBRARIES for name in reversed(needed) if pattern.fullmatch(name)}
     if len(found) != 1 or (MPICH in found and any(map(_PMIX.match, needed))):   # MPICH with PMIx fits both
@@ -51,10 +54,10 @@ def of_executable(system: System, path: str) -> Linked | None:
 
 
 def of_python(system: System, path: str) -> Linked | None:
-    """The library that mpi4py uses in a Python; None if it is not known."""
+    """Return the library that mpi4py uses in a Python interpreter; None if it is unknown."""
     try:
-        said = system.ask(path, '-c', VERSION).partition('\n')[0]
+        version = system.ask(path, '-c', VERSION).partition('\n')[0]
     except PlatformError:
         return None
-    kind = next((kind for kind, pattern in _NAMES if pattern.search(said)), '')
-    return Linked(f'mpi4py of {path}', kind, ' '.join(said.partition(',')[0].split())) if kind else None
+    kind = next((kind for kind, pattern in _NAMES if pattern.search(version)), '')
+    return Linked(f'mpi4py of {path}', kind, ' '.join(version.partition(',')[0].split())) if kind else None

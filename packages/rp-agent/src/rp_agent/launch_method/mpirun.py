@@ -1,4 +1,4 @@
-"""The launch methods MPIRUN and MPIEXEC: whichever launcher goes by these names."""
+"""The launch methods MPIRUN and MPIEXEC, for all flavours of these programs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Mpirun(LaunchMethod):
         self.size_variables = flavour.size_variables
         self.mpi = flavour.mpi
         self._place = flavour.place
-        # the srun that they use in a job of Slurm would ask for all GPUs of the job, if that has a number of them
+        # the launcher's inner srun would otherwise request all GPUs of a Slurm job that has a total number of them
         self._without_gpus = {'SLURM_GPUS': '0'} if counts_gpus else {}
         self.first = (program.path, *(flavour.as_root if as_root else ()))
 
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
-        # if it is broken, one of another MPI does not help: programs would not find each other
+        # no fallback if the first one is broken: the ranks of a program cannot connect under a launcher of another MPI
         program = recognised(system, system.which(*cls.PROGRAMS))
         method = cls(program, setting, options, as_root=system.is_root, counts_gpus='SLURM_GPUS' in system.environ)
         method.environment.update(system.for_inner_srun)

@@ -1,8 +1,8 @@
 """The launch methods of SGI's and HPE's Message Passing Toolkit: MPIRUN_MPT, MPIEXEC_MPT, MPIRUN_DPLACE and DPLACE.
 
-Their mpirun takes a list of hosts and the number of processes on each of them, and starts a shepherd process on each
-host, which dplace has to leave out. Their mpiexec_mpt uses the hosts that $PBS_NODEFILE lists, a line for each process.
-dplace binds the processes that it starts, one after the other, to the cores of a list.
+mpirun takes a list of hosts and the number of processes on each. It starts a shepherd process on each host, which
+dplace must skip. mpiexec_mpt uses the hosts in the file $PBS_NODEFILE, one line per process. dplace binds the processes
+that it starts, one after the other, to the cores of a list.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Dplace(LaunchMethod):
         node = job.ranks[0].node
         if not reason and node not in self._here:
             reason = f'it starts processes on the host of the agent, not on {node}'
-        return reason or ('' if job.ranks[0].cores else 'the numbers of the cores are not known')
+        return reason or ('' if job.ranks[0].cores else 'the numbers of the cores are unknown')
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         return Command((self.program.path, '-c', ranges(job.ranks[0].cores), *self._arguments, *executable))
@@ -91,9 +91,9 @@ class MpirunDplace(LaunchMethod):
     def refuses(self, job: Job) -> str:
         runs = blocks(job.ranks)
         if len({run.ranks for run in runs}) > 1 or len({run.position for run in runs}) < len(runs):
-            return 'it starts the same number of ranks on each node, which these slots are not for'
+            return 'it starts the same number of consecutive ranks on each node, and these slots have another layout'
         if not cores_of_each(job.ranks, runs):
-            return 'it binds the ranks of each node to the same cores, and those of these slots differ or are not known'
+            return 'it binds the ranks of each node to the same cores, and those of these slots differ or are unknown'
         return ''
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
@@ -104,6 +104,6 @@ class MpirunDplace(LaunchMethod):
 
 
 def _omplace(job: Job) -> tuple[str, ...]:
-    """What binds the threads of OpenMP, where the ranks of each node have the same cores."""
+    """Return the command that binds OpenMP threads; empty if the cores of the nodes differ or are unknown."""
     cores = all_cores(cores_of_each(job.ranks, blocks(job.ranks))) if job.threading == 'OpenMP' else ()
     return ('omplace', '-nt', str(job.cores_per_rank), '-c', ranges(cores)) if cores else ()

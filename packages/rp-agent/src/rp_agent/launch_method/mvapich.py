@@ -1,7 +1,4 @@
-"""The launch method MPIRUN_RSH: the launcher of MVAPICH, which takes a host for each rank and variables in between.
-
-See section 5.2 of the user guide of MVAPICH2.
-"""
+"""The launch method MPIRUN_RSH: the launcher of MVAPICH, with a host per rank (MVAPICH2 user guide, section 5.2)."""
 
 from __future__ import annotations
 
@@ -32,5 +29,5 @@ class MpirunRsh(LaunchMethod):
         else:
             path, files[f'{job.uid}.hosts'] = hosts(job)
             argv += ['-hostfile', path]
-        # else the library would bind the ranks of each program to the same cores
+        # otherwise the library binds the ranks of all programs to the same cores
         return Command((*argv, 'MV2_ENABLE_AFFINITY=0', *executable), files)

@@ -1,4 +1,4 @@
-"""How ranks lie on nodes, in the forms that launchers ask for."""
+"""Layouts of ranks on nodes, in the forms that launchers take: blocks, host lists, host files, core ranges."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import NamedTuple
 from rp_agent.launch_method.base import Job, Rank
 
 MANY = 42
-"""Up to so many names of hosts stand in a command line; more go to a file."""
+"""Maximum number of host names in a command line; longer lists go to a file."""
 
 LONGEST = 2**16
-"""Characters of a list of hosts in a command line; Linux takes twice as many."""
+"""Maximum number of characters of a list of hosts in a command line; Linux allows twice as many."""
 
 
 class Block(NamedTuple):
-    """Ranks that follow each other on one node."""
+    """Consecutive ranks on one node."""
 
     node: str
     position: int
+    """Position of the node in the pilot."""
     ranks: int
+    """Number of ranks."""
 
 
 def blocks(ranks: Sequence[Rank]) -> list[Block]:
-    """The ranks, in their order, as runs on one node each; a node may come several times."""
+    """Group the ranks, in their order, into blocks on one node each; a node may have several blocks."""
     found = []
     last, start = ranks[0], 0
     for number, rank in enumerate(ranks):
@@ -36,14 +38,15 @@ def blocks(ranks: Sequence[Rank]) -> list[Block]:
 
 
 def in_order(runs: Sequence[Block]) -> bool:
-    """Whether the nodes are in the order of the pilot, none comes twice, and the ranks of each follow each other."""
+    """Return whether the nodes are in the order of the pilot, with one block each."""
     return all(before.position < after.position for before, after in pairwise(runs))
 
 
 def parts(runs: Sequence[Block]) -> list[list[Block]]:
-    """The runs in as few parts as possible, each of which has the same number of ranks on all of its nodes.
+    """Divide blocks into as few parts as possible, each with the same number of ranks on all of its nodes.
 
-    Launchers that fill their nodes one after the other can be told so for each part; the last node may have fewer.
+    Launchers that fill nodes in order take one number of ranks per node for each part. If there is only one part, its
+    last node may have fewer ranks.
     """
     if _is_filled(runs):
         return [list(runs)]
@@ -58,7 +61,7 @@ def parts(runs: Sequence[Block]) -> list[list[Block]]:
 
 
 def joined(options: Sequence[Sequence[str]], executable: Sequence[str]) -> list[str]:
-    """The options of each part, followed by the executable, with colons between the parts."""
+    """Join the options of each part, followed by the executable, with colons between the parts."""
     argv = [*options[0], *executable]
     for more in options[1:]:
         argv += [':', *more, *executable]
@@ -66,22 +69,22 @@ def joined(options: Sequence[Sequence[str]], executable: Sequence[str]) -> list[
 
 
 def hosts(job: Job) -> tuple[str, str]:
-    """The path of a file with a host for each rank, and its text."""
+    """Return the path of a file with a host for each rank, and its text."""
     return f'{job.sandbox}/{job.uid}.hosts', ''.join([f'{rank.node}\n' for rank in job.ranks])
 
 
 def host_options(job: Job, files: dict[str, str]) -> tuple[str, str]:
-    """The options of Open MPI and PRRTE that name a host for each rank; what they need is put into `files`."""
+    """Return the options of Open MPI and PRRTE that name a host for each rank; add a host file to `files` if needed."""
     names = ','.join([rank.node for rank in job.ranks])
-    if len(names) <= LONGEST:   # as a rule, as Open MPI 4 knows no `localhost` in a file
+    if len(names) <= LONGEST:   # preferred: Open MPI 4 does not accept `localhost` in a file
         return '--host', names
     path, files[f'{job.uid}.hosts'] = hosts(job)
     return '--hostfile', path
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers in the form `0-3,8`."""
-    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:   # most are
+    """Format ascending numbers as ranges, such as `0-3,8`."""
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:   # the usual case
         return f'{numbers[0]}-{numbers[-1]}'
     found: list[list[int]] = []
     for number in numbers:
@@ -93,7 +96,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def cores_of_each(ranks: Sequence[Rank], runs: Sequence[Block]) -> list[tuple[int, ...]]:
-    """The cores of the ranks of a node, if they are known and the same on all nodes; else nothing."""
+    """Return the cores of each rank of a node; empty if they are unknown or differ between nodes."""
     most = runs[0].ranks
     first = [rank.cores for rank in ranks[:most]]
     start = 0
@@ -105,7 +108,7 @@ def cores_of_each(ranks: Sequence[Rank], runs: Sequence[Block]) -> list[tuple[in
 
 
 def all_cores(each: Iterable[tuple[int, ...]]) -> list[int]:
-    """The cores of several ranks, sorted."""
+    """Return the cores of several ranks, sorted."""
     return sorted(set(chain.from_iterable(each)))
 
 

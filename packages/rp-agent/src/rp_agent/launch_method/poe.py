@@ -1,4 +1,4 @@
-"""The launch method POE, of IBM's Parallel Environment below LSF, which tells it the hosts and their ranks."""
+"""The launch method POE: IBM's Parallel Environment under LSF, which takes hosts and ranks from a variable."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Poe(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         hosts = ' '.join([f'{run.node} {run.ranks}' for run in blocks(job.ranks)])
-        # the last one: else it would take arguments of the program for its own
+        # MP_NOARGLIST: poe does not interpret the arguments of the program
         environment = {'LSB_MCPU_HOSTS': hosts, 'MP_PROCS': str(len(job.ranks)), 'MP_NOARGLIST': 'yes'}
         return Command((self.program.path, *executable), {}, environment)

@@ -1,6 +1,6 @@
-"""The launch method RUNJOB, of Blue Gene/Q: ranks on a block of nodes, or on a part of it, a sub-block.
+"""The launch method RUNJOB of Blue Gene/Q: ranks on a block of nodes, or on a sub-block.
 
-Sub-blocks are what the scheduler TORUS gives: a corner and a shape. The options are those of IBM's manual of runjob.
+The scheduling policy TORUS assigns sub-blocks: a corner and a shape. IBM's manual of runjob describes the options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Runjob(LaunchMethod):
     def refuses(self, job: Job) -> str:
         if 'loadl_bg_block' not in self.setting.facts:
             return 'the pilot has no block of a Blue Gene/Q (LOADL_BG_BLOCK)'
-        return '' if 'corner_node' in job.details else 'the slots are no sub-block, as agent_scheduler TORUS gives them'
+        if 'corner_node' not in job.details:
+            return 'it starts ranks on sub-blocks, which only agent_scheduler TORUS assigns'
+        return ''
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         argv = [self.program.path, '--np', str(len(job.ranks)), '--ranks-per-node', str(_ranks_per_node(job)),
@@ -36,5 +38,5 @@ class Runjob(LaunchMethod):
 
 
 def _ranks_per_node(job: Job) -> int:
-    """A power of two, as runjob takes no other numbers."""
+    """Return the largest number of ranks on a node, rounded up to a power of two, as runjob requires."""
     return 1 << (max(run.ranks for run in blocks(job.ranks)) - 1).bit_length()

@@ -1,8 +1,8 @@
-"""The launch method SRUN: a step of the job of the pilot.
+"""The launch method SRUN: a step of the pilot's Slurm job.
 
-The pilot's scheduler has decided who gets which cores and GPUs. So steps may overlap as far as Slurm is concerned, and
-none of them waits until Slurm has cleaned up after another one. On platforms that say `exclusive`, Slurm keeps steps
-apart itself (`--exact`), and chooses cores and GPUs on the nodes that it is told.
+The pilot's scheduler assigns cores and GPUs. Slurm therefore lets steps overlap, and no step waits until Slurm has
+cleaned up another one. On platforms with `exclusive`, Slurm separates the steps (`--exact`), and chooses cores and GPUs
+on the given nodes.
 
 The options are those of https://slurm.schedmd.com/srun.html.
 """
@@ -22,11 +22,12 @@ from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
 _OVERLAP = (20, 11)
-"""The first version in which steps have to say that they may share a node; before, all of them might."""
+"""First version in which steps that share a node need `--overlap`; before, all steps could."""
 _NODEFILE = (19,)
+"""First version with `--nodefile`."""
 
 VERBOSE = 'RADICAL_PILOT_SRUN_VERBOSE'
-"""A variable that, when set, makes it tell what it does."""
+"""Name of a variable that makes srun print details."""
 
 
 class Srun(LaunchMethod):
@@ -35,7 +36,7 @@ class Srun(LaunchMethod):
     NAME: ClassVar[str] = 'SRUN'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('srun',)
     RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'SLURM_*')
-    # the second one within a second makes it end its step at once
+    # a second SIGINT within a second makes srun end its step at once
     CANCEL: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGINT, signal.SIGINT, signal.SIGKILL)
 
     rank_variables = ('SLURM_PROCID',)
@@ -52,8 +53,8 @@ class Srun(LaunchMethod):
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
-        said = system.ask(path, '--version')
-        found = re.search(r'^slurm\S* (\d+\.\d+\S*)', said, re.MULTILINE)   # `slurm-wlm 22.05.8` of Debian
+        output = system.ask(path, '--version')
+        found = re.search(r'^slurm\S* (\d+\.\d+\S*)', output, re.MULTILINE)   # `slurm-wlm 22.05.8` on Debian
         program = Program(path, found[1] if found else '')
         return cls(program, setting, options, binds=_binds(system, path), counts_gpus='SLURM_GPUS' in system.environ,
                    verbose=VERBOSE in system.environ)
@@ -76,18 +77,18 @@ class Srun(LaunchMethod):
         return Command((*argv, *self._arguments, *executable), files, environment)
 
     def _sharing(self, binds: bool) -> tuple[str, ...]:
-        """Who decides which cores a step gets."""
+        """Return the options that separate steps, or let them overlap."""
         if self.setting.exclusive:
             return ('--exact',) if self._is(_OVERLAP) else ('--exclusive',)
         return (*(('--overlap',) if self._is(_OVERLAP) else ()), '--overcommit',
-                *(('--cpu-bind=none',) if binds else ()))   # else it would complain, in the output of each task
+                *(('--cpu-bind=none',) if binds else ()))   # a Slurm that cannot bind warns in each task's output
 
     def _threads(self) -> tuple[str, ...]:
         threads = self.setting.threads_per_core
         return ('--threads-per-core', str(threads)) if threads > 1 else ()
 
     def _gpus(self, job: Job, runs: Sequence[Block], most: int) -> tuple[str, ...]:
-        """What Slurm is told about GPUs: as little as possible where ranks see all of a node and know their own."""
+        """Return the options for GPUs; without `exclusive`, all GPUs of each node, of which ranks choose their own."""
         each = self.setting.gpus_per_node
         if not each or job.skip_gpus:
             return ()
@@ -95,15 +96,15 @@ class Srun(LaunchMethod):
         if not self.setting.exclusive:
             return (*self._total(nodes * each), '--gpus-per-node', str(each)) if self._counts_gpus else ()
         if not job.gpus_per_rank:
-            return ('--gpus=0',)   # else the step would take all of the job
-        if job.gpus_per_rank < 1:   # which Slurm does not know: the ranks of a node share what their task has there
+            return ('--gpus=0',)   # otherwise the step takes all GPUs of the job
+        if job.gpus_per_rank < 1:   # Slurm has no fractions: the ranks of a node share the GPUs of their task there
             shared = math.ceil(most * job.gpus_per_rank)
             return *self._total(nodes * shared), '--gpus-per-node', str(shared)
         whole = int(job.gpus_per_rank)
         return *self._total(len(job.ranks) * whole), '--gpus-per-task', str(whole), '--gpu-bind=closest'
 
     def _total(self, gpus: int) -> tuple[str, ...]:
-        """The GPUs of all nodes, if the job has a number of them: else its step would ask for as many."""
+        """Return the option for the GPUs of all nodes, if the job has a total, which the step would inherit."""
         return ('--gpus', str(gpus)) if self._counts_gpus else ()
 
     def _nodes(self, job: Job, runs: Sequence[Block], files: dict[str, str]) -> tuple[str, ...]:
@@ -114,24 +115,24 @@ class Srun(LaunchMethod):
         return (f'--nodefile={job.sandbox}/{job.uid}.nodes',)
 
     def _is(self, version: tuple[int, ...]) -> bool:
-        """Whether it is that version or a later one; one that does not tell is new."""
+        """Return whether srun has this version or a later one; an unknown version counts as new."""
         return not self.program.numbers or self.program.numbers >= version
 
 
 def _binds(system: System, srun: str) -> bool:
-    """Whether this Slurm can bind processes to cores, or does not tell."""
+    """Return whether this Slurm can bind processes to cores; True if it is unknown."""
     try:
-        said = system.ask(os.path.join(os.path.dirname(srun), 'scontrol'), 'show', 'config')
+        output = system.ask(os.path.join(os.path.dirname(srun), 'scontrol'), 'show', 'config')
     except PlatformError:
         return True
-    plugin = re.search(r'^TaskPlugin\s*=\s*(\S+)', said, re.MULTILINE)
+    plugin = re.search(r'^TaskPlugin\s*=\s*(\S+)', output, re.MULTILINE)
     return plugin is None or 'affinity' in plugin[1]
 
 
 def _together(job: Job) -> tuple[str, ...]:
-    """Whether ranks end when one of them, or a node, fails: those of an MPI program would wait for it forever.
+    """Return the options that end the ranks of an MPI program when a rank or node fails, and let others continue.
 
-    Others go on, however long after the first one that has ended (sites may have set a limit).
+    `--wait=0` lifts a site's limit on the time that ranks may run after the first one has ended.
     """
     if len(job.ranks) == 1:
         return ()

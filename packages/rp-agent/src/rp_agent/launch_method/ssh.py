@@ -1,4 +1,4 @@
-"""The launch methods SSH and RSH: the program in a shell on another host, with an environment of its own."""
+"""The launch methods SSH and RSH: the program in a shell on another host, with the environment of that shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting, one_process
 from rp_agent.launch_method.system import System
 
-# it asks no questions, which nobody would answer, and does not wait forever for a host that is down or gone
+# no questions, and timeouts for hosts that are down
 _SSH = ('-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=no', '-o', 'ConnectTimeout=20',
         '-o', 'ServerAliveInterval=30', '-o', 'ServerAliveCountMax=4')
 
@@ -26,7 +26,7 @@ class Rsh(LaunchMethod):
         return one_process(job)
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
-        # what follows the host is joined with spaces and read by a shell there
+        # the remote shell parses the arguments after the host, joined with spaces
         return Command((self.program.path, *self._arguments, job.ranks[0].node, shlex.join(executable)))
 
 
@@ -44,5 +44,5 @@ class Ssh(Rsh):
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
-        is_rsh = os.path.basename(os.path.realpath(path)).startswith('rsh')   # some sites have one for the other
+        is_rsh = os.path.basename(os.path.realpath(path)).startswith('rsh')   # some sites link ssh to rsh
         return cls(Program(path, '', 'rsh' if is_rsh else ''), setting, options)

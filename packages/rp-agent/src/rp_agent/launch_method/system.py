@@ -1,4 +1,4 @@
-"""The host that the agent runs on, as far as launch methods ask it: which programs are there, and what they say."""
+"""The agent's host, as launch methods query it: which programs it has, and what they print."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from rp_agent.resource_manager.batch import BatchSystem
 
 VERSION_TIMEOUT = 20.0
-"""Seconds that a launcher may take to tell its version."""
+"""Seconds that a launcher may take to print its version."""
 
 _MOST, _QUOTED = 65536, 1000
-"""Bytes of what a program says that are looked at, and characters that messages have of them."""
+"""Bytes of a program's output that are read, and characters of it that messages quote."""
 
 _OF_THE_SHELL = frozenset(('PWD', 'OLDPWD', 'SHLVL', '_'))
+"""Names of variables that the shell itself sets."""
 
 
 class System:
-    """This host, with the environment that launchers start in."""
+    """The agent's host, with the environment in which launchers start."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, timeout: float = VERSION_TIMEOUT) -> None:
         self.environ = dict(os.environ if environ is None else environ)
@@ -35,25 +36,25 @@ class System:
 
     @property
     def names(self) -> frozenset[str]:
-        """What this host may be called as a node."""
+        """Names that this host may have as a node."""
         own = os.uname().nodename
-        of_slurm = self.environ.get('SLURMD_NODENAME', own)   # several nodes may be one host
+        of_slurm = self.environ.get('SLURMD_NODENAME', own)   # Slurm can have several nodes on one host
         return frozenset(('localhost', own, own.partition('.')[0], of_slurm))
 
     @property
     def is_root(self) -> bool:
-        """Whether programs run as root."""
+        """True if programs run as root."""
         return os.geteuid() == 0
 
     @property
     def for_inner_srun(self) -> dict[str, str]:
-        """What launchers are told that use srun themselves in a job of Slurm: their steps would wait for each other."""
+        """Variables for launchers that use srun inside a Slurm job; without them, their steps wait for each other."""
         return {'SLURM_OVERLAP': '1', 'SLURM_OVERCOMMIT': '1'} if 'SLURM_JOB_ID' in self.environ else {}
 
     def positions(self, batch: BatchSystem) -> dict[str, int]:
-        """Where each node stands in the job of this batch system; empty if there is no such job.
+        """Return the position of each node in the batch job, by name; empty without a job of this batch system.
 
-        A pilot may have fewer nodes: a partition has some of them, and unhealthy ones are left out.
+        A pilot may have fewer nodes than its job: a partition has some of them, and unhealthy nodes are left out.
         """
         try:
             nodes = batch.nodes(Host(self.environ))
@@ -62,24 +63,24 @@ class System:
         return {node.name: position for position, node in enumerate(nodes)}
 
     def which(self, *names: str) -> str:
-        """The path of the first of these programs that is there; `PlatformError` if none is."""
+        """Return the path of the first of these programs that is in PATH; raise PlatformError if none is."""
         found = next(self.each(names), None)
         if found is None:
             path = self.environ.get('PATH', os.defpath)
-            raise PlatformError(f'{" or ".join(names)} is not there (searched PATH {path})')
+            raise PlatformError(f'{" or ".join(names)} is not in PATH ({path})')
         return found
 
     def each(self, names: Sequence[str]) -> Iterator[str]:
-        """The paths of those of these programs that are there."""
+        """Return the paths of those of these programs that are in PATH."""
         path = self.environ.get('PATH', os.defpath)
         return filter(None, (shutil.which(name, path=path) for name in names))
 
     def ask(self, *command: str) -> str:
-        """What a program says; `PlatformError`, with its last words, if it fails, cannot be run, or takes too long."""
-        return self._said(command, f'`{" ".join(command)}`')
+        """Return the output of a program; raise PlatformError, with its end, if the program fails or times out."""
+        return self._output(command, f'`{" ".join(command)}`')
 
     def after(self, commands: Sequence[str]) -> System:
-        """This host with the environment that shell commands leave; `PlatformError` if one of them fails."""
+        """Return this host with the environment that shell commands leave; raise PlatformError if one fails."""
         if not commands:
             return self
         with tempfile.NamedTemporaryFile() as file:
@@ -87,19 +88,19 @@ class System:
                      f'env -0 >{quote(file.name)}']
             # commands such as `module` are functions of bash
             shell = next(self.each(('bash', 'sh')), '/bin/sh')
-            self._said((shell, '-c', '\n'.join(lines)), 'pre_exec of the launch method')
+            self._output((shell, '-c', '\n'.join(lines)), 'pre_exec of the launch method')
             entries = (os.fsdecode(entry).partition('=') for entry in file.read().split(b'\0') if entry)
             environ = {name: value for name, _, value in entries if name not in _OF_THE_SHELL}
         return System(environ, self._timeout)
 
-    def _said(self, command: Sequence[str], name: str) -> str:
-        code, said = self._run(command, name)
+    def _output(self, command: Sequence[str], name: str) -> str:
+        code, output = self._run(command, name)
         if code:
-            raise PlatformError(f'{name} failed with exit code {code}: {said[-_QUOTED:] or "it said nothing"}')
-        return said
+            raise PlatformError(f'{name} failed with exit code {code}: {output[-_QUOTED:] or "no output"}')
+        return output
 
     def _run(self, command: Sequence[str], name: str) -> tuple[int, str]:
-        """Exit code and output; the output is a file, so that nobody waits for what a program has left running."""
+        """Return exit code and output; a file, not a pipe, takes the output, as a child may outlive the program."""
         with tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -111,8 +112,8 @@ class System:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                words = _read(output.fileno())[-_QUOTED:] or 'it said nothing'
-                raise PlatformError(f'{name} has not ended after {self._timeout:g} seconds: {words}') from None
+                text = _read(output.fileno())[-_QUOTED:] or 'no output'
+                raise PlatformError(f'{name} has not ended after {self._timeout:g} seconds: {text}') from None
             return code, _read(output.fileno())
 
 
