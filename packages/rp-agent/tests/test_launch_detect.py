@@ -157,7 +157,7 @@ def test_flux(system: System, tmp_path: Path) -> None:
 
 def test_mpirun_in_the_cluster_mode_of_cray(system: System, tmp_path: Path) -> None:
     program(tmp_path / 'mpirun', says(OPEN_MPI))
-    assert complaint('MPIRUN_CCMRUN', system).startswith('ccmrun is not there')
+    assert complaint('MPIRUN_CCMRUN', system).startswith('ccmrun is not in PATH')
     program(tmp_path / 'ccmrun', 'exit 0')
     argv = detect('MPIRUN_CCMRUN', system).command(on(0, 0), ['true']).argv
     assert argv[:2] == (f'{tmp_path}/ccmrun', f'{tmp_path}/mpirun')

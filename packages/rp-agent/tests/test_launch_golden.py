@@ -6,6 +6,7 @@ import pytest
 from launch_method_support import GOLDEN, METHODS, described, path
 
 from rp_agent.launch_method import find
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 
 @pytest.mark.parametrize('name', METHODS)
@@ -19,5 +20,5 @@ def test_no_file_is_left_over() -> None:
 
 
 def test_every_method_is_there() -> None:
-    assert {method.NAME for method in METHODS.values()} == set(find.NAMES)
-    assert all(name == find.find(name).NAME for name in find.NAMES)
+    assert {method.NAME for method in METHODS.values()} == set(LAUNCH_METHODS)
+    assert all(name == find.find(name).NAME for name in LAUNCH_METHODS)

@@ -277,7 +277,7 @@ def test_a_launcher_that_is_killed_leaves_no_ranks(make: Make) -> None:
     (['FORK'], HYDRA, 'FORK: it starts one process, not 2 ranks'),
     (['FORK', 'MPIEXEC'], 'echo nonsense', 'MPIEXEC: .*/bin/mpiexec is not a known launcher .*printed: nonsense'),
     (['NOSUCH'], HYDRA, "NOSUCH: launch method 'NOSUCH' of the platform is unknown"),
-    (['IBRUN'], HYDRA, 'IBRUN: ibrun is not there'),
+    (['IBRUN'], HYDRA, 'IBRUN: ibrun is not in PATH'),
 ])
 def test_without_a_method_that_fits(make: Make, order: list[str], text: str, detail: str) -> None:
     harness = make(text, {'launch_methods': {'order': order}})

@@ -150,14 +150,14 @@ def test_a_barrier_needs_several_ranks() -> None:
     ({'executable': '', 'mode': 'task.function'}, 'mode task.function are run by a RAPTOR master, set raptor_id'),
     ({'arguments': ['a\0b']}, 'NUL character'),
     ({'executable': 'a\0b'}, 'NUL character'),
-    ({'stdout': 'a\0b'}, r"stdout is 'a\\x00b': the name of a file has no NUL"),
+    ({'stdout': 'a\0b'}, r"stdout is 'a\\x00b': file names cannot contain a NUL"),
     ({'arguments': ['\ud800']}, r"'\\ud800' cannot be passed to a program: surrogates not allowed"),
     ({'environment': {'A': '\ud800'}}, 'cannot be passed to a program: surrogates not allowed'),
     ({'pre_exec': ['\ud800']}, 'cannot be passed to a program: surrogates not allowed'),
     ({'environment': {'A=B': 'x'}}, "variable 'A=B'"),
-    ({'environment': {'A': '\0'}}, 'environment variable A holds a NUL character'),
-    ({'environment': {'a.b': 'x'}, 'pre_exec': ['true']}, "'a.b' cannot be set by a shell"),
-    ({'pre_exec': ['a\0b']}, 'NUL character cannot stand in a shell script'),
+    ({'environment': {'A': '\0'}}, 'environment variable A contains a NUL character'),
+    ({'environment': {'a.b': 'x'}, 'pre_exec': ['true']}, "'a.b', which a shell cannot set"),
+    ({'pre_exec': ['a\0b']}, 'shell script cannot contain a NUL character'),
 ])
 def test_what_cannot_be_run_is_refused(description: dict[str, Any], text: str) -> None:
     with pytest.raises(LaunchRefused, match=text):

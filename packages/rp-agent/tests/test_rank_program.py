@@ -138,7 +138,7 @@ def test_a_rank_that_is_not_told_its_number(ranks: Ranks) -> None:
     assert 'number' in ran.stderr
 
 
-@pytest.mark.parametrize(('number', 'said'), [('2', 'there are only 2 ranks'), ('x', "that its number is 'x'")])
+@pytest.mark.parametrize(('number', 'said'), [('2', 'there are only 2 ranks'), ('x', "number of the rank to 'x'")])
 def test_a_rank_that_is_told_a_wrong_number(program: Ranks, number: str, said: str) -> None:
     ran = program.run(number, shares=[RankShare()] * 2)
     assert ran.returncode == 1

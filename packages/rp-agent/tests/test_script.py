@@ -212,5 +212,5 @@ def test_without_profile_nothing_is_recorded(script: Script) -> None:
 
 
 def test_names_that_no_shell_can_set_are_refused() -> None:
-    with pytest.raises(LaunchRefused, match="'a-b' cannot be set by a shell"):
+    with pytest.raises(LaunchRefused, match="'a-b', which a shell cannot set"):
         exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent(), detail=Detail(OFF))

@@ -130,7 +130,7 @@ def test_one_shell_runs_all_tasks(harness: Harness) -> None:
 @EVERY_SHELL
 @pytest.mark.parametrize(('command', 'code', 'detail'), [
     ('exit 3', 3, 'exit code: 3'),
-    ('exit 127', 127, 'exit code: 127 (that of a shell that did not find a command)'),
+    ('exit 127', 127, 'exit code: 127 (the shell did not find a command)'),
     ('exit 255', 255, 'exit code: 255'),
     ('kill -KILL $$', -9, 'killed by signal 9 (SIGKILL)'),
     ('kill -INT $$', -2, 'killed by signal 2 (SIGINT)'),
@@ -273,7 +273,7 @@ def test_failing_commands_show_what_to_look_at(harness: Harness) -> None:
 
 def test_codes_of_scripts_are_those_of_a_shell(harness: Harness) -> None:
     task = harness.run_one(pre_exec=['ulimit -c 0'], **sh(r'kill -SEGV \$\$'))
-    assert task.exception_detail == 'exit code: 139 (that of a shell whose command was killed by SIGSEGV)'
+    assert task.exception_detail == 'exit code: 139 (the command of the shell was killed by SIGSEGV)'
 
 
 @pytest.mark.parametrize('launch', [[], ['true']])
@@ -304,8 +304,8 @@ def test_a_rank_that_fails_before_the_barrier_does_not_hold_up_the_others(harnes
     ({'ranks': 2}, 'ranks=2 needs an MPI launch method'),
     ({'stdout': 'no/such/dir/out'}, 'cannot open {sandbox}/no/such/dir/out: No such file'),
     ({'stderr': '.'}, 'cannot open {sandbox}/.: Is a directory'),
-    ({'arguments': ['x' * 3_000_000]}, 'exit code: 126 (that of a shell that could not execute a command)'),
-    ({'executable': './loose'}, 'exit code: 127 (that of a shell that did not find a command)'),
+    ({'arguments': ['x' * 3_000_000]}, 'exit code: 126 (the shell could not execute a command)'),
+    ({'executable': './loose'}, 'exit code: 127 (the shell did not find a command)'),
 ])
 def test_what_cannot_be_started_fails(harness: Harness, description: dict[str, Any], detail: str) -> None:
     good = harness.task('good')
@@ -339,18 +339,18 @@ def test_sandbox_that_cannot_be_made(harness: Harness) -> None:
 def test_sandbox_that_vanishes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its making and its use by the shell, which can only say so."""
     task = harness.task(stdout='/dev/null', stderr='/dev/null')
-    say = harness.executor._say
+    send = harness.executor._send
 
     def too_late(commands: bytes) -> None:
         if Path(task.sandbox).exists():
             Path(task.sandbox).rmdir()
-        say(commands)
+        send(commands)
 
-    monkeypatch.setattr(harness.executor, '_say', too_late)
+    monkeypatch.setattr(harness.executor, '_send', too_late)
     harness.run(task)
     assert task.target_state == states.FAILED
     assert task.exception_detail is not None
-    assert task.exception_detail.startswith('the shell could not prepare what is to run')
+    assert task.exception_detail.startswith('the shell could not prepare the task')
     assert "can't cd to" in task.exception_detail or 'No such file' in task.exception_detail
 
 
@@ -695,7 +695,7 @@ def test_no_shell_can_be_started(harness: Harness, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr(process, 'spawn', fails)
         task = harness.run_one()
-    assert task.exception_detail == ('cannot start the shell that is to run the task: cannot create a process: '
+    assert task.exception_detail == ('cannot start the shell that runs the task: cannot create a process: '
                                      'Resource temporarily unavailable')
     assert harness.run_one(uid='task.1').target_state == states.DONE
 
@@ -772,7 +772,7 @@ def test_a_shell_that_cannot_be_watched(harness: Harness, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(harness.loop, 'add_fd', full)
         task = harness.run_one()
-    assert task.exception_detail == 'cannot start the shell that is to run the task: No space left on device'
+    assert task.exception_detail == 'cannot start the shell that runs the task: No space left on device'
 
 
 def test_a_process_of_a_task_that_was_given_up_is_killed(harness: Harness) -> None:

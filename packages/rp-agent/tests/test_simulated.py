@@ -83,13 +83,13 @@ def test_how_long_a_task_runs(description: dict[str, Any], seconds: float) -> No
 
 
 @pytest.mark.parametrize(('description', 'message'), [
-    ({'executable': 'sleep', 'arguments': ['soon']}, "'soon' is not a time that sleep understands"),
+    ({'executable': 'sleep', 'arguments': ['soon']}, "'soon' is not a time for sleep"),
     ({'executable': 'sleep', 'arguments': ['-1']}, "'-1' is not a time"),
     ({'executable': 'sleep', 'arguments': ['nan']}, "'nan' is not a time"),
     ({'executable': 'sleep', 'arguments': ['']}, "'' is not a time"),
-    ({'metadata': {'duration': '5'}}, "metadata['duration'] is the number of seconds that the task runs, not '5'"),
+    ({'metadata': {'duration': '5'}}, "metadata['duration'] is '5', allowed: a number of seconds"),
     ({'metadata': {'duration': -5}}, 'not -5'),
-    ({'metadata': {'exit_code': 'x'}}, "metadata['exit_code'] is a whole number, not 'x'"),
+    ({'metadata': {'exit_code': 'x'}}, "metadata['exit_code'] is 'x', allowed: a whole number"),
 ])
 def test_what_cannot_be_simulated_fails(harness: SpawnerHarness, description: dict[str, Any], message: str) -> None:
     bad, good = harness.task('bad', **description), harness.task('good')

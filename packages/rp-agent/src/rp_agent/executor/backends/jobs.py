@@ -27,7 +27,7 @@ from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launching.job import places, share_of
-from rp_agent.executor.launching.outcome import explain, of_their_own
+from rp_agent.executor.launching.outcome import explain, not_killed
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox
 from rp_agent.lookup import LaunchRefused
@@ -330,7 +330,7 @@ class JobExecutor(BaseExecutor):
     def _codes(run: _Run, code: int, told: Mapping[int, int]) -> Mapping[int, int]:
         """The exit codes of the ranks of a job that has ended with `code`, as far as those that failed have told."""
         if told:
-            return {**dict.fromkeys(run.ranks, 0), **of_their_own(told)}
+            return {**dict.fromkeys(run.ranks, 0), **not_killed(told)}
         return dict.fromkeys(run.ranks, 0) if code == 0 else {0: code}
 
     def _launch_failed(self, run: _Run, reason: str) -> None:

@@ -1,5 +1,4 @@
-"""How a task is launched, without launching it: plan, environment, scripts, the command line of the launcher.
+"""Launch plans of tasks: processes, environment, scripts and launcher command line, without starting anything.
 
-Here ranks are bound to cores and GPUs (`job`, `rank_script`), and `outcome` explains exit codes. Imports launch
-methods.
+`job` and `rank_script` bind ranks to cores and GPUs, `outcome` explains exit codes. May import launch methods.
 """

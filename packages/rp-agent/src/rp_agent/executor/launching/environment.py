@@ -1,7 +1,7 @@
-"""The environment of a task: the user's own, what every task of the pilot is told, what the task is told and asks for.
+"""Environments of tasks: the user's environment, the variables of the pilot, and those of the task.
 
-The user's environment is the one that the pilot was started with, never the one that the agent itself runs in. What
-is the same for all tasks is encoded once; a task pays only for its own dozen variables.
+The user's environment is the one in which the pilot was started, not that of the agent. The part that all tasks share
+is encoded once; each task encodes only its own dozen variables.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ from rp_profiling.write.detail import Detail
 
 
 class NodePorts(NamedTuple):
-    """What executors tell about nodes, and about tasks that have to do with several of them."""
+    """Callbacks of executors about nodes, and about tasks on several nodes."""
 
     sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
-    """Called with a task that was ended, or has failed, and the positions of the nodes on which it may have left
-    processes."""
+    """Called with the uid of a task that was ended or has failed, and the positions of nodes that may still run
+    processes of it."""
     place_again: Callable[[AgentTask, str], object] | None = None
-    """Called with a task that is to run on other nodes, which the executor does not have any more, and the reason; None
-    if it cannot be: such a task fails."""
+    """Called with a task that must run on other nodes, which the executor has released, and the reason; if None, such a
+    task fails."""
     nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
-    """Called with the positions of nodes that cannot be used any more, and the reason."""
+    """Called with the positions of nodes that have become unusable, and the reason."""
 
 
 class PilotContext(NamedTuple):
-    """What all tasks of a pilot have in common.
+    """The data that all tasks of a pilot share.
 
-    `resource` is the platform's label; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock and
-    event helpers, `detail` is that of the events that tasks record; `base_env` is the environment that the user's tasks
-    start from. `cpus` are the numbers that the operating system gives to the cores of a node; empty if tasks are not to
-    be bound to their cores. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if
-    these are just their indices. `launchers` are the launch methods for what the agent cannot start itself; None if
-    there are none. If the agent has only a `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are
-    for the executor.
+    `resource` is the label of the platform; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock
+    and event helpers, `detail` selects the events that tasks record; `base_env` is the user's environment. `cpus` maps
+    the cores of a node to CPU numbers of the operating system; empty turns off core binding. `gpu_ids` are the names of
+    its GPUs for the variables that make GPUs visible; empty if these are their indices. `launchers` are the launch
+    methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a `partition` of
+    the pilot, its own files are in `agent_sandbox`. `ports` are for the executor.
     """
 
     session_id: str
@@ -67,9 +66,9 @@ class PilotContext(NamedTuple):
 
     @property
     def belongs(self) -> dict[str, str]:
-        """The variables that all processes which the agent starts for tasks, and no others, have in their environment.
+        """Variables that mark the environment of all processes which the agent starts for tasks, and no others.
 
-        The address tells sessions apart that were given the same uid.
+        The address distinguishes sessions that have the same uid.
         """
         own = {} if self.partition is None else {'RP_PARTITION_ID': str(self.partition)}
         return {'RP_SESSION_ID': self.session_id, 'RP_PILOT_ID': self.pilot_id,
@@ -77,7 +76,7 @@ class PilotContext(NamedTuple):
 
     @property
     def in_scripts(self) -> Detail:
-        """The detail of what the scripts of tasks record: nothing without the helpers."""
+        """The events that the scripts of tasks record: none without the helpers."""
         return self.detail if self.prof else Detail(OFF)
 
     @property
@@ -86,7 +85,7 @@ class PilotContext(NamedTuple):
         return self.agent_sandbox or self.pilot_sandbox
 
     def variables(self) -> dict[str, str]:
-        """The variables that tell a task about its pilot."""
+        """Return the variables that describe the pilot to a task."""
         return self.belongs | {
             'RP_RESOURCE': self.resource,
             'RP_RESOURCE_SANDBOX': self.resource_sandbox,
@@ -100,11 +99,11 @@ class PilotContext(NamedTuple):
 
 
 class TaskEnvironment:
-    """Makes the environments of a pilot's tasks."""
+    """Composes the environments of a pilot's tasks."""
 
     def __init__(self, context: PilotContext, find: Find = find_program) -> None:
         self.context = context
-        # variables of another pilot in which this one may run would lie, and PWD changes with the task
+        # RP_ variables may be those of an outer pilot, and PWD differs between tasks
         self.base = {key: value for key, value in context.base_env.items()
                      if not key.startswith('RP_') and key != 'PWD'}
         self.base.update(context.variables())
@@ -114,7 +113,7 @@ class TaskEnvironment:
         self._masks: dict[tuple[int, ...], bytes] = {}
 
     def of_task(self, task: AgentTask) -> dict[str, str]:
-        """The variables that tell all ranks of a task about it."""
+        """Return the variables that describe a task to all of its ranks."""
         description = task.description
         cores = description['cores_per_rank']
         variables = {
@@ -137,7 +136,7 @@ class TaskEnvironment:
         return variables
 
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
-        """The variables that tell one rank about itself."""
+        """Return the variables that describe one rank to itself."""
         variables = {'RP_RANK': str(rank)}
         if task.description['gpu_type'] and task.slots is not None and rank < len(task.slots):
             gpus = [gpu['index'] for gpu in task.slots[rank]['gpus']]
@@ -145,9 +144,9 @@ class TaskEnvironment:
         return variables
 
     def visible_gpus(self, gpu_type: str, gpus: Sequence[int], node: int | None = None) -> dict[str, str]:
-        """The variable by which programs for this type of GPU see those with these indices, and no others.
+        """Return the variable that makes only the GPUs with these indices visible to programs for this type of GPU.
 
-        `node` is the position of the node that has them, None for this host.
+        `node` is the position of their node, None for this host.
         """
         name = VISIBLE_GPUS.get(gpu_type)
         if not name or not gpus:
@@ -156,18 +155,18 @@ class TaskEnvironment:
         return {name: ','.join([known[gpu] if gpu < len(known) else str(gpu) for gpu in gpus])}
 
     def _gpu_ids(self, node: int) -> tuple[str, ...]:
-        """What GPUs are called there: on other hosts that are alike as here, if these are numbers and not UUIDs."""
+        """Return the names of GPUs on a node; numbers, unlike UUIDs, are the same on all hosts of the same kind."""
         launchers, known = self.context.launchers, self.context.gpu_ids
         if launchers is None or launchers.is_here(node):
             return known
         return known if launchers.is_alike(node) and all(map(str.isdecimal, known)) else ()
 
     def block(self, own: dict[str, str]) -> Block:
-        """The whole environment: what all tasks share, and `own`, which takes precedence."""
+        """Return the whole environment: the variables that all tasks share, overridden by `own`."""
         return self.shared.block(own)
 
     def binding(self, cores: tuple[int, ...]) -> bytes | None:
-        """The mask of the CPUs that these cores of the node are; None if a process is not to be bound."""
+        """Return the CPU mask of these cores of the node; None if the process stays unbound."""
         mask = self._masks.get(cores)
         if mask is None:
             cpus = self.context.cpus
@@ -178,7 +177,7 @@ class TaskEnvironment:
 
 
 def _places(task: AgentTask) -> str:
-    """Where the ranks of a RAPTOR worker belong, as it is told."""
+    """Return the slots of a RAPTOR worker's ranks, as JSON."""
     return json.dumps([{'node': slot['node_name'], 'cores': [core['index'] for core in slot['cores']],
                         'gpus': [gpu['index'] for gpu in slot['gpus']]} for slot in task.slots or ()])
 

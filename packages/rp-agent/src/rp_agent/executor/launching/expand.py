@@ -1,11 +1,11 @@
-"""What shell variables mean in a task's executable, arguments and environment.
+"""Expansion of shell variables in a task's executable, arguments and environment.
 
-Those texts are read as if they stood in double quotes in a shell: `$NAME`, `${NAME}`, `$(command)` and backticks are
-active, `\\$` and a backslash before a backtick give the plain character, and everything else stands for itself, spaces,
-quotes, wildcards and other backslashes included.
+These texts have the meaning that they have in double quotes in a shell: `$NAME`, `${NAME}`, `$(command)` and backticks
+are active, `\\$` and a backslash before a backtick give the plain character. All other characters are literal,
+including spaces, quotes, wildcards and other backslashes.
 
-Most texts need no shell for that: `expand` does it. For the others `shell_quote` writes the text so that a POSIX shell
-gives it the same meaning.
+`expand` expands most texts without a shell. For the others, `shell_quote` quotes the text so that a POSIX shell gives
+it the same meaning.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _SPECIAL = re.compile(r'[\\"$`]')
 
 
 def expand(text: str, env: Mapping[str, str]) -> str | None:
-    """The text with its variables replaced by their values in `env`, unset ones by nothing; None if it needs a shell.
+    """Replace variables by their values in `env`, unset ones by nothing; return None if the text needs a shell.
 
-    A shell is needed for commands (`$(`, backticks), for forms like `${NAME:-default}`, and for `$1`, `$$`, `$?` and
-    the like.
+    Commands (`$(`, backticks), forms like `${NAME:-default}`, and parameters like `$1`, `$$` and `$?` need a shell.
     """
     if '$' not in text and '`' not in text:
         return text
@@ -43,9 +42,9 @@ def expand(text: str, env: Mapping[str, str]) -> str | None:
 
 
 def shell_quote(text: str) -> str:
-    """The text in double quotes, for a POSIX shell, with the meaning that `expand` gives it.
+    """Put the text in double quotes so that a POSIX shell gives it the same meaning as `expand`.
 
-    Commands and `${...}` forms inside are kept as they are written, quotes included, as a shell reads those anew.
+    Commands and `${...}` forms stay unchanged, quotes included, as a shell parses them separately.
     """
     pieces = ['"']
     done = 0
@@ -61,12 +60,12 @@ def shell_quote(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """The text quoted for a POSIX shell so that every character stands for itself."""
+    """Quote the text for a POSIX shell so that every character is literal."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _special_end(text: str, start: int) -> int:
-    """Where the piece ends that begins with a special character and is to be kept together."""
+    """Return the end of the unit that begins with a special character."""
     if text[start] == '\\':
         return start + 2 if text[start + 1:start + 2] in ('$', '`') else start + 1
     if text[start] == '`':
@@ -79,9 +78,9 @@ def _special_end(text: str, start: int) -> int:
 
 
 def _closed(text: str, position: int, end: str) -> int:
-    """Where a substitution ends, just behind its closing character; the end of the text if that never comes.
+    """Return the end of a substitution, behind its closing character; the end of the text if it is not closed.
 
-    Backslashes and quotes hide the closing character, parentheses and braces nest.
+    Backslashes and quotes hide the closing character; parentheses and braces nest.
     """
     while position < len(text):
         char = text[position]

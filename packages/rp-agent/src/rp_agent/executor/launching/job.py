@@ -1,4 +1,4 @@
-"""What launch methods are told about a task: where its ranks belong, and what they need."""
+"""Jobs for launch methods: the ranks of a task, with their places and requirements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rp_agent.launch_method.base import Job, Rank
 from rp_agent.task import BLOCK, DVM, RANKS_PER_SLOT, AgentTask
 
 BELONGS = ('RP_SESSION_ID', 'RP_PILOT_ID', 'RP_REGISTRY_ADDRESS', 'RP_TASK_ID')
-"""The variables by which what a task has left is found, on whichever node."""
+"""Variables that identify leftover processes of a task, on all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank belongs: the indices of its cores and GPUs on a node."""
+    """The placement of a rank: the indices of its cores and GPUs on a node."""
 
     node: str
     index: int
@@ -26,7 +26,7 @@ class Place:
 
 
 def places(task: AgentTask) -> list[Place]:
-    """Where the ranks of a placed task belong; where ranks share a slot, each has a part of its cores."""
+    """Return the placements of a task's ranks; ranks that share a slot get a part of its cores each."""
     description = task.description
     each = int(task.extra.get(RANKS_PER_SLOT, 1))
     count = description['cores_per_rank']
@@ -40,7 +40,7 @@ def places(task: AgentTask) -> list[Place]:
 
 
 def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:
-    """The job of a task whose ranks belong there."""
+    """Return the job of a task with these placements."""
     description = task.description
     launchers = environment.context.launchers
     return Job(
@@ -56,15 +56,15 @@ def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment
 
 
 def share_of(place: Place, gpu_type: str, environment: TaskEnvironment) -> RankShare:
-    """What the rank that belongs there gets."""
+    """Return the CPUs and variables of the rank with this placement."""
     visible = environment.visible_gpus(gpu_type, place.gpus, place.index)
     return RankShare(cpus_of(place, environment), tuple(visible.items()))
 
 
 def cpus_of(place: Place, environment: TaskEnvironment) -> tuple[int, ...]:
-    """What the operating system calls the cores of a rank; empty if that is not known.
+    """Return the CPU numbers of a rank's cores; empty if they are unknown.
 
-    Nodes that have as many cores and GPUs are taken to be alike.
+    Nodes with the same numbers of cores and GPUs are assumed to number their CPUs in the same way.
     """
     launchers = environment.context.launchers
     if launchers is not None and not launchers.is_alike(place.index):

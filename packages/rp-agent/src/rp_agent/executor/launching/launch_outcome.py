@@ -1,7 +1,8 @@
-"""What the end of a launcher means for its task.
+"""Outcome of a task whose launcher has ended.
 
-Ranks note how they end (see `rank_script`), so it is known which of them failed, whatever the launcher makes of that.
-The others of an MPI program are killed then: the code of the first one that was not is that of the task.
+Ranks note their exit codes (see `rank_script`), so the agent knows which of them failed, whatever the launcher reports.
+When a rank of an MPI program fails, the others are killed: the task's exit code is that of the first rank that failed
+by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rp_agent.executor.launching.outcome import explain_code, fail, last_words, of_their_own, was_killed
+from rp_agent.executor.launching.outcome import end_of_output, explain_code, fail, not_killed, was_killed
 from rp_agent.executor.launching.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
     from rp_agent.executor.launching.launched import Launch
 
 
-
 ATTEMPTS = 'launches'
-"""Where in a task's `extra` the number of its launches stands, if there were several."""
+"""Key in a task's `extra` for the number of its launches, if there were several."""
 
 
 def has_started(task: AgentTask) -> bool:
-    """Whether the launcher of a task has started its first rank."""
+    """Return whether the launcher of a task has started its first rank."""
     return _notes(task)[0]
 
 
 def conclude(task: AgentTask, plan: LaunchPlan) -> None:
-    """Make the task, whose exit code is that of its launcher, one that is done or has failed, and say why."""
+    """Set the outcome of a task, whose exit code so far is that of its launcher."""
     task.exit_code, complaint = _judge(task, plan, task.exit_code or 0)
     if complaint:
         fail(task, complaint)
@@ -39,7 +39,7 @@ def conclude(task: AgentTask, plan: LaunchPlan) -> None:
 
 
 def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, str]:
-    """The exit code of a task whose launcher ended with `code`, and why it has failed; empty if it has not."""
+    """Return the exit code of a task whose launcher ended with `code`, and why it failed; empty if it did not."""
     launch = plan.launch
     assert launch is not None
     started, failed = _notes(task)
@@ -56,14 +56,14 @@ def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, st
 
 
 def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
-    """Whether a rank has started, and the exit codes of those that have failed."""
+    """Return whether a rank has started, and the exit codes of ranks that have failed."""
     from rp_agent.executor.launching.rank_script import read_notes  # most tasks have no launcher
 
     return read_notes(task.sandbox, task.uid)
 
 
 def _first(failed: Mapping[int, int]) -> tuple[int, int]:
-    return next(iter(of_their_own(failed).items()))
+    return next(iter(not_killed(failed).items()))
 
 
 def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:
@@ -74,10 +74,10 @@ def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:
 
 
 def _told(launch: Launch, plan: LaunchPlan) -> str:
-    """The command line, and the end of the file that probably says more."""
+    """Return the command line, and the end of the output file that probably explains the failure."""
     stdout, stderr = plan.output
     try:
         path = stderr if os.path.getsize(stderr) else stdout
     except OSError:   # the task has removed it
         path = stderr
-    return f'; launched by `{launch.line}`, {last_words(path)}'
+    return f'; launched by `{launch.line}`, {end_of_output(path)}'

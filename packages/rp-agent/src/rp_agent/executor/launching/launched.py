@@ -1,8 +1,8 @@
-"""What has to be run for a task that a launcher starts: its command line, files and environment, without running it.
+"""Launches of tasks by a launcher: command line, files and environment, without running it.
 
-The launcher starts the exec script of the task for each rank, or `rp-rank` where no shell is needed. It is the process
-of the task, with the output files of the task, and what it says stands in them. `<uid>.launch.sh` in the sandbox holds
-the same command, to be read and run by hand.
+The launcher starts the exec script of the task for each rank, or `rp-rank` if the task needs no shell. The launcher is
+the process of the task, and writes to its output files. `<uid>.launch.sh` in the sandbox has the same command, for
+users to read and run by hand.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a task is launched: the method's name, the command line, and how to end it.
+    """The launch of a task by a launcher.
 
-    `signals` are what the launcher is sent before it is killed, `elsewhere` the positions of the nodes on
-    other hosts that have ranks.
+    `method` is the name of the launch method. `signals` are sent to the launcher before it is killed. `elsewhere` are
+    the positions of nodes on other hosts that have ranks.
     """
 
     method: str
@@ -44,18 +44,18 @@ class Launch:
 
     @property
     def line(self) -> str:
-        """The command line, as one would type it."""
+        """The command line, quoted for a shell."""
         return shlex.join(self.argv)
 
 
 def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str],
             stdio: tuple[str, str], *, detail: Detail) -> Launch:
-    """How the task is launched; raises LaunchRefused, with a sentence, if no launch method can do it."""
+    """Return the launch of a task; raise LaunchRefused if no launch method can launch it."""
     launchers = environment.context.launchers
     where = places(task)
     ranks = task.description['ranks']
     if launchers is None or len(where) != ranks:
-        raise LaunchRefused(f'ranks={ranks} of {task.uid} need a launch method, and nodes for all of them')
+        raise LaunchRefused(f'{task.uid} with ranks={ranks} needs a launch method and a slot for each rank')
     elsewhere = tuple(dict.fromkeys(place.index for place in where if not launchers.is_here(place.index)))
     job = job_of(task, where, environment, BELONGS if elsewhere else ())
     method = launchers.choose(job)
@@ -77,7 +77,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
 
 
 class _Ranks:
-    """What the ranks of a task run."""
+    """Composes the plan or script that the ranks of a task run."""
 
     def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
                  method: LaunchMethod, far: bool, detail: Detail) -> None:
@@ -93,7 +93,7 @@ class _Ranks:
         self._base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else None
 
     def plan(self) -> str:
-        """The plan for `rp-rank`."""
+        """Return the plan for `rp-rank`."""
         task = self._task
         return rank_program.plan(
             task.uid, task.sandbox, task.description, self._told, self._shares, self._method.rank_variables,
@@ -101,7 +101,7 @@ class _Ranks:
             trace=self._told.get('RP_PROF_TGT', ''), detail=self._detail, ends=DVM in task.extra)
 
     def script(self) -> str:
-        """The script for the shell."""
+        """Return the exec script for the shell."""
         task = self._task
         context = rank_script.started_by_launcher(
             task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
@@ -111,6 +111,6 @@ class _Ranks:
 
 
 def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:
-    """Lines of a launch script that run the launcher."""
+    """Return the lines of a launch script that run the launcher."""
     stdout, stderr = map(literal, stdio)
     return [f'{shlex.join(command.argv)} </dev/null >{stdout} 2>{stderr}', 'RP_RET=$?']

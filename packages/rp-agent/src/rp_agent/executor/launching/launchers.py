@@ -1,6 +1,6 @@
-"""The launch methods of a pilot, as executors use them: looked for when the first task needs one, in a helper thread.
+"""Launch methods of a pilot, as executors use them: detected in a helper thread when the first task needs one.
 
-To look for them takes seconds, as launchers are asked for their versions; most pilots never need one.
+Detection takes seconds, because launchers are run to print their versions; most pilots never need one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.mpi_library import Linked
 
 VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES', 'Intel': 'ZE_AFFINITY_MASK'}
-"""Variables that tell a rank which GPUs are its own, by `gpu_type`."""
+"""Names of the variables that make GPUs visible to a rank, by `gpu_type`."""
 
 _OF_A_RANK = (
     r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
     r'MPI_(RANK|LOCAL.*)|HYDI_.*|HYDRA_(HOST|LAUNCH|PROXY).*|PALS_RANKID|ALPS_APP_PE|MPT_MPI_RANK')
-"""Variables of a rank of an MPI program; a launcher that finds them takes itself for one."""
+"""Pattern of variables of an MPI rank; a launcher that finds them in its environment acts as a rank itself."""
 
 
 def is_mpi(task: AgentTask) -> bool:
-    """Whether the ranks are MPI processes that somebody has to bring together; a RAPTOR worker does that itself."""
+    """Return whether the ranks are MPI processes that a launcher connects; a RAPTOR worker connects its own."""
     description = task.description
     wanted = description['use_mpi']
     return (description['ranks'] > 1 if wanted is None else bool(wanted)) and description['mode'] != RAPTOR_WORKER
 
 
 def needs_launcher(task: AgentTask, launchers: Launchers | None) -> bool:
-    """Whether a task is one for a launch method: it is MPI, or has ranks on other hosts than this one."""
+    """Return whether a task needs a launch method: it is MPI, or has ranks on other hosts."""
     if launchers is None:
         return False
     return is_mpi(task) or (launchers.spans_hosts
@@ -52,20 +52,20 @@ def needs_launcher(task: AgentTask, launchers: Launchers | None) -> bool:
 
 
 class RankEnvironment(NamedTuple):
-    """Files with the user's environment, for ranks to which the launcher does not hand it on."""
+    """Paths of files with the user's environment, for ranks that the launcher does not pass it to."""
 
     script: str
     """A shell script that sets it."""
     block: str
-    """The same for `rp-rank`."""
+    """The same, in the form of `rp-rank`."""
 
 
 class Launchers:
-    """What can start ranks that the agent cannot start itself.
+    """The launch methods that start ranks which the agent cannot start itself.
 
-    `setting` are the fields of `rp_agent.launch_method.base.Setting`, `environ` is the environment of the user, in
-    which launchers are looked for and start. `sandbox` is that of the pilot. `here` are the positions of the nodes that
-    are the host of this process, None if all of them are.
+    `setting` are the fields of `rp_agent.launch_method.base.Setting`. Launchers are detected and started in the user's
+    environment, `environ`. `sandbox` is that of the pilot. `here` are the positions of the nodes on this host, None if
+    all of them are.
     """
 
     def __init__(self, platform: Mapping[str, Any], setting: Mapping[str, Any], environ: Mapping[str, str],
@@ -77,16 +77,16 @@ class Launchers:
         self._sandbox = sandbox
         self._offload = offload
         self._methods: Methods | None = None
-        self._programs: MpiPrograms | None = None   # of no use if no method is known to be for some MPI
+        self._programs: MpiPrograms | None = None   # None if the MPI library of no method is known
         self._waiting: list[Callable[[], object]] = []
         self._variables: dict[str, Variables] = {}
         self._files: dict[str, RankEnvironment] = {}
         self._here = None if here is None else frozenset(here)
         self._unlike = frozenset(setting.get('unlike', ()))
         self.spans_hosts = here is not None
-        """Whether the pilot has nodes on other hosts."""
+        """True if the pilot has nodes on other hosts."""
         self.rank_program = ''
-        """The path of what starts a rank without a shell, as all nodes see it; empty if there is none."""
+        """Path of `rp-rank` on all nodes; empty if it is not installed."""
 
     @cached_property
     def _environ(self) -> dict[str, str]:
@@ -94,43 +94,42 @@ class Launchers:
 
     @property
     def known(self) -> bool:
-        """Whether the methods were looked for."""
+        """True once the methods have been detected."""
         return self._methods is not None
 
     def look(self, found: Callable[[], object]) -> None:
-        """Look for the methods; `found()` is called in the loop when they are known."""
+        """Detect the methods, then call `found()` in the loop."""
         self._waiting.append(found)
         if len(self._waiting) == 1:
             self._offload(self._detect, self._detected, self._undetected)
 
     def choose(self, job: Job) -> LaunchMethod:
-        """The method for a job, once they are known; raises LaunchRefused, with what each of them says."""
+        """Return the method for a job; raise LaunchRefused, with the reason of each, if none can launch it."""
         from rp_agent.launch_method.find import choose
 
-        assert self._methods is not None, 'nobody has looked for launch methods'
+        assert self._methods is not None, 'launch methods have not been detected'
         return choose(job, self._methods)
 
     def look_at(self, task: AgentTask, seen: Callable[[], object]) -> bool:
-        """Look at the program of a task, and call `seen()` in the loop then; False if that is not needed."""
+        """Inspect the program of a task, then call `seen()` in the loop; return False if that is not needed."""
         programs = self._programs_of(task)
         return programs is not None and programs.look(programs.program(task.description, task.sandbox), seen)
 
     def linked(self, task: AgentTask) -> Linked | None:
-        """The MPI library of a task's program, as far as it was looked at."""
+        """Return the MPI library of a task's program; None if it is unknown or was not inspected."""
         programs = self._programs_of(task)
         return None if programs is None else programs.linked(programs.program(task.description, task.sandbox))
 
     def _programs_of(self, task: AgentTask) -> MpiPrograms | None:
-        """What knows the MPI of programs, for tasks where it matters."""
         return self._programs if task.description['ranks'] > 1 and is_mpi(task) else None
 
     def preferred(self, names: Collection[str]) -> LaunchMethod | None:
-        """The first of the methods that can be used, if it has one of these names; None if it has not, or not yet."""
+        """Return the first usable method if it has one of these names; otherwise, or before detection, None."""
         found = self._methods.found if self._methods is not None else ()
         return found[0] if found and found[0].NAME in names else None
 
     def give_up(self, name: str, reason: str) -> None:
-        """Do without the method of that name, which was found, for this reason."""
+        """Move a detected method to the unusable ones, for this reason."""
         from rp_agent.launch_method.find import Methods
 
         assert self._methods is not None
@@ -139,29 +138,29 @@ class Launchers:
                                 {**self._methods.missing, name: reason})
 
     def environment(self, method: LaunchMethod) -> dict[str, str]:
-        """The environment that programs of a method start in."""
+        """Return the environment in which programs of a method start."""
         return {**self._environ, **method.environment}
 
     def is_here(self, position: int) -> bool:
-        """Whether the node at this position is the host that this process runs on."""
+        """Return whether the node at this position is this host."""
         return self._here is None or position in self._here
 
     def is_alike(self, position: int) -> bool:
-        """Whether the node at this position has as many cores and GPUs as this host."""
+        """Return whether the node at this position has as many cores and GPUs as this host."""
         return position not in self._unlike
 
     def variables(self, method: LaunchMethod, shared: Mapping[str, str]) -> Variables:
-        """The environment that a launcher is started in: what all tasks share, and what the method asks for."""
+        """Return the environment of a launcher: variables that all tasks share, and those that the method needs."""
         found = self._variables.get(method.NAME)
         if found is None:
-            gone = {*method.rank_variables, *method.size_variables}
+            removed = {*method.rank_variables, *method.size_variables}
             kept = {name: value for name, value in shared.items()
-                    if name not in gone and not re.fullmatch(_OF_A_RANK, name)}
+                    if name not in removed and not re.fullmatch(_OF_A_RANK, name)}
             found = self._variables[method.NAME] = Variables({**kept, **method.environment})
         return found
 
     def rank_environment(self, method: LaunchMethod) -> RankEnvironment:
-        """The environment of ranks that are started by this method, whose own variables it leaves alone."""
+        """Write the environment for ranks of this method, without the variables that the method reserves."""
         found = self._files.get(method.NAME)
         if found is None:
             from fnmatch import fnmatchcase
@@ -189,10 +188,10 @@ class Launchers:
         return detect({'launch_methods': self._order}, setting, System(self._environ))
 
     def _undetected(self, error: BaseException) -> None:
-        """Whatever a method of others does, only tasks that need one suffer from it."""
+        """Continue without methods: an error in a plugin's method fails only tasks that need a launcher."""
         from rp_agent.launch_method.find import Methods
 
-        logger(LOG).error('the launch methods cannot be looked for', exc_info=error)
+        logger(LOG).error('the launch methods cannot be detected', exc_info=error)
         self._detected((Methods((), {'all': repr(error)}), ''))
 
     def _detected(self, found: tuple[Methods, str]) -> None:
@@ -208,7 +207,7 @@ class Launchers:
         for name, reason in methods.missing.items():
             logger(LOG).info('launch method %s cannot be used: %s', name, reason)
         if not self.rank_program:
-            logger(LOG).info('ranks are started by shell scripts, as no program can be executed in %s', self._sandbox)
+            logger(LOG).info('shell scripts start the ranks, because programs in %s cannot be executed', self._sandbox)
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
@@ -219,5 +218,5 @@ def _write(path: str, text: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         private.write_file(path, text.encode(errors='surrogateescape'))
     except OSError as error:
-        error.filename = path   # which that of a write that fails lacks
+        error.filename = path   # errors of a write have no path
         raise LaunchRefused(f'cannot write {path}: {error.strerror}') from error

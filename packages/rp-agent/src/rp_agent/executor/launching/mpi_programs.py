@@ -1,7 +1,7 @@
-"""The MPI libraries of programs that launchers start, each of them looked at once, in a helper thread.
+"""MPI libraries of programs that launchers start: a helper thread inspects each program once.
 
-Programs are told apart by path, inode, size and time of change. Unknown remains what cannot be seen before the task
-runs: programs that a shell or another script starts, and names that depend on the commands of `pre_exec`.
+Path, inode, size and modification time identify a program. The library stays unknown if the program is not known before
+the task runs: a shell or another script starts it, or its name depends on the commands of `pre_exec`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.mpi_library import Linked
 
 _VARIABLES = ('LD_LIBRARY_PATH', 'LD_PRELOAD', 'PYTHONHOME', 'PYTHONPATH', 'MPI4PY_LIBMPI', 'MPI4PY_MPIABI')
-"""Variables of a task that decide which libraries are found."""
+"""Variables of a task that affect which libraries are found."""
 
 _PYTHON = re.compile(r'python[\d.]*')
 _USES_MPI4PY = re.compile(rb'^\s*(?:from|import)\s+mpi4py\b', re.MULTILINE)
 _MOST = 1 << 20
-"""Bytes of a script that are looked at."""
+"""Bytes of a script that are searched for the import of mpi4py."""
 
 _REMEMBERED = 4096
-"""Programs; tasks may each have a copy of their own."""
+"""Maximum number of programs in the cache; each task may have its own copy of a program."""
 
 _Identity = tuple[str, int, int, int]
 
 
 class Program(NamedTuple):
-    """A program as it is now: an executable, or a script and its Python."""
+    """The identity of a program: an executable, or a script and its Python interpreter."""
 
     executable: _Identity
     script: _Identity | None
@@ -40,7 +40,7 @@ class Program(NamedTuple):
 
 
 class MpiPrograms:
-    """Knows the libraries of programs; `environ` is that of launchers."""
+    """Cache of the libraries of programs; `environ` is the environment of launchers."""
 
     def __init__(self, environ: Mapping[str, str], offload: Offload) -> None:
         self._environ = environ
@@ -50,7 +50,7 @@ class MpiPrograms:
         self._waiting: dict[Program, list[Callable[[], object]]] = {}
 
     def program(self, description: Mapping[str, Any], sandbox: str) -> Program | None:
-        """The program of a task; None if it is not known before the task runs."""
+        """Return the program of a task; None if it is unknown before the task runs."""
         own = description['environment']
         variables = tuple((name, own[name]) for name in _VARIABLES if name in own)
         prepared = bool(description['pre_exec'] or description['named_env'])
@@ -66,11 +66,11 @@ class MpiPrograms:
         return Program(executable, script, variables) if executable else None
 
     def linked(self, program: Program | None) -> Linked | None:
-        """The library of a program that was looked at; None if it has none, or it is not known."""
+        """Return the library of an inspected program; None if it has none or it is unknown."""
         return None if program is None else self._known.get(program)
 
     def look(self, program: Program | None, seen: Callable[[], object]) -> bool:
-        """Look at a program that was not looked at, and call `seen()` in the loop then; False for others."""
+        """Inspect a new program, then call `seen()` in the loop; return False for a known or unknowable program."""
         if program is None or program in self._known:
             return False
         waiting = self._waiting.setdefault(program, [])
@@ -81,14 +81,14 @@ class MpiPrograms:
         return True
 
     def _path(self, name: str, sandbox: str, *, fixed: bool) -> str:
-        """The path of an executable; `fixed` tells that PATH is the launcher's."""
+        """Return the path of an executable; `fixed` means that the task uses the launcher's PATH."""
         if '$' in name or '`' in name:
             return ''
         if '/' in name:
             return os.path.join(sandbox, name)
         try:
             return self._programs.find(name, self._environ.get('PATH', os.defpath), sandbox) if fixed else ''
-        except LaunchRefused:   # which is told when the task starts
+        except LaunchRefused:   # reported when the task starts
             return ''
 
     def _find(self, program: Program) -> Linked | None:
@@ -112,7 +112,7 @@ class MpiPrograms:
 
 
 def _identity(path: str) -> _Identity | None:
-    """What tells whether a file is still the one that was looked at; None if it is none."""
+    """Return the identity of a file; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -1,11 +1,11 @@
-"""What has to be run for a task: the decision, without doing any of it.
+"""Launch plans: the processes that run a task, without starting them.
 
-There are four kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible when there
-are no commands to run before or after it and no text needs a shell to be expanded. `EXEC`: each rank is a shell that
-runs `<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts that script for each rank. `LAUNCHED`:
-the launcher of a launch method starts that script for each rank, or a program that does without it (`rank_program`),
-for tasks that are MPI or have ranks on other hosts; if these have commands to run before or after it, their plan is a
-`LAUNCH`, whose script runs the launcher.
+There are four kinds of plan. `DIRECT`: each rank is the task's program, started without a shell; possible if the task
+has no commands before or after it, and no text that needs a shell. `EXEC`: each rank is a shell that runs
+`<uid>.exec.sh`. `LAUNCH`: one shell runs `<uid>.launch.sh`, which starts the exec script for each rank. `LAUNCHED`: a
+launcher starts the exec script, or `rp-rank` (see `rank_program`), for each rank of a task that is MPI or has ranks on
+other hosts. With commands before or after the launch, the plan of such a task is a `LAUNCH`, whose script runs the
+launcher.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MB = 2**20
 
 
 class Process:
-    """One process to start: the program's path, its arguments with its name, its environment.
+    """One process to start: the program's path, its arguments including its name, its environment.
 
-    `cpus` is the mask of the CPUs that it is bound to, None if it is not; `memory` the bytes that it may use, 0 for no
-    limit. If the program was searched for, `name` is what was searched for in the directories `search_path`.
+    `cpus` is the CPU mask that it is bound to, or None; `memory` is its limit in bytes, 0 for no limit. If the program
+    was found by its `name`, `search_path` lists the directories that were searched.
     """
 
     __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')
@@ -56,11 +56,11 @@ class Process:
 
 
 class LaunchPlan:
-    """The processes of a task, in the order of the ranks, and what they need.
+    """The processes of a task, in the order of the ranks, with their files.
 
-    `output` are the files that their standard output and error go to. `scripts` maps names in the sandbox to texts.
-    `sync` tells that the ranks wait for each other before the program starts, `signals_start` that they tell when they
-    run. `launch` is how a launcher starts the ranks, None if there is none.
+    `output` are the files of standard output and error. `scripts` maps names in the sandbox to texts. With `sync`, the
+    ranks wait for each other before the program starts; with `signals_start`, they signal that they run. `launch` is
+    set if a launcher starts the ranks.
     """
 
     __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
@@ -78,13 +78,13 @@ class LaunchPlan:
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
-    """How to run the task; raises LaunchRefused, with a sentence, if that is impossible."""
+    """Return the launch plan of a task; raise LaunchRefused if it cannot be run."""
     _check(task, environment)
     try:
         return _plan(task, environment)
     except UnicodeEncodeError as error:
         raise LaunchRefused(f'{error.object!r} cannot be passed to a program: {error.reason}') from error
-    except ValueError as error:   # something holds a NUL character
+    except ValueError as error:   # a string contains a NUL character
         raise LaunchRefused(str(error)) from error
 
 
@@ -112,16 +112,16 @@ def _check(task: AgentTask, environment: TaskEnvironment) -> None:
                             f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
     for name in ('stdout', 'stderr'):
         if '\0' in description[name]:
-            raise LaunchRefused(f'{name} is {description[name]!r}: the name of a file has no NUL character')
+            raise LaunchRefused(f'{name} is {description[name]!r}: file names cannot contain a NUL character')
     for name, value in description['environment'].items():
         if not name or '=' in name or '\0' in name:
-            raise LaunchRefused(f'environment has the variable {name!r}: a name is not empty and has no "="')
+            raise LaunchRefused(f'environment has the variable {name!r}: names cannot be empty or contain "=" or NUL')
         if '\0' in value:
-            raise LaunchRefused(f'environment variable {name} holds a NUL character')
+            raise LaunchRefused(f'environment variable {name} contains a NUL character')
 
 
 def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> list[Process] | None:
-    """The task's program once per rank, or None if a shell is needed to expand a text."""
+    """Return a process with the task's program for each rank; None if a text needs a shell."""
     description = task.description
     own_environment = description['environment']
     memory = description['mem_per_rank'] * MB
@@ -160,12 +160,12 @@ def _words(executable: str, arguments: list[str], scope: Mapping[str, str]) -> l
 
 def _argument(word: str) -> bytes:
     if '\0' in word:
-        raise LaunchRefused(f'argument {word!r} holds a NUL character, which cannot be passed to a program')
+        raise LaunchRefused(f'argument {word!r} contains a NUL character, which cannot be passed to a program')
     return os.fsencode(word)
 
 
 def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
-    """A shell with the exec script for each rank."""
+    """Plan a shell with the exec script for each rank."""
     from rp_agent.executor.launching import script  # most tasks need none
 
     name = f'{task.uid}.exec.sh'
@@ -178,7 +178,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
 
 
 def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
-    """One shell with the launch script, which starts the exec scripts."""
+    """Plan one shell with the launch script, which starts the exec scripts."""
     from rp_agent.executor.launching import script
 
     launch, execute = f'{task.uid}.launch.sh', f'{task.uid}.exec.sh'
@@ -198,7 +198,7 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
 
 
 def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
-    """The launcher that starts the exec scripts, perhaps in the launch script."""
+    """Plan a launcher that starts the exec scripts, in the launch script if the task has commands for it."""
     from rp_agent.executor.launching.launched import compose  # most agents never need it
 
     launch = compose(task, environment, own, _told(environment, own), _stdio(task),
@@ -219,7 +219,7 @@ def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: 
 
 
 def _cores(task: AgentTask, rank: int) -> tuple[int, ...]:
-    """The cores of a process: those of a rank, or of all ranks if it starts them itself."""
+    """Return the cores of a process: those of its rank, or of all ranks if it starts them."""
     return task.cores(rank) if task.processes == task.description['ranks'] else _all_cores(task)
 
 
@@ -228,7 +228,7 @@ def _all_cores(task: AgentTask) -> tuple[int, ...]:
 
 
 def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
-    """The variables that a script sets, so that it can also be run by hand."""
+    """Return the variables that a script sets, so that users can also run it by hand."""
     return {**environment.context.variables(), **{key: own[key] for key in own if key != 'PWD'}}
 
 

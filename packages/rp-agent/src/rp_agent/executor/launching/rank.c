@@ -1,13 +1,13 @@
-/* rp-rank PLAN: what a launcher starts for each rank of a task that needs no shell.
- * rp-rank run PROGRAM [ARGUMENT]...: what it starts for one that does, the script of the task.
+/* rp-rank PLAN: run a rank of a task that needs no shell.
+ * rp-rank run PROGRAM [ARGUMENT]...: run the exec script of a rank that needs one.
  *
- * With a plan it does what the exec script of a task does (see rank_script.py), without starting a shell, `date` and
- * `taskset` for each rank: it finds out the number of its rank, takes what is for this rank, notes how the rank begins
- * and ends, and runs the program in between. `rank_program.py` writes the plan and says what stands in it.
+ * With a plan, it does the work of an exec script (see rank_script.py) without a shell, `date` and `taskset` for each
+ * rank: it finds the number of its rank, applies the share of this rank, notes start and end, and runs the program in
+ * between. `rank_program.py` writes the plan and describes its format.
  *
- * All processes that the program starts end with it, also those that have left its session: they become children of
- * this one when they lose their own parents. Those that have outlived the program are killed; if it was told to end,
- * they are told so, too, and have what is left of its time.
+ * All processes that the program starts end with it, also those that have left its session: as this process is their
+ * subreaper, they become its children when they lose their parents. Those that outlive the program are killed. After a
+ * signal to end they get SIGTERM, and have the rest of the grace period.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -30,13 +30,13 @@
 #define MAX_CPUS 8192
 #define MAX_CHILDREN 1024
 #define GRACE 4         /* seconds between SIGTERM and SIGKILL; Flux kills this process after 5 */
-#define GUARD 3.0       /* seconds that the script's guard has to see that the script was killed */
-#define GIVE_UP 5.0     /* seconds after which a process that does not die is left */
+#define GUARD 3.0       /* seconds in which the script's guard can notice that the script was killed */
+#define GIVE_UP 5.0     /* seconds after SIGKILL before surviving processes are given up */
 
 static const char *launcher = "the launcher", *rank = "?";
-static volatile sig_atomic_t program;   /* its process number, 0 if it does not run */
-static volatile sig_atomic_t told;      /* whether it was told to end */
-static volatile sig_atomic_t late;      /* whether its time to do so is over */
+static volatile sig_atomic_t program;   /* its pid, 0 if it does not run */
+static volatile sig_atomic_t told;      /* a signal to end has been passed on */
+static volatile sig_atomic_t late;      /* the grace period after it is over */
 
 __attribute__((noreturn, format(printf, 2, 3)))
 static void fail(int code, const char *format, ...)
@@ -50,7 +50,7 @@ static void fail(int code, const char *format, ...)
     exit(code);
 }
 
-/* A file of strings, each of which ends with NUL. */
+/* The content of a file of NUL-terminated strings. */
 struct strings {
     char *next, *end;
 };
@@ -96,7 +96,7 @@ static void set(char *assignment)
         fail(1, "cannot set %s: %s", assignment, strerror(errno));
 }
 
-/* The environment of the user, where the launcher does not hand it on. */
+/* Set the user's environment from a file, if the launcher does not pass it on. */
 static void set_all(const char *path)
 {
     struct strings block;
@@ -122,14 +122,14 @@ static void find_number(struct strings *plan)
             found = value;
     }
     if (*found == '\0')
-        fail(1, "it was not told its number");
+        fail(1, "the launcher did not set the number of the rank");
     if (strspn(found, "0123456789") != strlen(found))
-        fail(1, "it was told that its number is '%s'", found);
+        fail(1, "the launcher set the number of the rank to '%s'", found);
     rank = strdup(found);
     setenv("RP_RANK", rank, 1);
 }
 
-/* Bind this process to the CPUs of a list like 0-3,8. A rank that cannot be bound runs elsewhere, and says so. */
+/* Bind this process to the CPUs of a list like 0-3,8. A rank that cannot be bound prints a warning and runs unbound. */
 static void bind_to(const char *list)
 {
     static cpu_set_t cpus[CPU_ALLOC_SIZE(MAX_CPUS) / sizeof(cpu_set_t)];
@@ -152,7 +152,7 @@ static void bind_to(const char *list)
         fprintf(stderr, "rank %s is not bound to the CPUs %s: %s\n", rank, list, strerror(errno));
 }
 
-/* Take the share of this rank: CPUs, and variables of its own. */
+/* Apply the share of this rank: its CPUs, and its own variables. */
 static void take_share(struct strings *plan)
 {
     long ranks = number(plan), own = atol(rank), share = -1, index, count;
@@ -178,7 +178,7 @@ static void take_share(struct strings *plan)
     }
 }
 
-/* Append a line, in one piece: the ranks of a task write to the same files. */
+/* Append a line by a single write, as all ranks of a task write to the same files. */
 __attribute__((format(printf, 2, 3)))
 static void append(const char *path, const char *format, ...)
 {
@@ -229,9 +229,7 @@ static void stopped(const char *path, const char *uid, int all, const char *pids
         append(path, ROW, time, "rank_stop", uid, pids);
 }
 
-/* A launcher that signals only this process means its program. It is told once: who signals the group as well, or both
- * this process and its launcher, means one end.
- */
+/* Pass a signal on to the program, once: a sender that also signals the process group, or the launcher, repeats it. */
 static void pass_on(int signal)
 {
     (void)signal;
@@ -251,7 +249,7 @@ static void time_is_over(int signal)
         kill(program, SIGKILL);
 }
 
-/* Start the program, which ends with this process. */
+/* Start the program; the kernel kills it if this process ends. */
 static void start(char **argv)
 {
     struct sigaction action = {.sa_handler = pass_on}, timer = {.sa_handler = time_is_over};
@@ -288,7 +286,7 @@ static void start(char **argv)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* The wait status of the program, when it has ended; others that have lost their parents are reaped on the way. */
+/* Wait for the program and return its wait status; reap adopted processes that end before. */
 static int ended(void)
 {
     pid_t child;
@@ -301,7 +299,7 @@ static int ended(void)
     return status;
 }
 
-/* Its exit code, 128 and the number of a signal that has killed it. */
+/* Return an exit code, 128 plus the number of the signal for a killed program. */
 static int code_of(int status)
 {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -320,13 +318,13 @@ static pid_t parent_of(const char *process)
     size = read(file, line, sizeof line - 1);
     close(file);
     line[size > 0 ? size : 0] = '\0';
-    end = strrchr(line, ')');   /* the name before may hold anything */
+    end = strrchr(line, ')');   /* the name before it may contain any character */
     if (end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
         return 0;
     return parent;
 }
 
-/* The children of this process, which are there until they are waited for. */
+/* Find the children of this process; their pids stay valid until they are reaped. */
 static int children(pid_t *found)
 {
     DIR *processes = opendir("/proc");
@@ -350,7 +348,7 @@ static double seconds(void)
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* Tell a child to end, once. */
+/* Send SIGTERM to a child, once. */
 static void ask(pid_t child)
 {
     static pid_t asked[MAX_CHILDREN];
@@ -366,8 +364,8 @@ static void ask(pid_t child)
     }
 }
 
-/* End what the program has left, as soon as `patience` seconds have passed; what was told to end has its own time. */
-static void end_rest(double patience)
+/* Kill the processes that the program has left after `delay` seconds; after a signal to end, use its grace period. */
+static void end_rest(double delay)
 {
     static pid_t found[MAX_CHILDREN];
     const struct timespec moment = {0, 5000000};
@@ -384,7 +382,7 @@ static void end_rest(double patience)
         if (told && !late) {
             while (count > 0)
                 ask(found[--count]);
-        } else if (late || seconds() - began >= patience) {
+        } else if (late || seconds() - began >= delay) {
             if (killed == 0)
                 killed = seconds();
             while (count > 0)
@@ -394,7 +392,7 @@ static void end_rest(double patience)
     }
 }
 
-/* Run a script that sees to everything else itself. */
+/* Run an exec script, which does everything else itself. */
 static int run_script(char **argv)
 {
     int status;
@@ -424,7 +422,7 @@ int main(int argc, char **argv)
     long count, index, own = getpid();
     sigset_t none;
 
-    /* the program gets the defaults, not what the launcher ignores or blocks */
+    /* the program must not inherit the signals that the launcher ignores or blocks */
     for (each = 1; each < NSIG; each++)
         sigaction(each, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     sigemptyset(&none);

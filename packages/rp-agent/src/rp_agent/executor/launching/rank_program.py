@@ -1,24 +1,23 @@
-"""The program `rp-rank`, which a launcher starts for each rank: in place of the exec script if that needs no shell.
+"""The program `rp-rank`, which a launcher starts for each rank: it replaces the exec script, or runs it.
 
-It sees to it that nothing is left of a rank that has ended, on whichever node, and however processes have tried to get
-away. The exec script of ranks that need a shell is run by it (`of_script`).
+When a rank ends, `rp-rank` kills all processes that the rank has left on its node. It runs the exec script of ranks
+that need a shell (`of_script`). For other ranks it does the work of that script itself, because a shell, `date` and
+`taskset` cost some 5 ms of CPU time per rank, as much as some launchers. It reads a plan (`rank.c`): a file of
+NUL-terminated strings, in this order.
 
-A shell, `date` for the times in its trace and `taskset` cost a rank some 5 ms of CPU time, as much as some launchers
-need to start it. The program does the same (`rank.c`), from a plan: a file of strings that end with NUL, in this order.
-
-    rp-rank 2                              the form
-    uid, launcher, sandbox, notes          as `rank_script.started_by_launcher` has them
+    rp-rank 2                              format
+    uid, launcher, sandbox, notes          as in `rank_script.started_by_launcher`
     1 if ranks note all ends, else 0
-    trace                                  empty if there is none
-    1 if it has all events, else 0         the start and the stop of the program are recorded in any case
-    environment                            a file of NAME=VALUE, also NUL-separated, to be set first; empty if none
-    memory                                 bytes
+    trace                                  path; empty for no trace
+    1 for all events, else 0               the start and the stop of the program are always recorded
+    environment                            path of a file of NUL-terminated NAME=VALUE strings, set first; may be empty
+    memory                                 limit in bytes
     variables of the task                  their number, then NAME=VALUE of each
-    names of the rank's number             the same, none if there is one rank
-    share of each rank                     the number of ranks, then the position of each one's share
-    shares                                 their number, then of each its CPUs (0-3,8), and its variables as above
-    variables that the user wants          as above
-    program and arguments                  as above
+    variables with the rank's number       their number, then their names; none if there is one rank
+    share of each rank                     the number of ranks, then the index of the share of each
+    shares                                 their number, then CPUs (0-3,8) and variables of each
+    variables of the description           their number, then NAME=VALUE of each
+    program and arguments                  their number, then each
 """
 
 from __future__ import annotations
@@ -40,15 +39,16 @@ FORM = f'{NAME} 2'
 
 _BUILT = Path(__file__).with_name('rank')
 _USAGE = 2
-_TRIAL_TIMEOUT = 10.0   # seconds for the copy of the program, and for its trial run
+_TRIAL_TIMEOUT = 10.0
+"""Seconds for the copy of the program, and for its trial run."""
 
 
 def installed(sandbox: str) -> str:
-    """The path of the program in a pilot's sandbox, which all nodes see; empty if it cannot be executed there."""
+    """Install the program in a pilot's sandbox, and return its path; empty if it cannot be executed there."""
     path = os.path.join(sandbox, NAME)
-    own = f'{path}.{os.getpid()}'   # another agent of the pilot may be at it, too
+    own = f'{path}.{os.getpid()}'   # another agent of the pilot may install it at the same time
     try:
-        # a program that this process had open for writing could not be executed while some child of it has not started
+        # `cp`, because a child forked while this process had the file open for writing would cause ETXTBSY
         subprocess.run(['cp', _BUILT, own], capture_output=True, check=True, timeout=_TRIAL_TIMEOUT)
         os.replace(own, path)
         done = subprocess.run([path], capture_output=True, timeout=_TRIAL_TIMEOUT)
@@ -60,12 +60,12 @@ def installed(sandbox: str) -> str:
 
 
 def of_script(program: str, script: str) -> tuple[str, ...]:
-    """What a launcher starts for a rank that needs a shell, with `program` if there is one."""
+    """Return the command of a rank that needs a shell, run by `program` unless it is empty."""
     return (program, 'run', '/bin/sh', script) if program else ('/bin/sh', script)
 
 
 def is_enough(description: Mapping[str, Any]) -> bool:
-    """Whether a task needs no shell: there are no commands to run, and no text to expand."""
+    """Return whether a task needs no shell: it has no commands, and no text to expand."""
     if any(description[name] for name in ('pre_exec', 'post_exec', 'named_env', 'pre_exec_sync')):
         return False
     texts = (description['executable'], *description['arguments'], *description['environment'].values())
@@ -75,7 +75,7 @@ def is_enough(description: Mapping[str, Any]) -> bool:
 def plan(uid: str, sandbox: str, description: Mapping[str, Any], told: Mapping[str, str], shares: Sequence[RankShare],
          rank_variables: Sequence[str], *, launcher: str, base: str, memory: int, trace: str, detail: Detail,
          ends: bool) -> str:
-    """The text of the plan; `ValueError` if something holds a NUL character."""
+    """Return the text of the plan; raise ValueError if a string contains a NUL character."""
     known = list(dict.fromkeys(shares))
     position = {share: str(number) for number, share in enumerate(known)}
     words = [FORM, fit_for_a_row(uid), launcher, sandbox, f'{sandbox}/{uid}{NOTES}', str(int(ends)),

@@ -1,14 +1,14 @@
-"""What the script of a rank does where a launcher starts it, perhaps on another node.
+"""Exec scripts of ranks that a launcher starts, possibly on other nodes.
 
-The launcher tells a rank its number, by a variable of its own, and nothing else. So the script has a table of what each
-rank gets: the CPUs that it binds itself to, the GPUs that it sees.
+The launcher gives a rank only its number, in a variable. The script has a table of the share of each rank: the CPUs to
+which it binds itself, and the GPUs that it sees.
 
-Launchers differ in what they make of ranks that fail, and some end with 0 whatever happens. So ranks leave notes in the
-sandbox, in `<uid>.ranks`: `0 started` says that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
+Launchers report failed ranks in different ways, and some always end with 0. Ranks therefore leave notes in the sandbox,
+in `<uid>.ranks`: `0 started` means that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
 
-Where ranks are to wait for each other, they share nothing but the file system. Each makes a file of its number in the
-directory `<uid>.sync` when it is ready, or ends before that, and a guard does so for one that is killed; rank 0 counts
-them and makes the file `go`. They look for it seldom in the end, once a second.
+With `pre_exec_sync`, ranks synchronise by the file system, the only thing that they share. Each rank creates a file
+named by its number in the directory `<uid>.sync` when it is ready, or when it ends before that; a guard does so for a
+rank that is killed. Rank 0 counts the files and creates the file `go`. The others poll for it, at last once a second.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from rp_agent.executor.launching.script import RankContext, exports
 from rp_api.system.readable import open_regular
 
 NOTES, SYNC = '.ranks', '.sync'
-"""How the names of the notes and of the directory end."""
+"""Suffixes of the file of notes and of the directory for synchronisation."""
 
 _STARTED = '0 started'
 _ENDED = re.compile(r'\s*(\d{1,9})\s+(\d{1,9})\s*', re.ASCII)
 
 _MOST = 64 << 20
-"""Bytes of notes that are read; those of a million ranks are shorter."""
+"""Maximum number of bytes of notes that are read; the notes of a million ranks are shorter."""
 
-# A launcher that signals only the script means its program, which may be about to start, and whose end the script then
-# waits for. Launchers that see an MPI program go wrong end all scripts at once: how this one has ended is noted before
-# that can be its own end.
+# A signal to the script is meant for its program, which may be about to start; the script passes it on and waits for
+# the program. When an MPI program fails, launchers end all scripts at once; so the script notes the exit code before it
+# lets such a signal end itself.
 _HEEDS = '''\
 unset RP_RANK_PID
 trap 'rp_told=yes; kill -TERM "${RP_RANK_PID:-}" 2>/dev/null' HUP INT TERM'''
@@ -49,7 +49,7 @@ done
 rp_note "$RP_RET"
 trap - HUP INT TERM'''
 
-# a node may have a hundred ranks that wait, and each look costs a process; `sleep` may know no fractions of a second
+# growing intervals: a hundred ranks of a node may wait, and each poll costs a process; some `sleep` take only integers
 _UNTIL = '''\
 rp_until() {
     for rp_pause in 0.02 0.05 0.1 0.2 0.5; do
@@ -61,16 +61,16 @@ rp_until() {
 
 
 class RankShare(NamedTuple):
-    """What one rank gets: the numbers of the CPUs that it is bound to (none: wherever it is), and its own variables."""
+    """The CPUs to which a rank is bound (empty: it is not bound), and its own variables."""
 
     cpus: tuple[int, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
 
     def lines(self) -> list[str]:
-        """Shell code that gives it to the shell that runs it."""
+        """Return shell code that binds the running shell and sets its variables."""
         lines = exports(dict(self.variables))
         if self.cpus:
-            from rp_agent.launch_method.nodes import ranges  # with all that launch methods have in common
+            from rp_agent.launch_method.nodes import ranges  # imports the base of launch methods
 
             cpus = ranges(sorted(self.cpus))
             lines.append(f'rp_said=$(taskset -pc {cpus} $$ 2>&1 >/dev/null) || '
@@ -81,11 +81,11 @@ class RankShare(NamedTuple):
 def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], rank_variables: Sequence[str], *,
                         launcher: str, base: str = '', memory: int = 0, sync: bool = False,
                         ends: bool = False) -> RankContext:
-    """Context of ranks that find their number in the first of `rank_variables` that is set.
+    """Return the context of ranks that find their number in the first of `rank_variables` that is set.
 
-    `launcher` is what to call the launcher in messages. `base` is a script that sets the user's environment, where the
-    launcher does not hand that on; `memory` are the bytes that each process may use for data, 0 for no limit. With
-    `ends`, all ranks note that they have ended, not just those that fail.
+    `launcher` names the launcher in messages. `base` is the path of a script that sets the user's environment, if the
+    launcher does not pass it on; `memory` limits the data of each process, in bytes, 0 for no limit. With `ends`, all
+    ranks note their end, not only those that fail.
     """
     stem = f'{sandbox}/{uid}'
     barrier = stem + SYNC if sync else ''
@@ -98,7 +98,7 @@ def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], ran
 
 
 def prepare(sandbox: str, uid: str, sync: bool) -> None:
-    """Make the place where ranks meet, and remove what those of an earlier run have left in the sandbox."""
+    """Create the directory for synchronisation, and remove the notes and files of an earlier run."""
     stem = f'{sandbox}/{uid}'
     with suppress(FileNotFoundError):
         os.unlink(stem + NOTES)
@@ -109,22 +109,22 @@ def prepare(sandbox: str, uid: str, sync: bool) -> None:
 
 
 def read_notes(sandbox: str, uid: str) -> tuple[bool, dict[int, int]]:
-    """Whether rank 0 has started, and the exit codes of the ranks that failed, as far as they have told."""
+    """Return whether rank 0 has started, and the noted exit codes of failed ranks."""
     lines = _noted(sandbox, uid)
     if lines is None:
         return False, {}
-    # nodes that write to one file at the same time may spoil a line
+    # concurrent writes by several nodes may corrupt a line
     pairs = (match for line in lines if line != _STARTED and (match := _ENDED.fullmatch(line)) is not None)
     return True, {int(pair[1]): code for pair in pairs if (code := int(pair[2]))}
 
 
 def have_ended(sandbox: str, uid: str) -> int:
-    """How many ranks have noted that they have ended, if all are told to."""
+    """Return the number of ranks that have noted their end, if all do (`ends` of `started_by_launcher`)."""
     return sum(line != _STARTED for line in _noted(sandbox, uid) or ())
 
 
 def _noted(sandbox: str, uid: str) -> list[str] | None:
-    """The lines that ranks have noted; None if there is no such file."""
+    """Return the lines of the notes; None if there is no such file."""
     try:
         with open_regular(f'{sandbox}/{uid}{NOTES}') as file:
             return file.read(_MOST).decode('ascii', 'replace').splitlines()
@@ -138,12 +138,12 @@ def _number(ranks: int, variables: Sequence[str], launcher: str) -> list[str]:
         value = f'${{{name}:-{value}}}'
     if ranks == 1:
         return ['export RP_RANK=0']
-    complaint = literal(f'{launcher} did not tell this rank its number (in {", ".join(variables) or "any variable"})')
+    complaint = literal(f'{launcher} did not set the number of this rank (in {", ".join(variables) or "any variable"})')
     return [f'export RP_RANK="{value}"', f'test -n "$RP_RANK" || {{ echo {complaint} >&2; exit 1; }}']
 
 
 def _notes(path: str, barrier: str, ends: bool) -> list[str]:
-    """Lines that note the start of rank 0, and the failure of this one or its end, however the script ends."""
+    """Return lines that note the start of rank 0, and the failure or end of this rank, in all exits of the script."""
     ready = ['    kill -KILL "$rp_guard" 2>/dev/null', *_left(barrier)] if barrier else []
     well = [f'    test -n "${{rp_noted:-}}" || echo "$RP_RANK 0" >> {literal(path)}'] if ends else []
     return ['rp_note() {', '    test "$1" -ne 0 && test -z "${rp_noted:-}" || return 0', '    rp_noted=yes',
@@ -154,12 +154,12 @@ def _notes(path: str, barrier: str, ends: bool) -> list[str]:
 
 
 def _left(barrier: str) -> list[str]:
-    """Lines by which a rank that ends lets the others go on."""
+    """Return lines by which a rank that ends lets the others continue."""
     return [f'    : > {literal(barrier)}/"$RP_RANK"', f'    test "$RP_RANK" != 0 || : > {literal(barrier)}/go']
 
 
 def _guard(barrier: str) -> list[str]:
-    """Lines that start what does so for a rank that is killed; it is no child of the shell, which may wait for all."""
+    """Return lines that start the guard for a killed rank; not as a child of the shell, which may wait for all."""
     return ['rp_guard=$( { while test -e /proc/$$/exe; do sleep 1; done', *_left(barrier),
             '} </dev/null >/dev/null 2>&1 & echo $!)']
 
@@ -178,7 +178,7 @@ def _waits(barrier: str, ranks: int) -> list[str]:
 
 
 def _table(shares: Sequence[RankShare]) -> list[str]:
-    """Lines that give each rank its share; ranks that get the same, as on nodes that are alike, stand together."""
+    """Return lines that set the share of each rank; ranks with the same share have one entry."""
     ranks_of: dict[RankShare, list[int]] = {}
     for rank, share in enumerate(shares):
         ranks_of.setdefault(share, []).append(rank)

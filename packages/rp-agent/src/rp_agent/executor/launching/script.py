@@ -1,15 +1,15 @@
-"""The texts of a task's shell scripts, for any POSIX shell.
+"""Texts of a task's shell scripts, for any POSIX shell.
 
-`<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. The order of their steps and events is the one of the
-RADICAL-Pilot event model. How a rank learns its number, and how it meets the others, depends on who starts it: the
-agent (`RankContext` as `started_by_agent` makes them) or a launcher (`rank_script`).
+`<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. Their steps and events follow the order of the
+RADICAL-Pilot event model. A `RankContext` has the parts that depend on the process that starts the rank: the agent
+(`started_by_agent`) or a launcher (`rank_script`).
 
-Descriptors that a script may be given by the agent: START tells that the task runs, by a byte that is written to it.
-SYNC is the write end of a pipe that all ranks share: a rank that is ready closes it and waits until the pipe ends,
-which it does when all others have closed it too, be it because they ended. Commands of the user never see these
-descriptors. But a subshell among them keeps what the rank holds, even if that is killed; the agent then ends it. Of
-ranks that the launch script starts, it cannot; so a process of that script holds SYNC for each, until the rank sends it
-SIGUSR1 or has ended, and the rank has only the read end, as ALL_READY.
+The agent may pass two descriptors. A byte written to START signals that the task runs. SYNC is the write end of a pipe
+that all ranks share: a rank that is ready closes it and waits for the end of the pipe, which comes when all ranks have
+closed it or ended. The user's commands do not inherit these descriptors. But a subshell of a command keeps those of the
+rank, even if the rank is killed; the agent then kills the subshell. It cannot do so for ranks that the launch script
+starts: there, a process of that script holds SYNC for each rank until the rank sends it SIGUSR1 or ends, and the rank
+has only the read end, as ALL_READY.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ rp_failed() {
     exit 1
 }'''
 
-# as `$RP_PROF` does it, but without a program for each event: some shells know the time, of the others one asks `date`
+# like `$RP_PROF`, but without a process per event in shells that have EPOCHREALTIME; others run `date`
 _RECORD = '''\
 rp_event() {
     test -n "${RP_PROF_TGT:-}" || return 0
@@ -63,11 +63,12 @@ rp_event() {
 
 
 class RankContext(NamedTuple):
-    """How the script of a rank gets on with whoever started it, as lines of shell code.
+    """The parts of an exec script that depend on the process that starts the rank, as lines of shell code.
 
-    `begins` finds out the rank's number and what is its own, `starts` tells that the rank runs, `waits` returns when
-    all ranks are ready, `heeds` keeps signals for the program that is started next, `runs` follows it, whose process is
-    `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes what commands of the user must not see.
+    `begins` sets the number of the rank and applies its share, `starts` signals that the rank runs, `waits` returns
+    when all ranks are ready, `heeds` traps signals for the program that starts next, `runs` waits for that program,
+    `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes the descriptors that the user's commands must not
+    inherit.
     """
 
     begins: Sequence[str]
@@ -79,7 +80,7 @@ class RankContext(NamedTuple):
 
 
 def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> RankContext:
-    """Context of ranks that are told their number by RP_RANK; `launched` are those that a launch script starts."""
+    """Return the context of ranks that have their number in RP_RANK; `launched` if a launch script starts them."""
     ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
     return RankContext(
         begins=['export RP_RANK="${RP_RANK:-0}"'],
@@ -89,10 +90,9 @@ def started_by_agent(*, sync: bool = False, signals_start: bool = False, launche
 
 
 def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, *, detail: Detail) -> str:
-    """The script of one rank; `told` are variables that it sets.
+    """Return the script of one rank, which sets the variables `told` and records the events that `detail` selects.
 
-    Its exit code is the one of the executable, or 1 if a command before or after it fails. It records the events that
-    `detail` has.
+    Its exit code is that of the executable, or 1 if a command before or after it fails.
     """
     description = task.description
     hidden = context.hidden
@@ -122,7 +122,7 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
 
 def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, detail: Detail,
                   hidden: str = _HIDDEN) -> str:
-    """The script that runs the ranks by the lines `start`, which set RP_RET to the exit code of all of them."""
+    """Return the script that runs all ranks by the lines `start`, which set RP_RET to their exit code."""
     description = task.description
     record = _Record(task.uid, detail)
     lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
@@ -140,9 +140,9 @@ def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str]
 
 def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str], *,
                 sync: bool = False) -> list[str]:
-    """Lines of a launch script that run the exec script `execute` once per rank, each with the variables in `ranks`.
+    """Return lines of a launch script that run the exec script `execute` for each rank, with its variables in `ranks`.
 
-    The output of the ranks goes to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
+    The ranks write to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
     """
     stdout, stderr = literal(stdio[0]), literal(stdio[1])
     lines = [f': >{stdout}', f': >{stderr}', *([_KEEPS_SYNC] if sync else []), 'rp_ranks=']
@@ -157,17 +157,17 @@ def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[s
 
 
 def fit_for_a_row(text: str) -> str:
-    """The text, without what cannot stand in a row of a trace."""
+    """Replace the characters that a row of a trace cannot contain."""
     return _UNFIT_FOR_A_ROW.sub('_', text)
 
 
 def exports(variables: Mapping[str, str]) -> list[str]:
-    """Lines that set variables to these values, as they are."""
+    """Return lines that set variables to these values, without expansion."""
     return [f'export {name}={literal(value)}' for name, value in variables.items()]
 
 
 class _Record:
-    """Records the events of a detail; those between which nothing happens are recorded together."""
+    """Composes the lines that record events; events without a step between them share a line."""
 
     def __init__(self, uid: str, detail: Detail) -> None:
         self.functions = [*([_RECORD % literal(fit_for_a_row(uid))] if detail.on else []), _FAILED]
@@ -175,12 +175,12 @@ class _Record:
         self._noted: list[str] = []
 
     def note(self, event: str, message: str = "''") -> None:
-        """Record the event with the next ones; the message is a word of the shell."""
+        """Add an event to the next lines; the message is a shell word."""
         if self._detail.records(event):
             self._noted.append(f'{event} {message}')
 
     def lines(self, event: str = '') -> list[str]:
-        """Lines that record what was noted, and this event."""
+        """Return lines that record the noted events, and this one."""
         if event:
             self.note(event)
         noted, self._noted = self._noted, []
@@ -194,13 +194,13 @@ def _head(told: Mapping[str, str]) -> list[str]:
 def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
     for name, value in environment.items():
         if not _IDENTIFIER.match(name):
-            raise LaunchRefused(f'environment variable {name!r} cannot be set by a shell, which this task needs: '
-                                f'names are letters, digits and underscores')
+            raise LaunchRefused(f'environment has the variable {name!r}, which a shell cannot set, and this task needs '
+                                f'a shell: allowed are letters, digits and underscores')
         yield f'export {name}={shell_quote(value)}'
 
 
 def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]], hidden: str) -> Iterator[str]:
-    """Lines that run the commands in order, those in dicts only on the rank that is their key."""
+    """Yield lines that run the commands in order; those in a dict run only on the rank that is their key."""
     for entry in entries:
         if isinstance(entry, str):
             yield from _command(stage, entry, hidden)
@@ -215,9 +215,9 @@ def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]]
 
 
 def _command(stage: str, command: str, hidden: str) -> list[str]:
-    """Lines that run one command in the script's own shell, so that it can set variables, and end it on failure.
+    """Return lines that run one command in the script's shell, so that it can set variables, and exit if it fails.
 
-    The command stands on lines of its own, because it may end with a comment; the colon makes a comment a command.
+    The command is on separate lines, as it may end with a comment; the colon makes a bare comment a valid command.
     """
     return ['{ :', command, f'}} {hidden} || rp_failed {stage} "$?" {literal(command)}']
 
@@ -225,5 +225,5 @@ def _command(stage: str, command: str, hidden: str) -> list[str]:
 def _text(lines: list[str]) -> str:
     for line in lines:
         if '\0' in line:
-            raise LaunchRefused(f'a NUL character cannot stand in a shell script: {line!r}')
+            raise LaunchRefused(f'a shell script cannot contain a NUL character: {line!r}')
     return '\n'.join(lines) + '\n'

@@ -1,4 +1,4 @@
-"""The default executor POPEN: starts tasks as processes of the agent, watches them, and ends them.
+"""The default executor POPEN: starts tasks as child processes of the agent, watches them, and ends them.
 
-Imports `launching`, `processes` and the DVMs in `backends`.
+May import `launching`, `processes` and the DVMs in `backends`.
 """

@@ -1,6 +1,6 @@
-"""The base of the executors whose tasks are processes of this node.
+"""Base class of executors whose tasks are processes of this node.
 
-A task is in one of four places: aside (until it is known what can launch it), queued, running or done.
+A task is in one of four places: deferred (it waits for a launch method), queued, running or done.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
 SHORTAGE_LIMIT = 60.0
-"""Seconds that a task waits while no process can be created for it and no task runs whose end could change that."""
+"""Seconds that a task waits for resources to create its process, while no task runs whose end could free some."""
 
 STARTS_PER_TURN = 16
-"""Tasks that are started in one turn of the loop, so that ends and commands do not wait for a large bulk."""
+"""Maximum number of tasks started in one turn of the loop, so that a large batch does not delay ends and commands."""
 
 RETRY_AFTER = 1.0
-"""Seconds after which a task is tried again that could not be started."""
+"""Seconds before the start of a task that failed for lack of resources is retried."""
 
 
 class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
-    """Ends tasks wherever they are."""
+    """An executor with queued, deferred and running tasks; it ends tasks in all of these places."""
 
     _deferred: Deferred
     _reaper: Reaper[AnyRun]
@@ -45,7 +45,7 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
         self._reaper.sweep(set(uids))
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         super().check()
         self._reaper.check()
 

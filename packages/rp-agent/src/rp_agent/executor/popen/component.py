@@ -1,12 +1,12 @@
-"""The executor: starts tasks that have their resources, watches them, and ends them when it is told to.
+"""The executor POPEN: starts tasks as child processes of the agent, watches them, and ends them.
 
 Rules of this file:
 
-- The thread of the loop must live as long as the agent, because the kernel
-  kills the tasks that it started when it ends.
-- Events of scripts are recorded by the scripts. What is run without one is recorded here, in the same order.
-- Plain tasks (see `plain`) are started by compiled code, and those that are expected next have been created before
-  (see `prelaunch`). Their events are recorded when they are started, so as those of all others.
+- The thread of the loop must live as long as the agent, because the kernel kills the tasks that a thread has started
+  when the thread ends.
+- Scripts record their own events. For processes without a script, this file records the same events in the same order.
+- Compiled code starts plain tasks (see `plain`), and creates those that are expected next in advance (see
+  `prelaunch`). Their events are recorded when they start, like those of other tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
-from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, last_words
+from rp_agent.executor.launching.outcome import end_of_output, exit_code_of_task, explain, fail
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Deferred
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from rp_agent.executor.backends.prrte.dvms import Dvms
     from rp_agent.launch_method.base import LaunchMethod
 
-# of a plain task, from its sandbox to its program
 _STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start')
+"""Events of the start of a plain task."""
 
-# of a task without a script for its launch, when its processes have ended
 _COLLECTED = ('launch_collect', 'launch_post', 'launch_stop')
+"""Events of the end of a task without a launch script."""
 _STOPPED = (*_COLLECTED, 'task_run_stop')
 
 
@@ -59,14 +59,12 @@ class Executor(ProcessExecutor[Run]):
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.detail.on, self._starter.null)
         self._prelaunch = Prelaunch(loop, self._plain)
-        self._short_since: dict[str, float] = {}   # when tasks could not be started first; their events are recorded
+        self._short_since: dict[str, float] = {}
+        """Time of the first failed start of tasks that wait for resources; their start events are recorded."""
         self._retry: Timer | None = None
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
-        """Prepare the tasks that `expected(count)` tells: at most so many that will probably be put next.
-
-        Those that are not put any more have to be cancelled.
-        """
+        """Prepare the tasks that `expected(count)` returns; the caller must put or cancel each of them."""
         self._prelaunch.expected = expected
 
     def cancel(self, uids: Iterable[str]) -> None:
@@ -76,13 +74,13 @@ class Executor(ProcessExecutor[Run]):
         super().cancel(uids)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """As of all executors; virtual machines are ended before `on_empty` is called."""
+        """End all tasks, then the DVMs, then call `on_empty`."""
         self._short_since.clear()
         self._prelaunch.close()
         super().stop(partial(self._deferred.stop, on_empty), reason)
 
     def close(self) -> None:
-        """Free what the component holds; to be called when no task is left."""
+        """Release all resources; called when the executor has no tasks."""
         self._prelaunch.close()
         self._deferred.close()
         self._starter.close()
@@ -90,12 +88,12 @@ class Executor(ProcessExecutor[Run]):
         super().close()
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         super().check()
         self._deferred.check(self._queued)
         places = {*self._uids(), *(task.uid for task in self._done)}
-        assert self._short_since.keys() <= self._queued.keys(), 'tasks that were short of something have left'
-        assert self._prelaunch.held.isdisjoint(places), f'started, and held: {self._prelaunch.held & places}'
+        assert self._short_since.keys() <= self._queued.keys(), 'tasks that wait for resources are not queued'
+        assert self._prelaunch.held.isdisjoint(places), f'both started and held: {self._prelaunch.held & places}'
 
     def _begin(self, tasks: Iterable[AgentTask]) -> None:
         idle = not self._queued
@@ -105,7 +103,7 @@ class Executor(ProcessExecutor[Run]):
             self._start_some()
 
     def _start_some(self) -> None:
-        """Start a few of the queued tasks now, and the others later."""
+        """Start some queued tasks now, and the others in later turns of the loop."""
         for _ in range(min(STARTS_PER_TURN, len(self._queued))):
             _, task = self._queued.popitem(last=False)
             if task.cancelled:
@@ -118,7 +116,7 @@ class Executor(ProcessExecutor[Run]):
             self._prelaunch.refill()
 
     def _start(self, task: AgentTask) -> bool:
-        """Start a task, or set it aside; False if that has to wait because something is short."""
+        """Start or defer a task; return False if it must wait for resources."""
         try:
             return self._start_or_wait(task)
         except Exception as error:
@@ -141,7 +139,7 @@ class Executor(ProcessExecutor[Run]):
         return True
 
     def _start_plain(self, task: AgentTask) -> bool:
-        """Start a plain task; False for others, and where something is in the way."""
+        """Start a plain task; return False for other tasks, and for those that need the complete procedure."""
         cpus = self._environment.binding(task.cores(0))
         run = self._prelaunch.start(task, cpus) or self._plain.start(task, cpus)
         if run is None:
@@ -152,7 +150,7 @@ class Executor(ProcessExecutor[Run]):
         return True
 
     def _prepare(self, task: AgentTask, again: bool) -> None:
-        """Start a task; `again` if that was tried before, when its events were recorded."""
+        """Start a task; `again` if an earlier attempt has recorded its events."""
         uid = task.uid
         if not again:
             self.tracer.record_many(uid, ('task_start', 'task_mkdir'))
@@ -169,8 +167,8 @@ class Executor(ProcessExecutor[Run]):
         self._watch(self._starter.start(task, launch_plan))
 
     def _postpone(self, task: AgentTask, shortage: Shortage) -> bool:
-        """Put a task back that cannot be started now; True if it has waited for too long and is refused instead."""
-        self._prelaunch.clear()   # which may be what is missing
+        """Queue a task again that cannot be started now; return True if it has waited too long and is refused."""
+        self._prelaunch.clear()   # frees processes and descriptors
         now = time.monotonic()
         since = self._short_since.setdefault(task.uid, now)
         if not self._reaper.running and now - since >= SHORTAGE_LIMIT:
@@ -187,40 +185,39 @@ class Executor(ProcessExecutor[Run]):
         self._queued.move_to_end(task.uid, last=False)
 
     def _try_again(self) -> None:
-        """Something has ended, or some time has passed, since a task could not be started."""
+        """Retry the starts that failed for lack of resources."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
             self._start_some()
 
     def _watch(self, run: Run) -> None:
-        """Follow the processes of a task that has just been started."""
+        """Watch the processes of a task that has just been started."""
         uid = run.task.uid
         try:
             if run.start_fd >= 0:
-                self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
+                self._loop.add_fd(run.start_fd, partial(self._rank_started, run))
         except OSError as error:
             self._starter.abandon(run)
             raise Shortage(f'cannot watch the start of the task: {error.strerror}') from error
-        self._reaper.watch(run)   # from here on, whatever goes wrong, its processes are ended
+        self._reaper.watch(run)   # from here on, an error ends its processes
         if run.plan.kind == DIRECT:
             for _ in run.pids:
                 self.tracer.record_many(uid, ('exec_start', 'exec_pre', 'rank_start'))
         self._deadlines.begin(run)
         self._deferred.started(run)
 
-    def _says_it_runs(self, run: Run) -> None:
-        """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
+    def _rank_started(self, run: Run) -> None:
+        """Start the timeout of a task: a rank has signalled its start, or all ranks have closed the pipe."""
         try:
             os.read(run.start_fd, 1)
-        except BlockingIOError:
-            # news about another pipe whose descriptor had the same number
+        except BlockingIOError:   # a late event of an earlier pipe with the same descriptor number
             return
-        self._loop.remove_fd(run.start_fd)   # but it stays open: other ranks will write to it
+        self._loop.remove_fd(run.start_fd)   # it stays open: other ranks will write to it
         self._deadlines.runs(run)
 
     def _broke(self, task: AgentTask, error: Exception, doing: str) -> None:
-        """Something has gone wrong that nothing has foreseen: end this task, and nothing else, wherever it is."""
+        """End a task after an unexpected error, in whatever place it is."""
         task.broke(error, doing)
         run = self._reaper.running.get(task.uid)
         if run is not None:
@@ -233,7 +230,7 @@ class Executor(ProcessExecutor[Run]):
         self._hand_on(task)
 
     def _finished(self, run: Run) -> None:
-        """All processes of a task have ended: note how, and let it go."""
+        """Hand on a task of which all processes have ended."""
         try:
             self._judge(run)
         except Exception as error:
@@ -265,10 +262,10 @@ class Executor(ProcessExecutor[Run]):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            where = f', {last_words(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
+            where = f', {end_of_output(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
             fail(task, explain(run.codes, run.plan.kind != DIRECT) + where)
         if run.plan.launch is not None and task.target_state != states.DONE:
-            self._to_sweep.add(uid)   # whatever the launcher has forgotten
+            self._to_sweep.add(uid)   # the launcher may have left processes
             if run.plan.launch.elsewhere:
                 self._ports.sweep_elsewhere(uid, run.plan.launch.elsewhere)
         self._hand_on(task)
@@ -276,7 +273,7 @@ class Executor(ProcessExecutor[Run]):
             self._loop.call_soon(self._try_again)
 
     def _not_executed(self, run: Run, rank: int, error: OSError) -> None:
-        """A process was created, but its program was not executed: start the task again if that may help."""
+        """Retry or refuse a task with a process that did not execute its program."""
         refusal = self._starter.refusal(run, rank, error)
         if isinstance(refusal, Shortage):
             self._postpone(run.task, refusal)
@@ -298,11 +295,11 @@ class Executor(ProcessExecutor[Run]):
         self._flush_soon()
 
     def _launch(self, task: AgentTask) -> None:
-        """A task that was kept back, perhaps after it was started in vain, can be launched."""
+        """Start a deferred task."""
         if task.cancelled or self._stopping is not None:
             self._end_unstarted(task)
             return
-        if LAUNCH_INFO in task.extra:   # it was tried before: its events are recorded
+        if LAUNCH_INFO in task.extra:   # an earlier attempt has recorded its events
             self._short_since.setdefault(task.uid, time.monotonic())
         self._begin([task])
 

@@ -1,8 +1,4 @@
-"""Tasks that cannot be started yet, or have to be started again.
-
-It is not known what can launch them, or their virtual machine is not ready; or their launcher has failed, as some do
-when there is much to do at once.
-"""
+"""Deferred tasks: tasks that wait for a launch method or a DVM, or for another attempt of a launcher that failed."""
 
 from __future__ import annotations
 
@@ -23,17 +19,18 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.base import LaunchMethod
 
 LAUNCH_ATTEMPTS = 3
-"""How often a launcher is started that fails before it has started a rank."""
+"""Maximum number of attempts of a launcher that fails before it has started a rank, as some do under load."""
 
-_RELAUNCH_AFTER = 0.25   # times the number of the attempts
+_RELAUNCH_AFTER = 0.25
+"""Seconds before the second attempt; the back-off grows with the number of attempts."""
 
 MakeDvms = Callable[['LaunchMethod'], 'Dvms']
 
 
 class Deferred:
-    """Keeps tasks back that need a launch method until `go_on(tasks)` can start them, or `again(task)` start one again.
+    """Holds tasks that need a launch method until `go_on(tasks)` can start them, or `again(task)` can retry one.
 
-    `make_dvms(method)` starts the virtual machines of a platform that launches with them; without it, none are used.
+    `make_dvms(method)` starts the DVMs of a platform that uses them; without it, no DVMs are used.
     """
 
     def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[Iterable[AgentTask]], object],
@@ -53,12 +50,12 @@ class Deferred:
 
     @property
     def tasks(self) -> list[AgentTask]:
-        """All tasks that are kept back."""
+        """All deferred tasks."""
         return [*self._looking.values(), *self._failed.values(),
                 *(self._dvms.tasks.values() if self._dvms is not None else ())]
 
     def take(self, task: AgentTask) -> bool:
-        """Take a task that has to wait; False for others."""
+        """Take a task that must wait; return False for other tasks."""
         launchers = self._launchers
         if launchers is None or not needs_launcher(task, launchers):
             return False
@@ -73,7 +70,7 @@ class Deferred:
         return True
 
     def pop(self, uid: str) -> AgentTask:
-        """Give up a task that is kept back."""
+        """Remove and return a deferred task."""
         for tasks in (self._looking, self._failed):
             if uid in tasks:
                 return tasks.pop(uid)
@@ -83,17 +80,17 @@ class Deferred:
         return task
 
     def drop(self, uid: str) -> None:
-        """The task, wherever it was, leaves."""
+        """Release the DVM of a task that leaves the executor."""
         if self._dvms is not None:
             self._dvms.drop(uid)
 
     def started(self, run: Run) -> None:
-        """The processes of a task have been started."""
+        """Note that the processes of a task have been started."""
         if self._dvms is not None:
             self._dvms.started(run)
 
     def takes_back(self, run: Run) -> bool:
-        """Whether the task of a run that has ended is kept back again, or was refused, because it was not launched."""
+        """Defer or refuse the task of an ended run whose launch failed; return False for other runs."""
         if run.plan.launch is None:
             return False
         if self._dvms is not None and self._dvms.takes_back(run):
@@ -108,19 +105,19 @@ class Deferred:
         return True
 
     def stop(self, stopped: Callable[[], object]) -> None:
-        """Nothing will come any more: `stopped()` is called when nothing is left of what was started here."""
+        """Stop the DVMs, then call `stopped()`."""
         if self._dvms is not None:
             self._dvms.stop(stopped)
         else:
             stopped()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill the processes of the DVMs."""
         if self._dvms is not None:
             self._dvms.close()
 
     def check(self, queued: Iterable[str]) -> None:
-        """Verify all invariants; `queued` are the tasks that are about to be started."""
+        """Verify all invariants; `queued` are the uids of queued tasks."""
         if self._dvms is not None:
             self._dvms.check(queued)
 
@@ -130,7 +127,7 @@ class Deferred:
             self._again(task)
 
     def _seen(self, uid: str) -> None:
-        """The program of a task was looked at."""
+        """Continue with a task whose program has been inspected."""
         task = self._looking.pop(uid, None)
         if task is not None:
             self._go_on([task])

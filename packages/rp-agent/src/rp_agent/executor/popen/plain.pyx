@@ -1,11 +1,11 @@
-"""Starting plain tasks: one process that runs a program with fixed arguments, in a sandbox with two output files.
+"""Plain tasks: one process that runs a program with fixed arguments, in a sandbox with two output files.
 
-Most tasks are plain, and at high rates it is their start that decides. So all of it is one function here: no plan, no
-objects for argument lists, environments and paths. What such a task gets is what `plan` and `Starter` would give it.
+Most tasks are plain, and their start limits the task rate. This file therefore starts them in compiled code, without
+Python objects for argument lists, environments and paths. The result is the same as with `plan` and `Starter`.
 
-- A task is plain if its description sets nothing but what this file knows, or what has nothing to do with its start.
-- Whatever else there is about a task (it is not plain, its directory cannot be made, there are no descriptors left), it
-  is left to `plan` and `Starter`, which can say what is wrong; nothing is left behind here.
+- A task is plain if its description sets only attributes that this file handles, or that do not affect its start.
+- All other cases (other tasks, errors, no free descriptors) are left to `plan` and `Starter`, which report errors. A
+  failed start leaves no file or process behind.
 """
 
 import os
@@ -35,11 +35,11 @@ cdef extern from "<fcntl.h>" nogil:
 
 
 cdef enum:
-    OWN = 9               # variables that a task has of its own
-    OWN_SIZE = 256        # more than all that is constant in the texts of a task
-    MOST_PLANS = 1024     # programs whose plans are kept
+    OWN = 9               # number of variables of each task
+    OWN_SIZE = 256        # upper limit of the size of all constant parts of a task's texts
+    MOST_PLANS = 1024     # maximum number of programs in the cache of plans
 
-# attributes that are used here, or change nothing about how a process is started
+# attributes that this file handles, or that do not affect the start of a process
 _KNOWN = frozenset((
     'uid', 'name', 'executable', 'arguments', 'cores_per_rank',
     'sandbox', 'input_staging', 'output_staging', 'stage_on_error', 'priority', 'ranks_per_node',
@@ -55,18 +55,18 @@ cdef struct Text:
 
 
 cdef bint _text(object value, Text *text) except -1:
-    """Find the text of a string; False for what has no NUL-free one."""
+    """Find the text of a string; return False for other objects, and for a string with a NUL or non-UTF-8 bytes."""
     if type(value) is not str:
         return False
     try:
         text.start = PyUnicode_AsUTF8AndSize(value, &text.size)
-    except UnicodeEncodeError:   # it holds bytes that are no UTF-8
+    except UnicodeEncodeError:
         return False
     return memchr(text.start, 0, text.size) == NULL
 
 
 cdef bint _fixed(object value, Text *text) except -1:
-    """Find the text of a string that means itself; False for what a shell would have to look at."""
+    """Find the text of a literal string; return False for one that may need a shell."""
     return (_text(value, text) and memchr(text.start, 36, text.size) == NULL   # $
             and memchr(text.start, 96, text.size) == NULL)                     # `
 
@@ -77,7 +77,7 @@ cdef char *_write(char *at, const char *text, Py_ssize_t size) noexcept:
 
 
 cdef char *_variable(char *at, char ***place, const char *name, Py_ssize_t size, Text *value) noexcept:
-    """Write NAME=value, and note where it stands; gives the place behind it."""
+    """Write NAME=value, and store its address in `place`; return the address behind it."""
     place[0][0] = at
     place[0] += 1
     at = _write(_write(at, name, size), value.start, value.size)
@@ -86,7 +86,7 @@ cdef char *_variable(char *at, char ***place, const char *name, Py_ssize_t size,
 
 
 cdef char *_path(char *at, Text *directory, Text *name, const char *ending, Py_ssize_t size) noexcept:
-    """Write a path, directory/name with an ending; gives the place behind it."""
+    """Write a path, directory/name with an ending; return the address behind it."""
     at = _write(at, directory.start, directory.size)
     at[0] = 47   # /
     at = _write(_write(at + 1, name.start, name.size), ending, size)
@@ -97,11 +97,11 @@ cdef char *_path(char *at, Text *directory, Text *name, const char *ending, Py_s
 @cython.final
 @cython.auto_pickle(False)
 cdef class PlainTasks:
-    """Starts plain tasks, which `launched` watches from then on.
+    """Starts plain tasks, whose processes `launched` watches.
 
-    `variables` are those that all tasks have, `defaults` the values of attributes that a description does not set.
-    `programs` knows where programs are that were found in `search_path` before. `traced` says that tasks are told where
-    to record events, `null` is the descriptor of their standard input.
+    `variables` are those of all tasks, `defaults` the default values of a description. `programs` caches the paths of
+    programs that were found in `search_path`. If `traced`, tasks get a file to record events. `null` is the descriptor
+    of their standard input.
     """
 
     cdef LaunchLoop _launched
@@ -125,7 +125,7 @@ cdef class PlainTasks:
         self._null = null
 
     def start(self, task, bytes cpus):
-        """Start a task, bound to `cpus`; None if it is not plain, or something is in the way."""
+        """Start a task, bound to `cpus`; return None if it is not plain or cannot be started here."""
         plan = self._plan(task)
         if plan is None:
             return None
@@ -133,9 +133,9 @@ cdef class PlainTasks:
         return self._begun(run, self._start(task, plan, run, cpus))
 
     def hold(self, task):
-        """Create the sandbox, the files and the process of a task that is expected to run soon; gives the process.
+        """Create the sandbox, the files and the process of an expected task, and return the process.
 
-        It is held until `let_go` or `discard`. None if the task cannot be started like that, or has a sandbox.
+        It is held until `let_go` or `discard`. Return None if the task is not plain, has a sandbox, or an error occurs.
         """
         if RP_SPAWN_WAITS:
             return None
@@ -143,14 +143,14 @@ cdef class PlainTasks:
         return None if plan is None else self._start(task, plan, None, None)
 
     def let_go(self, Process process not None, task, bytes cpus):
-        """Start a task whose process is held; None if that is lost."""
-        if process.launch is None:   # it has ended, and that was noted
+        """Start a task whose process is held; return None if the process has ended."""
+        if process.launch is None:
             return None
         run = Run(task, process.launch.kept[0])
         return self._begun(run, process if self._launched.let_go(process, run, cpus) else None)
 
     def discard(self, Process process not None, task):
-        """Make undone what `hold` has done."""
+        """Undo `hold`."""
         cdef bytes sandbox = os.fsencode(task.sandbox)
         cdef bytes stem = os.fsencode(f'{task.sandbox}/{task.uid}')
         self._launched.kill(process)
@@ -166,9 +166,9 @@ cdef class PlainTasks:
         return run
 
     cdef object _plan(self, object task):
-        """The plan of a task that is plain, if its program is known: tasks share it. None for others.
+        """Return the plan of a plain task with a known program, which tasks share; None for other tasks.
 
-        Where texts are not UTF-8 for the operating system, no task is plain.
+        No task is plain if the file system encoding is not UTF-8.
         """
         cdef object description = task.description
         cdef PyObject *executable
@@ -198,7 +198,7 @@ cdef class PlainTasks:
         return plan
 
     cdef Process _start(self, object task, object plan, object run, bytes cpus):
-        """Make what a task needs, and its process, which is held if `run` is None; None if something is in the way."""
+        """Create sandbox, files and process of a task; the process is held if `run` is None. Return None on errors."""
         cdef Launch launch = Launch.__new__(Launch)
         cdef Process process = None
         cdef const char *out
@@ -226,7 +226,7 @@ cdef class PlainTasks:
         return process
 
     cdef bint _open(self, rp_spawn *request, const char *out, const char *err) noexcept:
-        """Open the files of a task."""
+        """Open standard input, output and error of a task."""
         cdef int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC
         request.fds[0] = self._null
         request.fds[1] = open(out, flags, 0o666)
@@ -240,9 +240,9 @@ cdef class PlainTasks:
         return True
 
     cdef bint _fill(self, Launch launch, object task, object plan, const char **out, const char **err) except -1:
-        """Write arguments, environment and paths into the request; False if something cannot be written so simply.
+        """Write arguments, environment and paths into the request; return False if a text is not literal.
 
-        Texts that stand in the description are used where they are: it does not change.
+        The request points to texts of the description, which does not change.
         """
         cdef object description = task.description
         cdef PyObject *arguments = PyDict_GetItem(description, 'arguments')

@@ -1,7 +1,7 @@
-"""What is done for tasks before they have their slots, so that a slot that becomes free is used again at once.
+"""Prelaunch: creates sandbox, files and process of tasks before they have slots, so that a free slot is used at once.
 
-The sandbox, the files and the process of a few tasks that are expected to run next are made while others run. Nothing
-of that depends on the slot, except for the cores that the process is bound to when it is let go.
+It prepares a few tasks that are expected to run next. Only the cores to which a process is bound depend on the slot;
+they are set when the process is released.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from rp_api import states
 from rp_api.loop.event_loop import Loop
 
 MOST = 4
-"""Tasks that are prepared at a time: as many as end at about the same time, on the machines where a start is a large
-part of what a task costs."""
+"""Maximum number of prepared tasks: about as many as end at the same time on machines where starts are expensive."""
 
 LOOK = 4 * MOST
-"""Tasks that are asked for at a time."""
+"""Number of tasks that one forecast covers."""
 
 
 class Prelaunch:
-    """Holds the processes of tasks that are expected; `expected(count)` tells them, at most so many."""
+    """Holds the processes of expected tasks; `expected(count)` returns at most `count` of them."""
 
     def __init__(self, loop: Loop, plain: PlainTasks) -> None:
         self._loop = loop
@@ -32,19 +31,19 @@ class Prelaunch:
         self.expected: Callable[[int], Sequence[AgentTask]] = lambda count: ()
         self._held: dict[str, tuple[AgentTask, Process]] = {}
         self._next: list[AgentTask] = []
-        """Tasks that were expected when that was asked last, the first one last."""
+        """Tasks of the last forecast, in reverse order."""
         self._unfit: set[str] = set()
-        """Those of them that cannot be prepared."""
+        """Uids of tasks that cannot be prepared."""
         self._most = MOST
         self._due = False
 
     @property
     def held(self) -> Set[str]:
-        """The uids of the tasks that are prepared."""
+        """Uids of the prepared tasks."""
         return self._held.keys()
 
     def refill(self) -> None:
-        """Prepare a task that is expected, and others soon, one after the other: what is urgent comes in between."""
+        """Prepare an expected task now, and others in later turns of the loop, so that other events are not delayed."""
         if self._due:
             return
         task = self._choose() if len(self._held) < self._most else None
@@ -60,23 +59,23 @@ class Prelaunch:
             self._loop.call_soon(self._go_on)
 
     def start(self, task: AgentTask, cpus: bytes | None) -> Run | None:
-        """Start a task that is prepared, on these CPUs; None if it is not."""
+        """Start a prepared task on these CPUs; return None if the task is not prepared."""
         held = self._held.pop(task.uid, None)
         return None if held is None else self._plain.let_go(held[1], task, cpus)
 
     def discard(self, uid: str) -> None:
-        """Make undone what was done for a task; others are ignored."""
+        """Undo the preparation of a task; ignore other tasks."""
         held = self._held.pop(uid, None)
         if held is not None:
             self._plain.discard(held[1], held[0])
 
     def clear(self) -> None:
-        """Make everything undone, until `refill` is called."""
+        """Undo all preparations; `refill` starts new ones."""
         for uid in list(self._held):
             self.discard(uid)
 
     def close(self) -> None:
-        """Make everything undone, and prepare no more."""
+        """Undo all preparations, and prepare no more tasks."""
         self._most = 0
         self.clear()
 
@@ -85,7 +84,7 @@ class Prelaunch:
         self.refill()
 
     def _choose(self) -> AgentTask | None:
-        """The next task to prepare."""
+        """Return the next task to prepare."""
         if not self._next:
             expected = self.expected(LOOK)
             self._unfit.intersection_update([task.uid for task in expected])
@@ -99,5 +98,5 @@ class Prelaunch:
 
 
 def _waits(task: AgentTask) -> bool:
-    """Whether a task has neither been placed nor been given up."""
+    """Return whether a task still waits for its slots."""
     return task.state == states.AGENT_SCHEDULING and task.target_state is None and not task.cancelled

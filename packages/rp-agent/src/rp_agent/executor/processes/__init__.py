@@ -1,4 +1,4 @@
-"""Starts processes and learns of their ends, without a thread or a poll (compiled).
+"""Compiled code that starts processes and watches their ends, without threads or polling.
 
-Imports nothing of the agent.
+Must not import any other package of the agent.
 """

@@ -1,4 +1,4 @@
-"""What a process is created from, for the modules that create some."""
+"""Declarations of requests to create processes."""
 
 
 cdef extern from "spawn.h" nogil:
@@ -14,7 +14,7 @@ cdef extern from "spawn.h" nogil:
         RP_SPAWN_AFFINITY
         RP_SPAWN_MEMORY
         RP_SPAWN_EXECUTE
-        SYS_pidfd_open    # which the header knows where those of the system are too old
+        SYS_pidfd_open    # spawn.h defines it where the system headers are too old
 
     struct rp_spawn:
         const char *path
@@ -47,10 +47,10 @@ cdef class Variables:
 
 cdef class Launch:
     cdef rp_spawn request
-    cdef char **block           # a free slot, the arguments, NULL, then what else belongs to this request alone
+    cdef char **block           # a free slot, the arguments, NULL, then other data of this request
     cdef char *stack
-    cdef tuple kept             # what the request points to
-    cdef bytes cpus             # likewise
+    cdef tuple kept             # owns the texts that the request points to
+    cdef bytes cpus             # owns the CPU mask
 
     cdef int prepare(self, list argv, object env, bytes cwd, tuple stdio, tuple pass_fds, bytes path, bytes cpus,
                      unsigned long long memory) except -1

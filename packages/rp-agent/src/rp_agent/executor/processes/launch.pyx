@@ -1,12 +1,12 @@
-"""Starting processes at the cost of the system call: environments, requests, and `spawn`, which waits for the program.
+"""Process creation at the cost of the system call: environments, requests, and `spawn`, which waits for the program.
 
 Everything is prepared before the child exists, and the child makes only system calls (spawn.h). Rules for callers:
 
-- A started program is killed (SIGKILL) when the *thread* that started it ends, as the kernel counts parents by thread
-  (PR_SET_PDEATHSIG). So tasks are started from the thread that lives as long as the agent.
-- The program leads a session and a process group of its own, whose number is its pid.
-- Signal handlers and the signal mask are the default ones. SIGPIPE, which Python ignores, ends the program as usual.
-- Needs Linux 5.3, for process file descriptors.
+- The kernel kills a started program (SIGKILL) when the *thread* that started it ends (PR_SET_PDEATHSIG). Tasks must be
+  started from a thread that lives as long as the agent.
+- The program leads a new session and process group, whose id is its pid.
+- Signal handlers and the signal mask are reset to their defaults; so SIGPIPE, which Python ignores, ends the program.
+- Requires Linux 5.3, for process file descriptors.
 """
 
 import os
@@ -33,18 +33,18 @@ cdef dict _ACTIONS = {
 cdef bint _UTF8 = sys.getfilesystemencoding().lower().replace('-', '') == 'utf8'
 
 
-# files that programs may open, 0 for as many as this process
+# limit of open files for programs, 0 for that of this process
 cdef unsigned long long _files = 0
 
 
 def limit_files(unsigned long long files):
-    """Let the programs that are started from now on open so many files, whatever this process has allowed itself."""
+    """Set the limit of open files (RLIMIT_NOFILE) for programs that are started from now on."""
     global _files
     _files = files
 
 
 cdef char *_text(object value) except NULL:
-    """The C string in a bytes object, which must outlive it."""
+    """Return the C string in a bytes object, which must outlive it."""
     if not isinstance(value, bytes):
         raise TypeError(f'need bytes, not {type(value).__name__}: {value!r}')
     cdef char *text = PyBytes_AS_STRING(value)
@@ -65,10 +65,10 @@ cdef int _fill(char **target, list values) except -1:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Block:
-    """The whole environment of a process; iterating over it gives its variables as b'NAME=value'."""
+    """The whole environment of a process; iteration returns its variables as b'NAME=value'."""
 
-    cdef Variables _shared      # owns the texts of what was not replaced
-    cdef char *_text            # the other texts, each closed by a NUL
+    cdef Variables _shared      # owns the texts of the shared variables
+    cdef char *_text            # the other texts, NUL-terminated
     cdef size_t _size, _room
     cdef char **_pointers
     cdef Py_ssize_t _count
@@ -101,14 +101,14 @@ cdef class Block:
         return 0
 
     cdef int _append_str(self, str value) except -1:
-        """The text as the operating system has it, without a copy in between for all usual texts."""
+        """Append the text in the file system encoding, without an intermediate copy for usual texts."""
         cdef Py_ssize_t size
         cdef const char *text = NULL
         cdef bytes encoded
         if _UTF8:
             try:
                 text = PyUnicode_AsUTF8AndSize(value, &size)
-            except UnicodeEncodeError:   # it holds bytes that are no UTF-8
+            except UnicodeEncodeError:   # it contains bytes that are not UTF-8
                 text = NULL
         if text == NULL:
             encoded = os.fsencode(value)
@@ -122,14 +122,14 @@ cdef class Block:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Variables:
-    """The environment that processes have in common, encoded once."""
+    """The environment that all processes share, encoded once."""
 
     def __cinit__(self):
         self.pointers = NULL
 
     def __init__(self, dict shared not None):
         if self.pointers != NULL:
-            raise RuntimeError('the variables are there already')
+            raise RuntimeError('the variables have already been initialized')
         self._position = {name: index for index, name in enumerate(shared)}
         self._encoded = [os.fsencode(f'{name}={value}') for name, value in shared.items()]
         self.count = len(self._encoded)
@@ -142,7 +142,7 @@ cdef class Variables:
         free(self.pointers)
 
     def block(self, dict own not None):
-        """The environment with the variables `own` added, which take precedence; ValueError for a NUL in one."""
+        """Return the environment with the variables `own`, which take precedence; raise ValueError for a NUL in one."""
         cdef Block block = Block.__new__(Block)
         cdef Py_ssize_t index, number = self.count
         cdef size_t offset
@@ -151,7 +151,7 @@ cdef class Variables:
         if block._pointers == NULL:
             raise MemoryError()
         memcpy(block._pointers, self.pointers, self.count * sizeof(char *))
-        # the texts may still move while they are collected
+        # offsets, because the texts may move while they are collected
         offsets = []
         for name, value in own.items():
             offset = block._size
@@ -174,7 +174,7 @@ cdef class Variables:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Launch:
-    """A request to start a program, with all that the child uses while it borrows our memory."""
+    """A request to start a program; it owns all memory that the child uses until it executes the program."""
 
     def __cinit__(self):
         self.block = NULL
@@ -228,14 +228,14 @@ cdef class Launch:
         return 0
 
     cdef int bind(self, bytes cpus) except -1:
-        """Have the process bound to these CPUs."""
+        """Set the CPUs to which the process is bound."""
         self.cpus = cpus
         self.request.cpus = NULL if cpus is None else PyBytes_AS_STRING(cpus)
         self.request.cpus_size = 0 if cpus is None else <size_t>PyBytes_GET_SIZE(cpus)
         return 0
 
     cdef object error(self):
-        """The exception that says what failed, on which path; None if nothing did."""
+        """Return an exception with the step and the path that failed; None if nothing failed."""
         cdef int step = self.request.step
         if self.request.error == 0:
             return None
@@ -249,15 +249,14 @@ cdef class Launch:
 
 def spawn(list argv not None, env not None, bytes cwd not None, int stdin_fd, int stdout_fd, int stderr_fd,
           tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
-    """Start a program, and wait until it runs; gives its pid and a process file descriptor, which is the caller's.
+    """Start a program, and wait until it runs; return its pid and a process file descriptor, which the caller owns.
 
-    `argv` are its arguments from the name on, `env` its whole environment (a `Block`, or a list of b'NAME=value'),
-    `cwd` its working directory, `path` the program if it is not argv[0]; nothing is searched for. The descriptors
-    `pass_fds` become 3, 4, ... of the program; all others are closed for it. `cpus` is a mask of the CPUs that it may
-    use (see `cpu_mask`), `memory` the bytes that each of its processes may use for data, 0 for no limit. A text file
-    without #! is run by /bin/sh.
-    Raises OSError with errno, a text that says which step failed, and the path if there is one; TypeError and
-    ValueError for what cannot be passed to a program.
+    `argv` are its arguments including its name, `env` its whole environment (a `Block`, or a list of b'NAME=value'),
+    `cwd` its working directory, `path` the program if it is not argv[0]; PATH is not searched. The descriptors
+    `pass_fds` become 3, 4, ... of the program; all others are closed. `cpus` is the mask of its CPUs (see `cpu_mask`),
+    `memory` limits the data of each of its processes, in bytes, 0 for no limit. /bin/sh runs a text file without #!.
+    Raise OSError with errno, the step that failed, and its path; TypeError or ValueError for an argument that cannot be
+    passed to a program.
     """
     cdef Launch launch = Launch.__new__(Launch)
     launch.prepare(argv, env, cwd, (stdin_fd, stdout_fd, stderr_fd), pass_fds, path, cpus, memory)
@@ -267,7 +266,7 @@ def spawn(list argv not None, env not None, bytes cwd not None, int stdin_fd, in
 
 
 def cpu_mask(cpus):
-    """The mask of these CPU numbers, as `spawn` takes it."""
+    """Return the mask of these CPU numbers, as `spawn` takes it."""
     numbers = list(cpus)
     cdef bytearray mask = bytearray(8 * (max(numbers, default=0) // 64 + 1))
     for cpu in numbers:

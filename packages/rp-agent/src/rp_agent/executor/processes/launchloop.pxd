@@ -1,4 +1,4 @@
-"""Processes that are watched, for the modules that start some."""
+"""Declarations of the launch loop and of watched processes."""
 
 from rp_agent.executor.processes.launch cimport Launch
 
@@ -16,7 +16,7 @@ cdef class LaunchLoop:
     cdef bint is_full(self) except -1
     cdef dict _watched      # by pid
     cdef int _session
-    cdef int _children      # the kernel's list of the children of this thread; -1 where it keeps none
+    cdef int _children      # descriptor of the kernel's list of the children of this thread; -1 if it has none
 
     cdef Process begin(self, Launch launch, object run, int rank)
     cdef int _watch(self, Process process) except -2

@@ -1,8 +1,8 @@
-"""Starting processes and learning of their ends without a thread or a poll.
+"""Launch loop: starts processes and watches their ends, without threads or polling.
 
-`LaunchLoop.start` does not wait for the child to execute the program: that takes several times as long as to create it.
-A process can also be created before its time: it is *held* until it is let go, with nothing left to do but to execute
-its program. The rules for callers are those of launch.pyx.
+`LaunchLoop.start` does not wait until the child executes its program, which takes several times as long as its
+creation. A process can also be created in advance: it is *held* just before it executes its program, until it is
+released. The rules for callers are those of launch.pyx.
 """
 
 import os
@@ -62,42 +62,42 @@ cdef extern from "<signal.h>" nogil:
 
 cdef enum:
     P_PIDFD_ = 3      # P_PIDFD, which old headers lack
-    EVENTS = 64       # ends that are taken note of at a time
-    LONGEST = 16      # more characters than a process number and a space take
+    EVENTS = 64       # maximum number of ends that one call processes
+    LONGEST = 16      # upper limit of the characters of a pid and a space
 
 
 OWN = 32
-"""Descriptors that an agent has open when it has nothing to do, or fewer."""
+"""Upper limit of the descriptors that an idle agent has open."""
 
 SPARE = 64
-"""Descriptors that it needs besides, but not for processes of tasks: a dozen for each thread that stages, and a few for
-a look at files, processes and the coordinator."""
+"""Descriptors that an agent needs for purposes other than tasks' processes: a dozen per staging thread, and some for
+files, process tables and the coordinator."""
 
-# requests of processes whose end nobody has seen
-cdef list _left_alone = []
+# requests of forgotten processes, which may still use their memory
+cdef list _forgotten = []
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Process:
-    """A started process that is watched; `run` is what it belongs to, `rank` its number there.
+    """A watched process; `run` is the run that it belongs to, None while it is held, `rank` its number in the run.
 
-    `code` is its exit code once it has ended, or the negative number of the signal that ended it. `failure` is None, or
-    the OSError for which the program was never executed. With `spared`, what is left of its group when it ends is not
-    killed; `leftovers` tells that something was left. A process that is held belongs to nothing: `run` is None.
+    `code` is its exit code once it has ended, or the negative number of the signal that ended it. `failure` is the
+    OSError because of which the program was not executed, or None. With `spared`, the rest of its group is not killed
+    when it ends; `leftovers` is true if other members of the group were left.
     """
 
 
-# all that are open in this process: none of them must reap a process of another one
+# the open loops of this process; a loop must not reap the processes of another one
 cdef list _open_loops = []
 
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class LaunchLoop:
-    """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` tells which.
+    """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` returns them.
 
-    Each process takes a descriptor. When all loops of this process watch `most`, the others are kept for other things.
+    Each process takes a descriptor. `most` is the maximum number of processes in all loops of this process.
     """
 
     def __init__(self):
@@ -120,30 +120,30 @@ cdef class LaunchLoop:
         return len(self._watched)
 
     def __contains__(self, pid):
-        """Whether this loop, or another one in this process, watches the process."""
+        """Return whether this loop, or another one in this process, watches the process."""
         return self._is_ours(pid)
 
     @property
     def full(self):
-        """Whether no further process should be started."""
+        """True if no further process must be started."""
         return self.is_full()
 
     def start(self, object run, int rank, list argv not None, env not None, bytes cwd not None, tuple stdio not None,
               tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
-        """Start a program as `spawn` does (`stdio` are its first three descriptors), but without waiting for it.
+        """Start a program as `spawn` does, with `stdio` as its first three descriptors, but do not wait for it.
 
-        Gives the process, which is watched from now on. Raises OSError if there is no process, or it cannot be watched.
-        What happens after that, as that the program does not exist, is its `failure` when it has ended.
+        Return the watched process. Raise OSError if it cannot be created or watched. Later errors, such as a program
+        that does not exist, are its `failure` when it has ended.
         """
         cdef Launch launch = Launch.__new__(Launch)
         launch.prepare(argv, env, cwd, stdio, pass_fds, path, cpus, memory)
         return self.begin(launch, run, rank)
 
     def let_go(self, Process process not None, object run not None, bytes cpus):
-        """Let a process that is held execute its program, for `run` and bound to `cpus`; False if it is lost."""
-        if self._watched.get(process.pid) is not process:   # the number may be another one's by now
+        """Release a held process for `run`, bound to `cpus`; return False if the process is lost."""
+        if self._watched.get(process.pid) is not process:   # another process may have its pid
             return False
-        if process.launch.request.error != 0:   # it has failed, and will not wait
+        if process.launch.request.error != 0:   # it has failed before the gate
             self.kill(process)
             return False
         process.run = run
@@ -159,18 +159,18 @@ cdef class LaunchLoop:
             self._close(process)
 
     def forget(self, Process process not None):
-        """Neither watch the process nor hold its descriptor any more."""
+        """Stop watching a process, and close its descriptor."""
         if self._watched.get(process.pid) is process:
             del self._watched[process.pid]
-            # it may still be on its way to its program, and use our memory
-            _left_alone.append(process.launch)
+            # it may not have executed its program yet, and still use the memory of its request
+            _forgotten.append(process.launch)
             self._close(process)
 
     def adopt(self):
-        """Watch the children that were not started here, as a subreaper gets them; gives the pids of new ones.
+        """Watch children that were not started here, which a subreaper has adopted; return the pids of new ones.
 
-        They are reaped when they end, and nobody hears of that. Those for which there is no descriptor left are found
-        again next time.
+        They are reaped when they end, and `ended` does not return them. Children for which no descriptor is left are
+        found again by the next call.
         """
         cdef char text[4096]
         cdef ssize_t got, done = 0, index
@@ -183,7 +183,7 @@ cdef class LaunchLoop:
             if got <= 0:
                 break
             done += got
-            for index in range(got):   # numbers in ASCII, each with a space behind it
+            for index in range(got):   # decimal numbers, each followed by a space
                 if text[index] != 32:
                     number = 10 * number + text[index] - 48
                     continue
@@ -191,14 +191,14 @@ cdef class LaunchLoop:
                 if not self._is_ours(number) and getsid(number) != self._session and self._adopt(number):
                     found.append(number)
                 number = 0
-            if got < <ssize_t>sizeof(text) - LONGEST:   # the kernel has stopped at the end, not where there was no room
+            if got < <ssize_t>sizeof(text) - LONGEST:   # the kernel has reached the end of the list
                 break
         return found
 
     def ended(self):
-        """The processes that have ended, some of them if they are many; what was left of their groups is killed.
+        """Reap ended processes, kill the rest of their groups, and return them; not all at once if there are many.
 
-        Children that ended but were not started here, as a subreaper gets them, are reaped as well.
+        Adopted children that have ended are also reaped.
         """
         cdef epoll_event events[EVENTS]
         cdef int index, count
@@ -214,7 +214,7 @@ cdef class LaunchLoop:
         return found
 
     def close(self):
-        """Watch nothing any more; the processes are left to themselves, but for those that are held."""
+        """Stop watching all processes, and kill those that are held."""
         for process in list(self._watched.values()):
             if process.run is None and not process.spared:
                 self.kill(process)
@@ -280,11 +280,11 @@ cdef class LaunchLoop:
     cdef bint _reap(self, Process process) except -1:
         cdef siginfo_t info
         if not process.spared:
-            # its descriptor says that it has ended; its number belongs to it, and to its group, until it is reaped
+            # it has ended, but its pid, which is also the id of its group, cannot be reused until it is reaped
             kill(-process.pid, SIGKILL)
         info.si_pid = 0
         if waitid(P_PIDFD_, process.pidfd, &info, WEXITED | WNOHANG) != 0:
-            # it was adopted, and somebody else has asked about it
+            # it was adopted, and other code has reaped it
             self.forget(process)
             return False
         if info.si_pid == 0:
@@ -299,21 +299,21 @@ cdef class LaunchLoop:
         return True
 
     cdef int _close(self, Process process) except -1:
-        """Close the descriptor of a process; other processes that have just been created may have copies of it."""
+        """Close the descriptor of a process."""
+        # explicitly: a child that was just created may have a copy of the descriptor, which would keep it in the set
         epoll_ctl(self.fd, EPOLL_CTL_DEL, process.pidfd, NULL)
         close(process.pidfd)
         return 0
 
     cdef int _kill(self, Process process) except -1:
         cdef siginfo_t info
-        kill(process.pid, SIGKILL)   # it may not have a group of its own yet
+        kill(process.pid, SIGKILL)   # it may not have its group yet
         kill(-process.pid, SIGKILL)
         while waitid(P_PIDFD_, process.pidfd, &info, WEXITED) != 0 and errno == EINTR:
             pass
         return 0
 
     cdef bint _is_ours(self, int pid) except -1:
-        """Whether this loop, or another one in this process, watches the process."""
         cdef LaunchLoop loop
         for loop in _open_loops:
             if pid in loop._watched:
@@ -321,7 +321,7 @@ cdef class LaunchLoop:
         return False
 
     cdef int _reap_orphans(self) except -1:
-        """Reap ended children that were not started here, up to the first one that somebody else will ask about."""
+        """Reap ended children that were not started here, up to the first one that other code will wait for."""
         cdef siginfo_t info
         while True:
             info.si_pid = 0

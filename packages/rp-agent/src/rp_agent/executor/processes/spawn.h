@@ -1,17 +1,16 @@
-/* Start one program in a session of its own, without copying the memory of the process that starts it.
+/* Start one program in a new session, without copying the memory of the parent process.
  *
- * The child borrows the memory of its parent until it executes the program (CLONE_VM). Everything is prepared before, and
- * the child makes nothing but system calls, by itself: those of the C library note errors in a variable that the parent
- * uses at the same time. A failure is written to the request. All signals stay blocked until the child has none of the
- * parent's handlers left.
+ * The child shares the memory of its parent until it executes the program (CLONE_VM). Everything is prepared before, and
+ * the child makes only raw system calls: the wrappers of the C library set errno, which the parent uses at the same
+ * time. A failure is written to the request. All signals stay blocked until the child has reset the parent's handlers.
  *
- * `rp_spawn_start` does not wait for the child: the request, what it points to, and the stack must stay as they are until
- * the child has ended, or for as long as one cannot know that it has executed the program. `rp_spawn_run` waits
- * (CLONE_VFORK), and tells at once whether the program runs.
+ * `rp_spawn_start` does not wait for the child: the request, the data that it points to, and the stack must stay
+ * unchanged until the child has ended or is known to have executed the program. `rp_spawn_run` waits (CLONE_VFORK), and
+ * returns whether the program runs.
  *
- * With its gate closed, a request that was started stops in front of its program, with all but its affinity set, until
- * `rp_spawn_open`: so the creation of a process can be done before its time. Where RP_SPAWN_WAITS is not 0, that is
- * impossible, as the parent waits for the child.
+ * With a closed gate, a started request stops before it executes its program, with everything but its affinity set,
+ * until `rp_spawn_open`: a process can thus be created in advance. If RP_SPAWN_WAITS is not 0, that is impossible, as
+ * the parent waits for the child.
  */
 #ifndef RP_SPAWN_H
 #define RP_SPAWN_H
@@ -58,28 +57,28 @@ enum rp_spawn_step {
 };
 
 struct rp_spawn {
-    const char *path;     /* the program, already resolved */
+    const char *path;     /* path of the program */
     char **argv;          /* ends with NULL; argv[-1] is a free slot, needed to run a script without #! */
     char **envp;          /* ends with NULL */
     const char *cwd;
     int fds[RP_SPAWN_MAX_FDS];  /* fds[i] becomes descriptor i of the program, all others are closed */
     int nfds;
-    const char *cpus;     /* a mask of CPUs as the kernel takes it, or NULL to inherit */
+    const char *cpus;     /* CPU mask in the kernel's form, or NULL to inherit */
     size_t cpus_size;
-    unsigned long long memory;  /* bytes that each process may use for data, 0 for no limit */
-    unsigned long long files;   /* that it may open, 0 for as many as this process */
-    int gate;             /* while this is 1, the child waits with the program, and its affinity */
+    unsigned long long memory;  /* limit of the data of each process in bytes, 0 for no limit */
+    unsigned long long files;   /* limit of open files, 0 for that of this process */
+    int gate;             /* while this is 1, the child waits before it sets its affinity and executes the program */
     /* results */
     int pid;
     int pidfd;
-    int error;            /* errno, 0 if the program runs, or if the child has not got so far */
-    int step;             /* enum rp_spawn_step: what failed */
+    int error;            /* errno of the step that failed; 0 if none has failed so far */
+    int step;             /* enum rp_spawn_step: the step that failed */
     /* filled in for the child */
     int parent;
-    uint64_t signals;     /* that are not the default */
+    uint64_t signals;     /* signals whose action is not the default */
 };
 
-/* A system call without the C library: the result, or a negative errno. */
+/* Make a system call without the C library; return its result, or a negative errno. */
 #if defined(__x86_64__)
 #define RP_SPAWN_WAITS 0
 static inline long rp_call(long number, long a, long b, long c, long d, long e)
@@ -107,7 +106,7 @@ static inline long rp_call(long number, long a, long b, long c, long d, long e)
     return x0;
 }
 #else
-/* elsewhere the parent waits, and nobody uses its errno meanwhile */
+/* on other machines the parent waits, and does not use errno at the same time */
 #define RP_SPAWN_WAITS CLONE_VFORK
 static inline long rp_call(long number, long a, long b, long c, long d, long e)
 {
@@ -116,7 +115,7 @@ static inline long rp_call(long number, long a, long b, long c, long d, long e)
 }
 #endif
 
-/* Is the file a text? Then it is a script without #! and not a program for another machine. */
+/* Return whether the file is a text: a script without #!, not a program for another machine. */
 static int rp_spawn_is_text(const char *path)
 {
     char head[256];
@@ -132,12 +131,12 @@ static int rp_spawn_is_text(const char *path)
     return got >= 0;
 }
 
-/* Give descriptors 0..nfds-1 their meaning and close all others; 0 or a negative errno. */
+/* Move the descriptors to 0..nfds-1 and close all others; return 0 or a negative errno. */
 static long rp_spawn_descriptors(const struct rp_spawn *s)
 {
     long source[RP_SPAWN_MAX_FDS], got;
 
-    /* a source that stands in the way of another one moves out of it first */
+    /* first move sources whose numbers are targets out of the way */
     for (int i = 0; i < s->nfds; i++) {
         source[i] = s->fds[i];
         if (source[i] < s->nfds && source[i] != i
@@ -150,7 +149,7 @@ static long rp_spawn_descriptors(const struct rp_spawn *s)
             return got;
     }
     if (rp_call(SYS_close_range, s->nfds, ~0U, 0, 0, 0) != 0) {
-        /* Linux before 5.9 */
+        /* Linux older than 5.9 */
         uint64_t limit[2] = {0};
 
         if (rp_call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)limit, 0) < 0 || limit[0] > 65536)
@@ -161,13 +160,13 @@ static long rp_spawn_descriptors(const struct rp_spawn *s)
     return 0;
 }
 
-/* The signals that this process handles or ignores, bit 0 for signal 1. To ask for all of them costs as much as all else
- * that a child does, so what was found holds for a second, unless it is to be `fresh`. */
+/* Return the signals that this process handles or ignores, bit 0 for signal 1. The queries cost as much as everything
+ * else that a child does; the result is therefore cached for a second, except with `fresh`. */
 static uint64_t rp_spawn_signals(int fresh)
 {
     static uint64_t found;
     static time_t until = -1;
-    uint64_t action[8] = {0};  /* as the kernel knows it; the handler comes first, and the default is zero everywhere */
+    uint64_t action[8] = {0};  /* the kernel's struct: the handler is its first member, and the default is all zero */
     struct timespec now = {0};
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -189,7 +188,7 @@ static void rp_spawn_default_signals(uint64_t signals)
         rp_call(SYS_rt_sigaction, __builtin_ctzll(signals) + 1, (long)action, 0, 8, 0);
 }
 
-/* How many files it may open: this process may have given itself more. */
+/* Limit the number of open files: this process may have raised its own limit. */
 static long rp_spawn_limit_files(unsigned long long files)
 {
     uint64_t limit[2];
@@ -201,7 +200,7 @@ static long rp_spawn_limit_files(unsigned long long files)
     return rp_call(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)limit, 0, 0);
 }
 
-/* Limits what is private and writable, not the address space: programs reserve much more of that than they use. */
+/* Limit private writable memory, not the address space, of which programs reserve much more than they use. */
 static long rp_spawn_limit_memory(unsigned long long bytes)
 {
     uint64_t limit[2];
@@ -209,7 +208,7 @@ static long rp_spawn_limit_memory(unsigned long long bytes)
 
     if (got < 0)
         return got;
-    if (limit[1] > bytes)  /* no limit is the largest number */
+    if (limit[1] > bytes)  /* RLIM_INFINITY is the largest number */
         limit[1] = bytes;
     limit[0] = limit[1];
     return rp_call(SYS_prlimit64, 0, RLIMIT_DATA, (long)limit, 0, 0);
@@ -247,7 +246,7 @@ static int rp_spawn_child(void *request)
     if ((got = rp_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_SESSION, got);
     if (rp_call(SYS_getppid, 0, 0, 0, 0, 0) != s->parent)
-        rp_call(SYS_exit_group, 127, 0, 0, 0, 0);  /* the parent died before the signal was asked for */
+        rp_call(SYS_exit_group, 127, 0, 0, 0, 0);  /* the parent died before PR_SET_PDEATHSIG */
     if ((got = rp_spawn_descriptors(s)) < 0)
         return rp_spawn_fail(s, RP_SPAWN_DESCRIPTORS, got);
     if (s->files != 0 && (got = rp_spawn_limit_files(s->files)) < 0)
@@ -265,8 +264,8 @@ static int rp_spawn_child(void *request)
     return rp_spawn_fail(s, RP_SPAWN_EXECUTE, rp_spawn_execute(s));
 }
 
-/* Create the child, on a stack of RP_SPAWN_STACK bytes; with CLONE_VFORK in `flags`, return when it needs neither the
- * stack nor the request any more. Gives 0 and pid, pidfd, or -1 and error, step. */
+/* Create the child, on a stack of RP_SPAWN_STACK bytes; with CLONE_VFORK in `flags`, return when the child no longer
+ * uses the stack and the request. Return 0 and set pid, pidfd, or return -1 and set error, step. */
 static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
 {
     sigset_t all, before;
@@ -287,7 +286,7 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
         return -1;
     }
     if (s->pidfd < 0) {
-        /* Linux before 5.2 ignores CLONE_PIDFD */
+        /* Linux older than 5.2 ignores CLONE_PIDFD */
         kill(s->pid, SIGKILL);
         while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
             ;
@@ -296,28 +295,29 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
         return -1;
     }
     if (s->cpus != NULL && flags == 0)
-        /* the child does it, too; but where it has not begun to run yet, this saves it a move */
+        /* the child does so as well; if it does not run yet, this saves a migration */
         sched_setaffinity(s->pid, s->cpus_size, (const cpu_set_t *)s->cpus);
     return 0;
 }
 
-/* Start the request without waiting for it: see above what has to be kept. */
+/* Start the request without waiting for the child; see above for the data that must stay unchanged. */
 static inline int rp_spawn_start(struct rp_spawn *s, char *stack)
 {
     return rp_spawn_clone(s, stack, RP_SPAWN_WAITS);
 }
 
-/* Let a child go on that was started with a closed gate; its affinity can be set until then. */
+/* Open the gate of a child; its affinity can be changed until then. */
 static inline void rp_spawn_open(struct rp_spawn *s)
 {
-    /* so that it wakes up where it belongs; if that fails, it finds out itself, and says so */
+    /* so that it wakes up on its CPUs; if this fails, the child tries again and reports the error */
     if (s->cpus != NULL && sched_setaffinity(s->pid, s->cpus_size, (const cpu_set_t *)s->cpus) == 0)
         s->cpus = NULL;
     __atomic_store_n(&s->gate, 0, __ATOMIC_RELEASE);
     syscall(SYS_futex, &s->gate, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Run the request: 0 and pid, pidfd, or -1 and error, step. Nothing is left behind by a failure. */
+/* Start the request and wait until the program runs; return 0 and set pid, pidfd, or return -1 and set error, step. A
+ * failure leaves no process or descriptor behind. */
 static inline int rp_spawn_run(struct rp_spawn *s)
 {
     char stack[RP_SPAWN_STACK] __attribute__((aligned(16)));

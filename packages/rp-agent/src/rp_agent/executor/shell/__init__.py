@@ -1,4 +1,4 @@
-"""The executor SHELL: one /bin/sh starts all tasks and tells how they end.
+"""The executor SHELL: one persistent /bin/sh starts all tasks and reports their exit codes.
 
-Imports `launching` and `popen`.
+May import `launching` and `popen`.
 """

@@ -1,16 +1,17 @@
-"""The executor `SHELL`: one /bin/sh starts all tasks and tells how they end.
+"""The executor SHELL: one persistent /bin/sh starts all tasks and reports their exit codes.
 
-The shell (`shell_process`) gets bulks of commands on its standard input (`shell_program`), and no process of ours
-stands between it and the tasks. Rules of this file:
+The shell (`shell.process`) reads batches of commands on its standard input (`shell.program`), and is the parent of the
+tasks' processes. Rules of this file:
 
-- The shell never waits for a process that runs. We watch the processes, and when one has ended we ask the shell for its
-  exit code. So one shell serves any number of tasks and hears every command at once.
-- Few processes are asked for ahead of what the shell has started, so that a cancel finds a task either here or running.
-- A task is not started before there are descriptors to follow its processes with.
-- A shell that dies, or stays silent when it owes an answer, costs the tasks that it ran; the next task gets a new one.
-- What holds for the processes of tasks with the default executor (groups, SIGTERM, grace, SIGKILL) holds here, too.
-- Plain programs that were ended by signal n have the exit code -n, as the shell's 128 + n means that to all but a few
-  programs. Scripts keep what the shell says.
+- The shell never waits for a running process. The executor watches the processes, and asks the shell for the exit code
+  of a process that has ended. So one shell serves any number of tasks and handles every command at once.
+- The number of requested processes that the shell has not started yet is limited, so that a cancel usually finds a task
+  either queued or running.
+- A task is started only when there are descriptors to watch its processes.
+- If the shell dies, or does not answer in time, the tasks that it ran fail; the next task gets a new shell.
+- Processes are ended by the same rules as in the default executor (groups, SIGTERM, grace period, SIGKILL).
+- A plain program ended by signal n has the exit code -n, because the shell's code 128 + n means that for nearly all
+  programs. Scripts keep the shell's code.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
 _AHEAD = 64
-"""Processes that the shell has been asked for and has not started, from which on no more are asked for."""
+"""Maximum number of requested processes that the shell has not started yet."""
 
-# descriptors that the start of a task, or of the shell, needs for a moment, and those that are not for tasks
 _ON_THE_WAY = 10 + SPARE
+"""Descriptors that must stay free: for the start of a task or the shell, and for purposes other than tasks."""
 
 _SHELL_TIMEOUT = 10.0
-"""Seconds after which a shell is killed that owes an answer and says nothing."""
+"""Seconds after which a shell that does not answer is killed."""
 
 
 class ShellExecutor(ProcessExecutor[ShellRun]):
     """Runs tasks as processes of this node, started by a shell; `grace` is the time between SIGTERM and SIGKILL.
 
-    Raises PlatformError if the machine lacks the programs that the shell needs.
+    Raise PlatformError if the machine lacks programs that the shell needs.
     """
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
@@ -78,20 +79,20 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         self._watchdog: Timer | None = None
 
     def close(self) -> None:
-        """End the shell; to be called when no task is left."""
+        """End the shell; called when the executor has no tasks."""
         self._drop_shell()
         super().close()
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         super().check()
         runs = self._reaper.running.values()
-        assert self._ahead == sum(len(run.unstarted) for run in runs), 'miscounted what is to be started'
-        assert not self._owed() or self._watchdog is not None, 'nobody will notice a silent shell'
+        assert self._ahead == sum(len(run.unstarted) for run in runs), 'wrong number of unstarted processes'
+        assert not self._owed() or self._watchdog is not None, 'no timer for an answer of the shell'
         comes = self._turn_comes or self._ahead or self._retry is not None
-        assert comes or not self._queued, f'nobody will start {list(self._queued)}'
+        assert comes or not self._queued, f'no turn is scheduled for {list(self._queued)}'
         for number, (run, rank) in self._ranks.items():
-            assert self._reaper.running.get(run.task.uid) is run, f'process {number} is of a task that does not run'
+            assert self._reaper.running.get(run.task.uid) is run, f'the task of process {number} does not run'
             assert rank not in run.codes, f'process {number} has ended'
 
     # starting
@@ -109,9 +110,9 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._loop.call_soon(self._start_some)
 
     def _start_some(self) -> None:
-        """Have a few of the queued tasks started, in one bulk of commands."""
+        """Start some queued tasks by one batch of commands."""
         self._turn_comes = False
-        bulk = []
+        batch = []
         for task in list(islice(self._queued.values(), STARTS_PER_TURN)):
             if self._ahead >= _AHEAD:
                 break
@@ -121,14 +122,14 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
                 self._postpone(task, error)
                 break
             del self._queued[task.uid]
-            bulk.append(self._prepare(task, reserved))
-        if bulk:
+            batch.append(self._prepare(task, reserved))
+        if batch:
             self._short_since = None
-            self._say(b''.join(bulk))
+            self._send(b''.join(batch))
         self._start_soon()
 
     def _postpone(self, task: AgentTask, error: OSError) -> None:
-        """Wait until a task has ended, or for some time, before this one is tried again; but not for ever."""
+        """Retry the start of a task when another task has ended, or after a delay; refuse it after SHORTAGE_LIMIT."""
         now = time.monotonic()
         if self._short_since is None:
             self._short_since = now
@@ -140,14 +141,14 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._retry = self._loop.call_later(RETRY_AFTER, self._try_again)
 
     def _try_again(self) -> None:
-        """Something has ended, or some time has passed, since a task could not be started."""
+        """Retry the start that failed for lack of descriptors."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
         self._start_soon()
 
     def _prepare(self, task: AgentTask, reserved: list[int]) -> bytes:
-        """Do for a task what can be done before it runs; gives the commands that start it, nothing if it cannot be."""
+        """Prepare a task, and return the commands that start it; empty if it is refused."""
         uid = task.uid
         try:
             self._record(uid, 'task_start', 'task_mkdir')
@@ -159,7 +160,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._start_shell()
             run = ShellRun(task, launch_plan, self._next_number)
             commands = self._commands(run)
-        except Exception as error:   # which concerns this task alone
+        except Exception as error:   # fails only this task
             _close(reserved)
             self._refuse(task, error)
             return b''
@@ -186,21 +187,20 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         try:
             inherited = run.open_pipes()
             if run.start_fd >= 0:
-                self._loop.add_fd(run.start_fd, partial(self._says_it_runs, run))
+                self._loop.add_fd(run.start_fd, partial(self._rank_started, run))
         except OSError as error:
             raise LaunchRefused(f'cannot create a pipe: {error.strerror}') from error
         return inherited
 
     def _keep(self, run: ShellRun, reserved: list[int]) -> None:
-        # one script may run several ranks
-        _close(reserved[len(run.numbers):])
+        _close(reserved[len(run.numbers):])   # one script may run several ranks
         run.reserved = reserved[:len(run.numbers)]
         self._next_number = run.numbers.stop
         self._ahead += len(run.numbers)
         self._ranks.update((number, (run, rank)) for rank, number in enumerate(run.numbers))
         self._reaper.watch(run)
 
-    # talking to the shell
+    # the shell
 
     def _start_shell(self) -> None:
         if self._shell is None:
@@ -209,21 +209,21 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             try:
                 self._shell = ShellProcess(self._loop, self._messages, marks, self._answered, self._shell_died)
             except OSError as error:
-                raise LaunchRefused(f'cannot start the shell that is to run the task: {error.strerror}') from error
+                raise LaunchRefused(f'cannot start the shell that runs the task: {error.strerror}') from error
             self._shell.send(program.prologue(self._tools, self._base_env))
 
     def _shell_name(self) -> str:
         return f'{self.uid}.{self._shells:04d}'
 
-    def _say(self, commands: bytes) -> None:
-        """Have the shell run commands to which it has to answer."""
+    def _send(self, commands: bytes) -> None:
+        """Send the shell commands that it must answer."""
         if self._shell is not None:
             self._shell.send(commands)
         if self._watchdog is None:
             self._watchdog = self._loop.call_later(_SHELL_TIMEOUT, self._look, self._answers)
 
     def _look(self, answers: int) -> None:
-        """Kill the shell if it has said nothing for long, although it should."""
+        """Kill the shell if it has not answered in time."""
         self._watchdog = None
         if self._owed():
             if self._answers == answers and self._shell is not None:
@@ -231,7 +231,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._watchdog = self._loop.call_later(_SHELL_TIMEOUT, self._look, self._answers)
 
     def _owed(self) -> bool:
-        """Whether the shell owes an answer."""
+        """Return whether the shell owes an answer."""
         return any(run.waits_for_shell for run in self._reaper.running.values())
 
     def _answered(self, answers: list[program.Answer]) -> None:
@@ -239,8 +239,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         assert self._shell is not None
         shell = self._shell.pid
         for kind, number, value in answers:
-            if number not in self._ranks:
-                # its task was given up
+            if number not in self._ranks:   # its task was abandoned
                 if kind == 'S':
                     self._reaper.kill(value, shell)
             else:
@@ -255,7 +254,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         self._start_soon()
 
     def _started(self, run: ShellRun, rank: int, pid: int, shell: int) -> None:
-        """The process of a rank runs."""
+        """Watch the process of a rank that the shell has started."""
         if run.plan.kind == DIRECT:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
         try:
@@ -269,16 +268,16 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._ask_code(run, rank)
 
     def _failed(self, run: ShellRun, rank: int, *, started: bool) -> None:
-        """The shell could not start the program of a rank."""
-        run.failure = (f'the shell could not prepare what is to run (sandbox, output, limit of memory), '
-                       f'{outcome.last_words(self._messages)}')
+        """Note that the shell could not start the program of a rank."""
+        run.failure = (f'the shell could not prepare the task (sandbox, output files, memory limit), '
+                       f'{outcome.end_of_output(self._messages)}')
         if not started:
             run.make_room(1)
             self._leave_start(run, rank)
             self._end_rank(run, rank, 126)
 
     def _leave_start(self, run: ShellRun, rank: int) -> None:
-        """A rank has been started, or will never be; the time that the task may take counts from the last one on."""
+        """Note that a rank was started or could not be started; the last rank starts the deadlines of the task."""
         run.unstarted.discard(rank)
         self._ahead -= 1
         if run.unstarted:
@@ -288,16 +287,15 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             self._deadlines.begin(run)
 
     def _ask_code(self, run: ShellRun, rank: int) -> None:
-        """The process of a rank has ended: ask the shell how."""
+        """Ask the shell for the exit code of a rank whose process has ended."""
         run.uncoded.add(rank)
-        self._say(program.wait_text(run.numbers[rank], run.pids[rank]))
+        self._send(program.wait_text(run.numbers[rank], run.pids[rank]))
 
     def _coded(self, run: ShellRun, rank: int, code: int) -> None:
-        """The exit code of a process that has ended is known."""
+        """Take the exit code of a rank."""
         run.uncoded.discard(rank)
         self._reaper.reaped(run, rank)
-        if run.plan.kind == DIRECT:
-            # there is no exec script that could record it
+        if run.plan.kind == DIRECT:   # no exec script records it
             pid = run.pids[rank]
             self.tracer.record('rank_stop', run.task.uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
             self._record(run.task.uid, 'exec_post', 'exec_stop')
@@ -312,12 +310,11 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
 
     # time limits
 
-    def _says_it_runs(self, run: ShellRun) -> None:
-        """A rank has told that it runs, or none will any more: the time that the task may take counts from now on."""
+    def _rank_started(self, run: ShellRun) -> None:
+        """Start the timeout of a task: a rank has signalled its start, or all ranks have closed the pipe."""
         try:
             os.read(run.start_fd, 1)
-        except BlockingIOError:
-            # news about another pipe whose descriptor had the same number
+        except BlockingIOError:   # a late event of an earlier pipe with the same descriptor number
             return
         self._forget_start(run)
         if not run.unstarted:
@@ -326,7 +323,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
     # ending
 
     def _finished(self, run: ShellRun) -> None:
-        """All processes of a task have ended."""
+        """Hand on a task of which all processes have ended."""
         run.stop_timer()
         self._forget_start(run)
         if run.plan.kind != LAUNCH:
@@ -342,7 +339,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         self._try_again()
 
     def _launch_ended(self, run: ShellRun) -> None:
-        """A launcher has ended, which does not say all about its ranks."""
+        """Hand on a task whose launcher has ended; the notes of its ranks decide its outcome."""
         task = run.task
         if run.ending is not None:
             self._leave(task, run.codes, run.ending, partial(_explain, run.plan))
@@ -358,7 +355,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
                 self._ports.sweep_elsewhere(task.uid, launch.elsewhere)
 
     def _abandon(self, run: ShellRun) -> None:
-        """Finish a run without the answers of the shell that are missing."""
+        """Finish a run without waiting for missing answers of the shell."""
         self._ahead -= len(run.unstarted)
         run.unstarted.clear()
         run.uncoded.clear()
@@ -370,7 +367,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         self._reaper.abandon(run)
 
     def _shell_died(self, how: str) -> None:
-        """Fail what the shell ran, as nobody else can tell how it ends, and go on without it."""
+        """Fail the tasks that the shell ran, because only the shell can tell their exit codes."""
         assert self._shell is not None
         self._reaper.kill_all(self._shell.pid, self._shell_name())
         self._drop_shell()
@@ -391,12 +388,12 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
 
 
 def _explain(launch_plan: LaunchPlan, codes: Mapping[int, int]) -> str:
-    where = f', {outcome.last_words(launch_plan.output[0])}' if launch_plan.kind == LAUNCH else ''
+    where = f', {outcome.end_of_output(launch_plan.output[0])}' if launch_plan.kind == LAUNCH else ''
     return outcome.explain(codes, shell=True) + where
 
 
 def _create_outputs(launch_plan: LaunchPlan) -> None:
-    """Make the files empty that the shell is going to extend; it could not tell what is wrong with their names."""
+    """Create or truncate the files to which the shell appends, to report errors that the shell cannot report."""
     for path in dict.fromkeys(launch_plan.output):
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
@@ -405,7 +402,7 @@ def _create_outputs(launch_plan: LaunchPlan) -> None:
 
 
 def _reserve(count: int) -> list[int]:
-    """Descriptors to be replaced by others later, after a look that there is room for what is needed on the way."""
+    """Open `count` placeholder descriptors; raise OSError unless _ON_THE_WAY more are free."""
     reserved: list[int] = []
     try:
         for _ in range(count + _ON_THE_WAY):

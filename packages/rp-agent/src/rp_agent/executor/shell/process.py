@@ -1,7 +1,7 @@
-"""One running /bin/sh that takes texts to run and gives answers, as the executor sees it.
+"""Shell process: one running /bin/sh that reads commands and writes answers.
 
-Texts go into a pipe; what does not fit waits here until the shell has read on. The shell dies with the executor's
-process, and what it started with it (see `shell_program`).
+Commands go into a pipe; those that do not fit are buffered here until the shell has read more. The shell dies with the
+executor's process, and the processes that it has started die with the shell (see `shell.program`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CHUNK = 65536
 
 
 class ShellProcess:
-    """A shell; `answered` gets all answers that came at once, `died` is called with a sentence that says how it ended.
+    """A running shell; `answered` is called with batches of answers, `died` with a sentence on how the shell ended.
 
-    Its own messages are appended to the file `messages`; `marks` are variables by which its processes can be found.
-    Raises OSError if it cannot be started. It stays a zombie, and so keeps its number, until `close`.
+    The shell appends its error messages to the file `messages`; `marks` are variables that identify its processes.
+    Raise OSError if it cannot be started. It stays a zombie, so that its pid is not reused, until `close`.
     """
 
     def __init__(self, loop: Loop, messages: str, marks: Mapping[str, str],
@@ -47,18 +47,18 @@ class ShellProcess:
                 os.close(descriptor)
 
     def send(self, text: bytes) -> None:
-        """Have the shell run a text; lost if it has died."""
+        """Send commands to the shell; they are lost if it has died."""
         waits = bool(self._unsent)
         self._unsent += text
         if not waits:
             self._write()
 
     def kill(self) -> None:
-        """Kill the shell, in the middle of what it does; `died` will be called."""
+        """Kill the shell at once; `died` will be called."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the shell, and free everything."""
+        """End the shell, and release all resources."""
         if self._pidfd < 0:
             return
         self.alive = False
@@ -72,8 +72,8 @@ class ShellProcess:
         self._pidfd = -1
 
     def _start(self, messages: str, marks: Mapping[str, str], opened: list[int]) -> None:
-        said = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        opened.append(said)
+        output = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        opened.append(output)
         shell = os.fsencode(SHELL)
         variables = {'PATH': os.defpath, 'LC_ALL': 'C', **marks}
         environment = [os.fsencode(f'{name}={value}') for name, value in variables.items()]
@@ -82,7 +82,7 @@ class ShellProcess:
             opened.append(stdin)
             self._output, answers = os.pipe()
             opened.append(answers)
-            self.pid, self._pidfd = spawn([shell, b'-s'], environment, b'/', stdin, said, said, (answers,))
+            self.pid, self._pidfd = spawn([shell, b'-s'], environment, b'/', stdin, output, output, (answers,))
         except OSError:
             for descriptor in (self._input, self._output):
                 if descriptor >= 0:
@@ -98,7 +98,7 @@ class ShellProcess:
             raise
 
     def _write(self) -> None:
-        """Write as much as the pipe takes, and the rest when it takes more."""
+        """Write as much as the pipe takes, and the rest when it has room."""
         try:
             while self._unsent:
                 with memoryview(self._unsent) as rest:
@@ -107,13 +107,12 @@ class ShellProcess:
         except BlockingIOError:
             self._wait_for_room()
             return
-        except BrokenPipeError:
-            # it has died, and we are going to be told
+        except BrokenPipeError:   # it has died; `_ended` follows
             self._unsent.clear()
         self._stop_waiting_for_room()
 
     def _wait_for_room(self) -> None:
-        """The loop knows descriptors that can be read; this one can when the pipe can be written."""
+        """Watch for room in the pipe by an epoll descriptor, which the loop can watch for reading."""
         if self._room is None:
             self._room = select.epoll()
             self._room.register(self._input, select.EPOLLOUT)
@@ -131,20 +130,19 @@ class ShellProcess:
             self._answered(answers)
 
     def _new_answers(self) -> list[program.Answer]:
-        """All answers that are there."""
+        """Return all answers that have arrived."""
         text = [self._unread]
         try:
             while chunk := os.read(self._output, _CHUNK):
                 text.append(chunk)
-            # the end: there is nobody left who could answer
-            self._loop.remove_fd(self._output)
+            self._loop.remove_fd(self._output)   # all writers have ended
         except BlockingIOError:
             pass
         *lines, self._unread = b''.join(text).split(b'\n')
         return [program.parse(line) for line in lines]
 
     def _ended(self) -> None:
-        """The shell has ended, which it does only when something is wrong."""
+        """Report the unexpected end of the shell."""
         ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None or not self.alive:
             return
@@ -157,7 +155,7 @@ class ShellProcess:
 
 
 def find_tools(search_path: str) -> program.Tools:
-    """The programs that the shell needs, looked for in these directories and those of the system."""
+    """Find the programs that the shell needs, in these directories and those of the system."""
     found = {}
     for name in ('env', 'setpriv', 'setsid', 'taskset'):
         path = shutil.which(name, path=f'{search_path}:{os.defpath}')

@@ -1,17 +1,17 @@
-"""What is said between an executor and its shell: the texts that the shell runs, and the lines that it answers with.
+"""Protocol between an executor and its shell: the commands that the shell runs, and the lines that it answers.
 
-The shell reads these texts from its standard input. A text is made of words that stand for themselves, so nothing that
-a user wrote is ever read by this shell; the scripts of tasks are run by shells of their own. The answers come on a
-pipe, one line each, about a process with a number that the executor has chosen:
+The shell reads commands from its standard input. All words in them are quoted, so the shell never expands users' texts;
+separate shells run the scripts of tasks. Answers come on a pipe, one line each, about a process whose number the
+executor has chosen:
 
     S <number> <pid>     the process was started
     N <number>           the process was not started
     F <number>           the started process could not enter its sandbox, limit itself or open its output, and ends
     E <number> <code>    the process has ended; signal n is code 128 + n
 
-A process is what becomes of a background command of the shell: `setsid` gives it a session of its own, `setpriv` has
-the kernel kill it when the shell dies, `taskset` binds it, `env` gives it exactly its environment. Nothing stands
-between it and the shell, so the shell is told its exit code.
+Each process is a background command of the shell: `setsid` creates its session, `setpriv` makes the kernel kill it when
+the shell dies, `taskset` binds it, `env` sets its exact environment. These programs execute each other in the same
+process, so that the shell gets the exit code of the task's program.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# the shell's end of the pipe for answers, out of the way of the descriptors that a task may be given
 _ANSWERS = 9
+"""Descriptor of the shell for answers; higher than those that a task may get."""
 
 
 class Answer(NamedTuple):
-    """A line of the shell; `value` is the pid or the exit code, 0 for other kinds."""
+    """An answer of the shell; `value` is the pid or the exit code, 0 for other kinds."""
 
     kind: str
     number: int
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Tools:
-    """The paths of the programs by which the shell starts processes."""
+    """Paths of the programs that the shell uses to start processes."""
 
     env: str
     setpriv: str
@@ -45,10 +45,9 @@ class Tools:
 
 @dataclass(frozen=True)
 class Job:
-    """A process to start: its number, its program and arguments, its own part of the environment.
+    """A process to start: its number, its program and arguments, the variables that not all processes share.
 
-    `cpus` is the mask of the CPUs that it is bound to, None if it is not; `memory` the bytes of data that it may use, 0
-    for no limit.
+    `cpus` is the CPU mask that it is bound to, or None; `memory` limits its data in bytes, 0 for no limit.
     """
 
     number: int
@@ -59,10 +58,10 @@ class Job:
 
 
 def prologue(tools: Tools, base_env: Iterable[bytes]) -> bytes:
-    """What the shell is told first: where to answer, how to start programs, the environment that all processes share.
+    """Return the first commands: they set the descriptor for answers, functions and the shared environment.
 
-    A shell without job control has its background commands ignore SIGINT and SIGQUIT; `env` undoes that where it can
-    (GNU coreutils 8.31).
+    A shell without job control makes its background commands ignore SIGINT and SIGQUIT; `env` of GNU coreutils 8.31 or
+    later undoes that.
     """
     env, setpriv, setsid, taskset = (_quote(os.fsencode(path)) for path in
                                      (tools.env, tools.setpriv, tools.setsid, tools.taskset))
@@ -78,10 +77,9 @@ def prologue(tools: Tools, base_env: Iterable[bytes]) -> bytes:
 
 def start_text(jobs: Sequence[Job], cwd: bytes, output: tuple[bytes, bytes],
                inherited: Mapping[int, bytes]) -> bytes:
-    """Start the processes of a task, with their standard output and error appended to these two files.
+    """Return commands that start the processes of a task; their standard output and error are appended to two files.
 
-    `inherited` maps numbers of descriptors to the paths of pipes that the processes find there. The shell opens them
-    once for all.
+    `inherited` maps descriptors of the processes to paths of pipes. The shell opens them once for all processes.
     """
     text = b'\n'.join(_start(job, cwd, output) for job in jobs) + b'\n'
     if not inherited:
@@ -92,22 +90,21 @@ def start_text(jobs: Sequence[Job], cwd: bytes, output: tuple[bytes, bytes],
 
 
 def wait_text(number: int, pid: int) -> bytes:
-    """Answer with the exit code of a process that has ended; some shells would also have a message about a signal."""
+    """Return a command that reports the exit code of an ended process, without the signal messages of some shells."""
     return b'wait %d 2>/dev/null; echo E %d $? >&%d\n' % (pid, number, _ANSWERS)
 
 
 def parse(line: bytes) -> Answer:
-    """The answer in a line; ValueError if it is none."""
+    """Parse an answer; raise ValueError for any other line."""
     kind, number, *value = line.decode('ascii').split(' ')
     if kind not in ('S', 'N', 'F', 'E') or len(value) != (kind in ('S', 'E')):
-        raise ValueError(f'the shell has said {line!r}')
+        raise ValueError(f'{line!r} is not an answer of the shell')
     return Answer(kind, int(number), int(value[0]) if value else 0)
 
 
 def _start(job: Job, cwd: bytes, output: tuple[bytes, bytes]) -> bytes:
     argv = list(job.argv)
-    if b'=' in argv[0]:
-        # which env would take for a variable
+    if b'=' in argv[0]:   # env takes it for a variable
         argv = [b'/bin/sh', b'-c', b'exec "$@"', b'sh', *argv]
     words = b' '.join(map(_quote, (*job.env, *argv)))
     run = b'rp_exec' if job.cpus is None else b'rp_bound %#x' % int.from_bytes(job.cpus, 'little')
@@ -123,5 +120,5 @@ def _answer(kind: bytes, number: int) -> bytes:
 
 
 def _quote(text: bytes) -> bytes:
-    """The text quoted for a shell so that every byte stands for itself."""
+    """Quote the text for a shell so that every byte is literal."""
     return b"'" + text.replace(b"'", b"'\\''") + b"'"

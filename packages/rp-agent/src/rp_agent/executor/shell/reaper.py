@@ -1,7 +1,7 @@
-"""Following the processes of runs that a shell has started, and bringing their end about.
+"""Reaper of the shell's processes: follows the processes that a shell has started for runs, and ends them.
 
-The rules are those of `executor.reaper`; daemons, which become children of an agent that is a subreaper, end with their
-task. But the processes are children of the shell, which alone can tell their exit codes.
+The rules are those of `executor.reaper`. The processes are children of the shell, and only the shell can report their
+exit codes. Daemons, which an agent that is a subreaper adopts, end with their task.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
 
 SHELL_NAME = 'RP_SPAWNER_ID'
-"""Variable of a shell, and of what it starts until that has its own environment."""
+"""Name of a variable of a shell, and of its processes until they have their own environments."""
 
 
 class ShellReaper(Reaper[ShellRun]):
-    """Watches runs: `ended(run, rank)` is called when a process has ended.
+    """Watches runs: it calls `ended(run, rank)` when a process has ended.
 
-    `given_up(run)` is called for a run whose processes do not die.
+    It calls `given_up(run)` for a run whose processes cannot be killed.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, belongs: dict[str, str], grace: float,
@@ -37,7 +37,7 @@ class ShellReaper(Reaper[ShellRun]):
         self._given_up = given_up
 
     def follow(self, run: ShellRun, rank: int, pid: int, shell: int) -> bool:
-        """Follow the process of a rank; false if it has ended already. OSError if that is impossible."""
+        """Watch the process of a rank; return False if it has ended; raise OSError if it cannot be watched."""
         run.pids[rank] = pid
         run.make_room(1)
         process = processes.read_process(pid)
@@ -60,18 +60,18 @@ class ShellReaper(Reaper[ShellRun]):
 
     @staticmethod
     def kill(pid: int, shell: int) -> None:
-        """Kill a process that the shell has just started, and what it has started itself."""
+        """Kill a process that the shell has just started, and its descendants."""
         process = processes.read_process(pid)
         if process is not None and _has_started(shell, process):
             signal_trees({pid}, signal.SIGKILL)
 
     def reaped(self, run: ShellRun, rank: int) -> None:
-        """The shell has reaped the process of a rank, so that its number is only used by what is left of its group."""
+        """Forget the session of a rank that the shell has reaped, unless members of its group are left."""
         if not signal_group(run.pids[rank], 0):
             run.sessions.discard(run.pids[rank])
 
     def settle(self, run: ShellRun) -> None:
-        """All exit codes are known: finish the run, unless processes of it use the grace period."""
+        """Finish a run of which all exit codes are known, unless its processes are in the grace period."""
         run.sessions = {pid for pid in run.sessions if signal_group(pid, 0)}
         if run.ending is not None and run.sessions:
             self._watch_survivors(run, run.sessions)
@@ -79,12 +79,12 @@ class ShellReaper(Reaper[ShellRun]):
             self._finish(run)
 
     def has_left(self, run: ShellRun, shell: int | None) -> bool:
-        """Whether processes of a run that has ended may still run: of its groups, or daemons."""
+        """Return whether processes of an ended run may still run: members of its groups, or daemons."""
         return bool(run.sessions) or any(processes.variable(pid, 'RP_TASK_ID') == run.task.uid
                                          for pid in self._orphans(shell))
 
     def abandon(self, run: ShellRun) -> None:
-        """Finish the run, whatever becomes of its processes."""
+        """Finish the run without waiting for its processes."""
         for descriptor in (*run.leaders, *run.survivors):
             self.forget(descriptor)
         run.leaders.clear()
@@ -92,34 +92,33 @@ class ShellReaper(Reaper[ShellRun]):
         self._finish(run)
 
     def kill_all(self, shell: int, name: str) -> None:
-        """Kill all that a shell has started, which has ended but has not been reaped; its name is in its environment.
+        """Kill all processes of a shell that has ended but has not been reaped, by the name in their environment.
 
-        What it has just started may know neither its task nor, yet, that it was to end with the shell.
+        A process that it has just started may have neither the environment of its task nor PR_SET_PDEATHSIG yet.
         """
         signal_trees({shell} | _sessions(self.running.values()), signal.SIGKILL)
         self.sweep([name], SHELL_NAME)
 
     def reap_orphans(self, shell: int | None) -> None:
-        """Reap processes of tasks that have lost their parents and become ours, as they do when we are a subreaper."""
+        """Reap ended orphans of tasks, which this process adopts if it is a subreaper."""
         try:
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 pid = ended.si_pid
-                # children in our own session were started by other parts of this process
+                # children in the agent's own session were started by other parts of this process
                 if pid == shell or os.getsid(pid) == self._session:
                     return
                 os.waitid(os.P_PID, pid, os.WEXITED)
-        except ChildProcessError:
-            # there is no child at all
+        except ChildProcessError:   # no child
             return
 
     def _orphans(self, shell: int | None) -> list[int]:
-        """Children that were not started by this process."""
+        """Return the children that were not started by this process."""
         try:
             with open(f'/proc/self/task/{os.getpid()}/children', encoding='ascii') as file:
                 pids = [int(word) for word in file.read().split()]
-            # children in our own session were started by other parts of this process
+            # as above
             return [pid for pid in pids if pid != shell and os.getsid(pid) != self._session]
-        except (FileNotFoundError, ProcessLookupError):   # the kernel does not tell, or one has just been reaped
+        except (FileNotFoundError, ProcessLookupError):   # the kernel has no such list, or a child was just reaped
             return []
 
     def _leader_ended(self, run: ShellRun, descriptor: int) -> None:
@@ -129,9 +128,9 @@ class ShellReaper(Reaper[ShellRun]):
         self._ended(run, rank)
 
     def _end_group(self, run: ShellRun, rank: int) -> None:
-        """A process has ended by itself: kill what is left of its group."""
+        """Kill the rest of the group of a process that has ended by itself."""
         if run.ending is None:
-            # some shells have reaped it by now, but it would take a whole round of numbers to use this one again
+            # the shell may have reaped it, but its pid is reused only after all others have been
             signal_group(run.pids[rank], signal.SIGKILL)
 
     def _signal(self, runs: list[ShellRun], number: signal.Signals) -> None:
@@ -140,15 +139,15 @@ class ShellReaper(Reaper[ShellRun]):
         signal_trees(_sessions(runs), number)
 
     def _let_go(self, run: ShellRun, ending: Ending) -> None:
-        if run.leaders or run.survivors:   # else it only waits for the shell
+        if run.leaders or run.survivors:   # otherwise it only waits for the shell
             run.ending = ending
             self._given_up(run)
 
 
 def _has_started(shell: int, process: processes.Process) -> bool:
-    """Return True if the shell has started the process; else that one has ended, and another process has its number.
+    """Return whether the shell has started the process; otherwise that one has ended, and its pid has been reused.
 
-    The children of a shell that has died are ours.
+    If the shell has died, this process has adopted its children.
     """
     return process.parent in (shell, os.getpid())
 

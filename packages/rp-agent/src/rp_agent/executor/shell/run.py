@@ -1,4 +1,4 @@
-"""The record of a task that a shell runs."""
+"""ShellRun: the record of a task that a shell runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rp_api.loop.event_loop import Timer
 
 
 class ShellRun:
-    """A task whose processes a shell is told to start, which knows its ranks by the `numbers` from `first` on.
+    """A task whose processes a shell starts; the shell identifies its ranks by `numbers`, from `first` on.
 
-    A rank is *unstarted* until the shell has answered, then its process is a *leader* (by process file descriptor)
-    until it ends, then the rank is *uncoded* until the shell has told its exit code, which `codes` holds. `pids` are by
-    rank; `sessions` are those of them that may still be the number of a session with processes, `survivors` such
-    processes that are waited for when the run is being ended.
+    A rank is *unstarted* until the shell has answered; then its process is a *leader* (by pidfd) until it ends; then
+    the rank is *uncoded* until the shell has reported its exit code, which goes to `codes`. `pids` are by rank;
+    `sessions` are those pids whose sessions may still have processes; `survivors` are pidfds of such processes, for
+    which the reaper waits while it ends the run.
 
-    `pipes` are ours to close once all ranks have started; `reserved` are descriptors that keep room for those of the
-    processes which are not started yet. `start_fd` is open (not -1) until the task has told that it
-    runs. `failure` is why it failed, other than by an exit code, `timer` the time limit in force, and `signal` what a
-    process gets that starts while the run is being ended.
+    The executor closes `pipes` when all ranks have started. `reserved` are placeholders for the pidfds of unstarted
+    processes. `start_fd` is open (not -1) until the task has signalled its start. `failure` is the reason of a failure
+    other than an exit code, `timer` the current time limit, and `signal` is sent to a process that starts while the run
+    is being ended.
     """
 
     __slots__ = ('codes', 'ending', 'failure', 'leaders', 'numbers', 'pids', 'pipes', 'plan', 'reserved', 'sessions',
@@ -50,18 +50,18 @@ class ShellRun:
 
     @property
     def waits_for_shell(self) -> bool:
-        """Whether the shell owes an answer."""
+        """True if the shell owes an answer."""
         return bool(self.unstarted or self.uncoded)
 
     def check(self) -> None:
-        """Verify that every rank is in one place and something is going to happen; raises AssertionError."""
+        """Verify that every rank is in one place and an event is pending; raise AssertionError."""
         uid = self.task.uid
         places = [*self.unstarted, *self.leaders.values(), *self.uncoded, *self.codes]
         assert sorted(places) == list(range(len(self.numbers))), f'{uid} has lost a rank: {sorted(places)}'
         assert len(self.codes) < len(self.numbers) or self.survivors, f'{uid} runs without a process'
         assert self.ending is not None or not self.survivors, f'{uid} waits for survivors'
         assert self.unstarted or not self.pipes, f'{uid} has started and keeps pipes open'
-        assert len(self.reserved) == len(self.unstarted), f'{uid} has too much or too little room for its processes'
+        assert len(self.reserved) == len(self.unstarted), f'{uid} has a wrong number of reserved descriptors'
 
     def descriptors(self) -> list[int]:
         """All descriptors that the run owns."""
@@ -69,9 +69,9 @@ class ShellRun:
         return [*self.leaders, *self.survivors, *self.pipes, *self.reserved, *start]
 
     def open_pipes(self) -> dict[int, bytes]:
-        """Make the pipes that the plan asks for; gives, by number of descriptor, where the shell finds them.
+        """Create the pipes of the plan; return their paths by descriptor of the processes.
 
-        The shell opens our ends anew, through /proc.
+        The shell opens the ends of this process through /proc.
         """
         if not self.plan.signals_start and not self.plan.sync:
             return {}
@@ -82,24 +82,24 @@ class ShellRun:
             os.set_blocking(self.start_fd, False)
             paths[script.START] = _path(writer)
         if self.plan.sync:
-            # each rank opens a read end of its own
+            # each rank opens its own read end
             reader, writer = os.pipe()
             self.pipes += (reader, writer)
             paths[script.SYNC] = _path(writer)
         return paths
 
     def close_pipes(self) -> None:
-        """Leave the pipes to the ranks."""
+        """Close the agent's ends of the pipes."""
         while self.pipes:
             os.close(self.pipes.pop())
 
     def make_room(self, count: int) -> None:
-        """Give up that many of the descriptors that are reserved."""
+        """Close that many reserved descriptors."""
         for _ in range(count):
             os.close(self.reserved.pop())
 
     def stop_timer(self) -> None:
-        """Forget the time limit that is in force."""
+        """Cancel the current time limit."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

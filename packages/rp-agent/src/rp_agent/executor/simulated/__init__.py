@@ -1,4 +1,4 @@
 """The executors SIMULATED and NOOP, which start no process.
 
-Imports `launching`, for exit codes.
+May import `launching`, for exit codes.
 """

@@ -1,14 +1,13 @@
-"""An executor that starts no process: tasks last as long as they say, and use nothing but a timer of the loop.
+"""Simulated executor: starts no process; each task is a timer of the event loop.
 
-It shows what everything around the tasks can do, at any number of tasks and nodes. What a task does comes from its
-description:
+It tests everything but the tasks, with any number of tasks and nodes. The description of a task sets
 
-- how long it runs: `metadata['duration']` in seconds, or else the arguments of an executable named `sleep`, read as
-  that program reads them (`sleep 1.5`, `sleep 1m 30`), or else no time at all
-- how it ends: `metadata['exit_code']`, or else 0; a negative one is the number of a signal
+- its duration: `metadata['duration']` in seconds; otherwise the arguments of an executable named `sleep`, in the form
+  of that program (`sleep 1.5`, `sleep 1m 30`); otherwise 0
+- its exit code: `metadata['exit_code']`, by default 0; a negative one is the number of a signal
 
-When a task that was launched runs is up to a model (`rp_agent.executor.simulated.launch_model`). Time limits and
-cancels do what they do to real tasks. No sandbox is made.
+A model (`rp_agent.executor.simulated.launch_model`) sets the time between launch and run. Time limits and cancellation
+work as for real tasks. No sandbox is created.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
 
 class _Run:
-    """A simulated task: what is going to happen to it next, and when."""
+    """A simulated task with its next event."""
 
     __slots__ = ('executes', 'exit_code', 'limit', 'ranks', 'run_time', 'start_limit', 'task', 'timer')
 
@@ -50,7 +49,7 @@ class _Run:
 
 
 class SimulatedExecutor(BaseExecutor):
-    """Runs tasks in name only; `model` tells when those run that are launched, at once if there is none."""
+    """Simulates tasks; `model` sets their launch times, 0 by default."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, model: LaunchModel | None = None) -> None:
         super().__init__(uid, tracer, loop)
@@ -58,12 +57,12 @@ class SimulatedExecutor(BaseExecutor):
         self._runs: dict[str, _Run] = {}
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         super().check()
         for uid, run in self._runs.items():
             assert run.task.uid == uid, f'{run.task.uid} runs as {uid}'
-            assert run.timer is not None, f'nothing will ever happen to {uid}'
-            assert run.timer.callback is not None, f'nothing will ever happen to {uid} any more'
+            assert run.timer is not None, f'{uid} has no timer'
+            assert run.timer.callback is not None, f'the timer of {uid} has expired'
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._runs
@@ -77,7 +76,7 @@ class SimulatedExecutor(BaseExecutor):
             self._record(task.uid, 'task_start', 'task_run_start')
             try:
                 run = _Run(task)
-            except Exception as error:   # which concerns this task alone
+            except Exception as error:   # fails only this task
                 self._refuse(task, error)
                 continue
             self._record(task.uid, 'task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
@@ -96,7 +95,7 @@ class SimulatedExecutor(BaseExecutor):
             self._execute(run)
 
     def _execute(self, run: _Run) -> None:
-        """The task runs from now on."""
+        """Start the run of a task, with its next timer."""
         run.executes = True
         for _ in run.ranks:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
@@ -108,7 +107,7 @@ class SimulatedExecutor(BaseExecutor):
             run.timer = self._loop.call_later(run.run_time, self._finish, run)
 
     def _finish(self, run: _Run, ending: Ending | None = None) -> None:
-        """The task has ended, all its ranks in the same way."""
+        """Hand on a task; all its ranks end with the same exit code."""
         uid = run.task.uid
         del self._runs[uid]
         for _ in run.ranks if run.executes else ():
@@ -131,12 +130,12 @@ class SimulatedExecutor(BaseExecutor):
 
 
 def duration(description: Mapping[str, Any]) -> float:
-    """The seconds that a task of this description is to run; LaunchRefused if it does not say it in a readable way."""
+    """Return the duration of a task in seconds; raise LaunchRefused if the description has an invalid one."""
     metadata = description['metadata']
     if 'duration' in metadata:
         value = metadata['duration']
         if not isinstance(value, int | float) or not value >= 0:
-            raise LaunchRefused(f"metadata['duration'] is the number of seconds that the task runs, not {value!r}")
+            raise LaunchRefused(f"metadata['duration'] is {value!r}, allowed: a number of seconds, at least 0")
         return float(value)
     words = [*description['executable'].split(), *description['arguments']]
     if not words or os.path.basename(words[0]) != 'sleep':
@@ -151,13 +150,12 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        raise LaunchRefused(f'{text!r} is not a time that sleep understands: use a number, with s, m, h or d behind it '
-                            f'or nothing')
+        raise LaunchRefused(f'{text!r} is not a time for sleep: use a number, optionally followed by s, m, h or d')
     return seconds
 
 
 def _exit_code(description: Mapping[str, Any]) -> int:
     code = description['metadata'].get('exit_code', 0)
     if not isinstance(code, int):
-        raise LaunchRefused(f"metadata['exit_code'] is a whole number, not {code!r}")
+        raise LaunchRefused(f"metadata['exit_code'] is {code!r}, allowed: a whole number")
     return code

@@ -1,15 +1,15 @@
-"""How long it takes until a task that is launched runs: models for simulated executors.
+"""Launch models: the time between the launch and the run of a task, for simulated executors.
 
-A model is plain logic: it is told the time and gives one, and with the same seed it gives the same ones again. It has
-two parts. A *latency* passes between the moment at which the launcher takes a task and the one at which the task runs;
-latencies of several tasks overlap. A *rate* limits the number of tasks that the launcher takes per second, one after
-the other, whatever the latency is. Both are described by plain data:
+A model maps the current time to the start time of a task, without side effects; the same seed gives the same times. It
+has two parts. The *latency* is the time from the moment at which the launcher accepts a task until the task runs;
+latencies of several tasks overlap. The *rate* limits the number of tasks that the launcher accepts per second. Plain
+data describes both:
 
     {}                                                                        no latency, no limit
     {'distribution': 'constant', 'seconds': 0.1}
     {'distribution': 'normal', 'mean': 0.1, 'deviation': 0.02, 'seed': 1}      values below 0 count as 0
     {'distribution': 'lognormal', 'median': 0.1, 'sigma': 0.5, 'seed': 1}      sigma is that of the logarithm
-    {'distribution': 'table', 'seconds': [[1, 0.05], [1024, 2.5]]}             by number of ranks, straight in between
+    {'distribution': 'table', 'seconds': [[1, 0.05], [1024, 2.5]]}             by number of ranks, interpolated
     {'distribution': 'constant', 'seconds': 0.1, 'rate': 300}                  any of them, at most 300 tasks per second
 """
 
@@ -24,11 +24,11 @@ from typing import Any
 from rp_api.errors import PlatformError
 
 Latency = Callable[[int], float]
-"""Seconds for a task of that many ranks."""
+"""Returns the latency in seconds of a task with that many ranks."""
 
 
 class LaunchModel:
-    """Tells when tasks run; `rate` is in tasks per second, 0 for no limit."""
+    """Simulates a launcher; `rate` is in tasks per second, 0 for no limit."""
 
     def __init__(self, latency: Latency, rate: float = 0.0) -> None:
         self._latency = latency
@@ -36,23 +36,24 @@ class LaunchModel:
         self._free_at = -math.inf
 
     def runs_at(self, now: float, ranks: int = 1) -> float:
-        """The time at which a task runs that is launched now; `now` does not decrease from call to call."""
+        """Return the time at which a task that is launched now runs; `now` must not decrease from call to call."""
         taken = max(now, self._free_at)
         self._free_at = taken + self._interval
         return taken + self._latency(ranks)
 
 
 def launch_model(options: Mapping[str, Any]) -> LaunchModel:
-    """The model that is described by this data; PlatformError for what cannot be understood."""
+    """Return the model that this data describes; raise PlatformError for invalid data."""
     left = dict(options)
     rate = _number(left, 'rate', 0.0)
     name = left.pop('distribution', 'constant')
     make = _DISTRIBUTIONS.get(name) if isinstance(name, str) else None
     if make is None:
-        raise PlatformError(f'launch_model has the distribution {name!r}, known are {", ".join(_DISTRIBUTIONS)}')
+        raise PlatformError(f'launch_model.distribution is {name!r}, allowed: {", ".join(_DISTRIBUTIONS)}')
     latency = make(left)
     if left:
-        raise PlatformError(f'launch_model of distribution {name!r} has no {", ".join(map(repr, sorted(left)))}')
+        raise PlatformError(f'launch_model of distribution {name!r} has the unknown options '
+                            f'{", ".join(map(repr, sorted(left)))}')
     return LaunchModel(latency, rate)
 
 
@@ -74,8 +75,8 @@ def _lognormal(options: dict[str, Any]) -> Latency:
 def _table(options: dict[str, Any]) -> Latency:
     rows = options.pop('seconds', None)
     if not isinstance(rows, Sequence) or not rows or not all(_is_row(row) for row in rows):
-        raise PlatformError(f'launch_model.seconds of distribution "table" is a list of pairs [ranks, seconds], with '
-                            f'numbers that are not negative, not {rows!r}')
+        raise PlatformError(f'launch_model.seconds is {rows!r}, allowed for distribution "table": a list of pairs '
+                            f'[ranks, seconds] of numbers, at least 0')
     points = sorted((float(ranks), float(seconds)) for ranks, seconds in rows)
     known = [ranks for ranks, _ in points]
 
@@ -103,12 +104,12 @@ def _is_number(value: Any) -> bool:
 def _number(options: dict[str, Any], name: str, default: float | None = None) -> float:
     value = options.pop(name, default)
     if not _is_number(value):
-        raise PlatformError(f'launch_model.{name} must be a number that is not negative, not {value!r}')
+        raise PlatformError(f'launch_model.{name} is {value!r}, allowed: a number, at least 0')
     return float(value)
 
 
 def _random(options: dict[str, Any]) -> Random:
     seed = options.pop('seed', 0)
     if not isinstance(seed, int):
-        raise PlatformError(f'launch_model.seed must be a whole number, not {seed!r}')
+        raise PlatformError(f'launch_model.seed is {seed!r}, allowed: a whole number')
     return Random(seed)

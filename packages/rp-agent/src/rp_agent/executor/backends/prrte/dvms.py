@@ -24,7 +24,7 @@ from rp_agent.executor.backends.prrte.instance import OrteDvm, Prrte
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching import rank_script
 from rp_agent.executor.launching.environment import PilotContext
-from rp_agent.executor.launching.outcome import explain_code, last_words
+from rp_agent.executor.launching.outcome import end_of_output, explain_code
 from rp_agent.instance_nodes import parts
 from rp_agent.launch_method.dvm import DVM_URI
 from rp_agent.lookup import LaunchRefused
@@ -245,4 +245,4 @@ def _why(run: Run) -> str:
     code = next((code for code in run.codes.values() if code), 0)
     launch = run.plan.launch
     assert launch is not None
-    return f'{explain_code(code, False)} of `{launch.line}`, {last_words(run.plan.output[1])}'
+    return f'{explain_code(code, False)} of `{launch.line}`, {end_of_output(run.plan.output[1])}'
