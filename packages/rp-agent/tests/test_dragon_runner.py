@@ -66,7 +66,7 @@ def test_an_end_is_told_though_nothing_else_happens() -> None:
             loop.stop()
 
     link.listen(0, news)
-    link.heard = lambda number, line: link.send(number, {
+    link.take_line = lambda number, line: link.send(number, {
         'run': 'task', 'argv': ['x'], 'environment': {}, 'directory': '/', 'output': ['o', 'e'], 'hosts': ['']})
     runner = subprocess.Popen([sys.executable, '-c', PROGRAM, link.invitation(0)])
     try:

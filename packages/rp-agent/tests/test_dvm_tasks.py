@@ -260,7 +260,7 @@ def test_a_launcher_that_never_launches_anything(make: Make) -> None:
                                   'echo "$*" >>"${0%/*}/calls"; echo "no contact" >&2; exit 5')
     task = harness.run_one()
     assert task.target_state == states.FAILED
-    assert 'launched 3 times in vain, the last time: exit code: 5 of `' in str(task.exception_detail)
+    assert '3 launches have failed, the last one: exit code: 5 of `' in str(task.exception_detail)
     assert 'no contact' in str(task.exception_detail)
     assert harness.calls() == 3
 

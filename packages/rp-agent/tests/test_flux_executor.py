@@ -181,7 +181,7 @@ def test_how_tasks_fail(make: Callable[..., Harness]) -> None:
     assert {task.target_state for task in tasks.values()} == {states.FAILED}
     assert tasks['code'].exit_code == 3
     assert (tasks['rank'].exit_code, tasks['killed'].exit_code) == (7, 137)
-    assert 'FLUX does not take the task: alloc: ' in str(tasks['large'].exception_detail)
+    assert 'FLUX does not accept the task: alloc: ' in str(tasks['large'].exception_detail)
     assert 'unsatisfiable' in str(tasks['large'].exception_detail)
     assert tasks['none'].exit_code == 127
     assert 'whole GPUs' in str(tasks['half'].exception_detail)

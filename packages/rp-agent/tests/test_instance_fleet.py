@@ -182,7 +182,7 @@ def test_a_task_that_breaks_its_instance_is_refused_before_it_has_cost_one() -> 
         commands = found.failed('t', 'it died')
         if number < RETRIES:
             assert found.ready(0) == [Launch('t', 0)]
-    assert commands == [Refuse('t', f'launched {RETRIES + 1} times in vain, the last time: it died')]
+    assert commands == [Refuse('t', f'{RETRIES + 1} launches have failed, the last one: it died')]
     assert found.instances[0].state is State.STARTING
 
 

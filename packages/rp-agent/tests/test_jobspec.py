@@ -67,5 +67,5 @@ def test_options(description: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def test_shared_gpus_are_refused() -> None:
-    with pytest.raises(LaunchRefused, match=r'gpus_per_rank is 0\.5: Flux gives out whole GPUs'):
+    with pytest.raises(LaunchRefused, match=r'gpus_per_rank is 0\.5, allowed with Flux: whole GPUs'):
         spec(gpus_per_rank=0.5)

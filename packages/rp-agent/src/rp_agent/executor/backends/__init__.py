@@ -1,5 +1,5 @@
-"""Launchers that stay: PRRTE DVMs, Flux instances and Dragon runtimes, each on its own nodes of the pilot.
+"""Backends: launchers that stay, which are PRRTE DVMs, Flux instances and Dragon runtimes, on nodes of the pilot.
 
-`supervisor` starts and watches them, `fleet` decides which one runs a task, `jobs` is the base of the executors FLUX
-and DRAGON. Imports `launching` and `processes`.
+`instance_supervisor` starts and watches instances, `fleet` assigns tasks to them, `jobs` is the base of the executors
+FLUX and DRAGON. May import `launching` and `processes`.
 """

@@ -1,20 +1,20 @@
-"""Which instance runs a task, and what follows when instances or launches fail: events in, commands out.
+"""Fleet: assigns tasks to instances, and handles failures of instances and launches: events in, commands out.
 
-    NEW -> STARTING -> READY -> DRAINING -+-> STARTING, if it may be started again
+    NEW -> STARTING -> READY -> DRAINING -+-> STARTING, if it may be restarted
                 |        |                +-> LOST
                 +--------+--> STOPPING -> STOPPED
 
 Rules of this file:
 
 - A task waits here until an instance takes it, and is known here until its launch has ended.
-- Some tasks have to run on a certain instance, because their slots are there or because the application says so. The
-  others go to the one with the least load for its size.
-- An instance whose process has ended, or that was not ready in time, is started again, `RESTARTS` times without a task
-  done in between; then it is lost. After `FAULTS` failed launches in a row it gets no more tasks, and is ended and
-  started again when those that it has are done.
-- A task whose launch has failed, or whose instance is gone, is launched again, `RETRIES` times: it may be the reason.
-  What is left of the old launch has to end before that.
-- No clocks, no processes: the supervisor tells what happens, and does what it is told.
+- Some tasks must run on a certain instance, because their slots are there or the application requests it. The others go
+  to the instance with the least load relative to its size.
+- An instance whose process has ended, or that was not ready in time, is restarted, at most `RESTARTS` times without a
+  completed task in between; then it is lost. After `FAULTS` failed launches in a row it gets no more tasks, and is
+  restarted when its running tasks have ended.
+- A task whose launch has failed, or whose instance has ended, is launched again, at most `RETRIES` times, as the task
+  may be the cause. All processes of the old launch must end first.
+- There are no clocks and no processes here: the supervisor reports events and carries out the commands.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 RESTARTS = 3
+"""Maximum number of restarts of an instance without a completed task in between."""
 FAULTS = 3
-RETRIES = 2   # fewer than restarts: a task that breaks its instance is refused before it has cost one
+"""Number of failed launches in a row after which an instance is restarted."""
+RETRIES = 2
+"""Maximum number of retries of a task; fewer than RESTARTS, so that no task can cause the loss of an instance."""
 
 
 class State(Enum):
-    """What an instance is doing."""
+    """The state of an instance."""
 
     NEW = 'new'
     STARTING = 'starting'
@@ -40,7 +43,7 @@ class State(Enum):
     LOST = 'lost'
 
 
-_GONE = (State.STOPPING, State.STOPPED, State.LOST)
+_FINAL = (State.STOPPING, State.STOPPED, State.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Have the process of an instance end in order."""
+    """End the process of an instance gracefully."""
 
     instance: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the process of an instance at once."""
+    """Kill the process of an instance."""
 
     instance: int
 
@@ -74,7 +77,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """End what is left of the launch of a task, whose instance is gone, and tell that it has failed or is done."""
+    """End the remaining processes of a task whose instance has ended, then report it as failed or done."""
 
     uid: str
     reason: str
@@ -82,7 +85,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class PlaceAgain:
-    """Find another place for a task: the instance of the one that it has is lost."""
+    """Place a task on other nodes, because the instance on its nodes is lost."""
 
     uid: str
     reason: str
@@ -98,7 +101,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Use the nodes of an instance no more."""
+    """Stop using the nodes of an instance."""
 
     instance: int
     reason: str
@@ -109,9 +112,9 @@ Command = Start | Stop | Kill | Launch | Abandon | PlaceAgain | Refuse | Lost
 
 @dataclass(slots=True)
 class Demand:
-    """A task: how many cores it uses, and the instance that it has to run on, None if any will do.
+    """A task: its number of cores, and the instance on which it must run, None for any.
 
-    `placed` tells that it has slots on that instance, and could be given others.
+    `placed` means that it has slots on that instance, and can be placed again.
     """
 
     uid: str
@@ -123,7 +126,7 @@ class Demand:
 
 @dataclass(slots=True)
 class Instance:
-    """One instance; `size` is its number of nodes, `starts` and `faults` count since the last task that was done."""
+    """One instance; `size` is its number of nodes; `starts` and `faults` count since the last completed task."""
 
     size: int
     state: State = State.NEW
@@ -135,7 +138,7 @@ class Instance:
 
 
 class Fleet:
-    """The instances of a pilot, of which each has so many nodes."""
+    """The instances of a pilot; `sizes` are their numbers of nodes."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.instances = [Instance(size) for size in sizes]
@@ -147,28 +150,28 @@ class Fleet:
         return uid in self.waiting or uid in self._runs_on or uid in self.abandoned
 
     def instance_of(self, uid: str) -> int:
-        """Which instance the task was launched with; -1 if it was not, or that one is gone."""
+        """Return the index of the instance that runs a task; -1 if there is none."""
         return self._runs_on.get(uid, -1)
 
     @property
     def stopped(self) -> bool:
-        """Whether no instance has a process, nor will have one."""
+        """True if no instance has a process or will have one."""
         return all(instance.state in (State.NEW, State.STOPPED, State.LOST) for instance in self.instances)
 
-    # what the supervisor tells
+    # events
 
     def start(self) -> list[Command]:
-        """Instances are needed from now on."""
+        """Start all new instances."""
         return [command for index, instance in enumerate(self.instances) if instance.state is State.NEW
                 for command in self._start(index)]
 
     def admit(self, demand: Demand) -> list[Command]:
-        """A task has come."""
+        """Accept a task."""
         self.waiting[demand.uid] = demand
         return list(self._assign(demand))
 
     def forget(self, uid: str) -> list[Command]:
-        """The task is no matter of ours any more, and nobody is to blame."""
+        """Remove a task, without counting a fault."""
         self.waiting.pop(uid, None)
         self.abandoned.pop(uid, None)
         index = self._runs_on.get(uid)
@@ -178,7 +181,7 @@ class Fleet:
         return self._drained(index)
 
     def ready(self, index: int) -> list[Command]:
-        """The instance can launch tasks."""
+        """Note that an instance can launch tasks."""
         instance = self.instances[index]
         if instance.state is not State.STARTING:
             return []
@@ -186,7 +189,7 @@ class Fleet:
         return self._assign_all()
 
     def done(self, uid: str) -> list[Command]:
-        """The launch of a task has ended as it should, whatever the task has made of it."""
+        """Note that the launch of a task has ended normally, whatever the outcome of the task."""
         index = self._runs_on.get(uid)
         if index is None:
             return self.forget(uid)
@@ -196,7 +199,7 @@ class Fleet:
         return self._drained(index)
 
     def failed(self, uid: str, reason: str, *, blame: bool = True) -> list[Command]:
-        """The launch of a task has failed, and that is not the task's fault; nor, perhaps, that of the instance."""
+        """Note that the launch of a task has failed for a reason outside of the task; count a fault with `blame`."""
         if uid in self.abandoned:
             return self._retry(self.abandoned.pop(uid), reason)
         index = self._runs_on.get(uid)
@@ -211,7 +214,7 @@ class Fleet:
         return [*self._drained(index), *self._retry(demand, reason)]
 
     def overdue(self, index: int, reason: str) -> list[Command]:
-        """The instance was to be ready by now."""
+        """Note that an instance is not ready in time."""
         instance = self.instances[index]
         if instance.state is not State.STARTING:
             return []
@@ -219,7 +222,7 @@ class Fleet:
         return [Kill(index)]
 
     def ended(self, index: int, reason: str) -> list[Command]:
-        """The process of the instance has ended."""
+        """Note that the process of an instance has ended."""
         instance = self.instances[index]
         reason = instance.reason or reason
         instance.reason = ''
@@ -238,31 +241,31 @@ class Fleet:
         return commands
 
     def stop(self) -> list[Command]:
-        """No instance is needed any more."""
+        """Stop all instances."""
         commands: list[Command] = []
         for index, instance in enumerate(self.instances):
             if instance.state is State.NEW:
                 instance.state = State.STOPPED
-            elif instance.state not in _GONE:
+            elif instance.state not in _FINAL:
                 instance.state = State.STOPPING
                 commands.append(Stop(index))
         return commands
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         uids = [*self.waiting, *self.abandoned, *(uid for instance in self.instances for uid in instance.running)]
         assert len(uids) == len(set(uids)), f'tasks in several places: {sorted(uids)}'
         unlaunched = self.waiting.keys() | self.abandoned.keys()
-        assert self._runs_on.keys() == set(uids) - unlaunched, 'tasks run that nobody knows'
+        assert self._runs_on.keys() == set(uids) - unlaunched, 'unknown tasks run'
         for index, instance in enumerate(self.instances):
             assert instance.load == sum(demand.cores for demand in instance.running.values()), f'load of {index}'
             assert instance.state in (State.READY, State.DRAINING, State.STOPPING) or not instance.running, \
                 f'instance {index} is {instance.state}, and has {list(instance.running)}'
             assert instance.starts <= 1 + RESTARTS, f'instance {index} was started too often'
         for demand in self.waiting.values():
-            assert not self._usable(demand), f'{demand.uid} waits for nothing'
+            assert not self._usable(demand), f'{demand.uid} waits, although an instance is ready'
 
-    # what follows
+    # commands
 
     def _start(self, index: int) -> list[Command]:
         instance = self.instances[index]
@@ -275,7 +278,7 @@ class Fleet:
         return [command for demand in list(self.waiting.values()) for command in self._assign(demand)]
 
     def _assign(self, demand: Demand) -> Iterator[Command]:
-        """Launch a waiting task, if there is an instance for it; give it up if there never will be."""
+        """Launch a waiting task if an instance is ready; give it up if none will be."""
         usable = self._usable(demand)
         if usable:
             index = min(usable, key=lambda each: self.instances[each].load / self.instances[each].size)
@@ -284,7 +287,7 @@ class Fleet:
             self._runs_on[demand.uid] = index
             instance.load += demand.cores
             yield Launch(demand.uid, index)
-        elif all(self.instances[index].state in _GONE for index in self._possible(demand)):
+        elif all(self.instances[index].state in _FINAL for index in self._possible(demand)):
             del self.waiting[demand.uid]
             yield self._give_up(demand)
 
@@ -295,20 +298,20 @@ class Fleet:
         return [index for index in self._possible(demand) if self.instances[index].state is State.READY]
 
     def _give_up(self, demand: Demand) -> Command:
-        """No instance that could run the task will come."""
+        """Return the command for a task that no instance will run."""
         index = self._possible(demand)[-1]
         instance = self.instances[index]
         which = 'no instance is left, the last one' if demand.instance is None else f'instance {index}'
         how = f'is lost: {instance.reason}' if instance.state is State.LOST else 'was stopped'
-        others = any(each.state not in _GONE for each in self.instances)
+        others = any(each.state not in _FINAL for each in self.instances)
         again = demand.placed and others and instance.state is State.LOST and demand.retries < RETRIES
         return (PlaceAgain if again else Refuse)(demand.uid, f'{which} {how}')
 
     def _retry(self, demand: Demand, reason: str) -> list[Command]:
-        """A task is to be launched again, unless that was done often enough."""
+        """Launch a task again, or refuse it after `RETRIES` retries."""
         demand.retries += 1
         if demand.retries > RETRIES:
-            return [Refuse(demand.uid, f'launched {demand.retries} times in vain, the last time: {reason}')]
+            return [Refuse(demand.uid, f'{demand.retries} launches have failed, the last one: {reason}')]
         return self.admit(demand)
 
     def _drained(self, index: int) -> list[Command]:

@@ -1,7 +1,7 @@
-"""Keeps the instances of a launcher: starts them, watches them, ends them, and tells which task to launch with which.
+"""Supervisor of the instances of a launcher: starts, watches and ends them, and hands them tasks.
 
-What is decided stands in `fleet`; here it is carried out. Each start gets a number of its own, by which its events
-(`dvm_start` and so on) and its files are named.
+`fleet` decides, and this module carries out the decisions. Each start of an instance has its own number, which names
+its events (`dvm_start` and so on) and its files.
 """
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ from rp_profiling.write.tracer import Tracer
 _log = logging.getLogger('radical.pilot.agent')
 
 INSTANCE = 'RP_INSTANCE'
-"""The variable by which what an instance has left is found."""
-
+"""Name of the variable that identifies processes of an instance."""
 
 _TICK = 1.0
 """Seconds by which the times of files may differ from the clock."""
 
 
 class User(Protocol):
-    """What is called with the decisions about tasks, and what happens to the instances."""
+    """The user of the instances, which carries out the decisions about tasks."""
 
     def launch(self, uid: str, index: int, address: str) -> None:
-        """Launch the task with the instance at this address, and say `done`, `failed` or `forget` in the end."""
+        """Launch the task with the instance at this address; later call `done`, `failed` or `forget`."""
 
     def abandon(self, uid: str, reason: str) -> None:
-        """The instance of this task is gone: end what is left of its launch, and say `failed` or `done` then."""
+        """End the processes of a task whose instance has ended; then call `failed` or `done`."""
 
     def displace(self, uid: str, reason: str) -> None:
-        """Find another place for the task."""
+        """Place the task on other nodes."""
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail the task."""
 
     def lost(self, nodes: range, reason: str) -> None:
-        """These nodes of the pilot cannot be used any more; no task may be ended before this returns."""
+        """Stop using these nodes of the pilot; no task may be ended before this returns."""
 
 
 @dataclass(slots=True)
@@ -61,18 +60,19 @@ class _Live:
     number: int
     process: InstanceProcess
     since: float
-    """When it was started, by the clock of files."""
+    """Time of its start, by the clock of the file system."""
     directory: str = ''
-    """Of its own, for temporary files."""
+    """Its directory for temporary files."""
     address: str = ''
     timer: Timer | None = None
     overstayed: bool = False
 
 
 class InstanceSupervisor:
-    """The instances of one launcher, on these parts of the pilot's nodes, for the tasks of one user of them.
+    """The instances of one launcher, on these parts of the pilot's nodes, for the tasks of one `user`.
 
-    `directory` is the pilot sandbox, `environment` what the processes start from, `pilot` the uid to record events on.
+    `directory` is the pilot sandbox, `environment` that of the processes, `pilot` the uid under which events are
+    recorded.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, pilot: str, launcher: InstanceLauncher, parts: Sequence[range],
@@ -97,38 +97,38 @@ class InstanceSupervisor:
         return uid in self._fleet
 
     def lives(self, uid: str) -> bool:
-        """Whether the instance that a task was launched with has a process that has not ended."""
+        """Return whether the process of the instance that runs a task is alive."""
         live = self._live.get(self._fleet.instance_of(uid))
         process = live.process.process if live is not None else None
         found = read_process(process.pid) if process is not None else None
         return found is not None and found.alive
 
     def index_of(self, position: int) -> int:
-        """Which instance has the node at this position of the pilot."""
+        """Return the index of the instance on the node at this position of the pilot."""
         return next(index for index, part in enumerate(self.parts) if position in part)
 
     def admit(self, demand: Demand) -> None:
-        """A task is to be launched as soon as an instance can; all are started with the first one."""
+        """Launch a task as soon as an instance is ready; the first task starts all instances."""
         self._do(self._fleet.start())
         self._do(self._fleet.admit(demand))
 
     def done(self, uid: str) -> None:
-        """The launch of a task has ended as it should."""
+        """Note that the launch of a task has ended normally."""
         self._do(self._fleet.done(uid))
 
     def failed(self, uid: str, reason: str, *, blame: bool = True) -> None:
-        """The launch of a task has failed, and that is the fault of the instance, if that is to blame."""
+        """Note that the launch of a task has failed; `blame` counts it as a fault of the instance."""
         self._do(self._fleet.failed(uid, reason, blame=blame))
 
     def forget(self, uid: str) -> None:
-        """The task was ended, waiting or not."""
+        """Remove a task that was ended."""
         self._do(self._fleet.forget(uid))
 
-    def hear(self, number: int, line: str) -> None:
-        """Take a line as one that the instance of this number has written."""
+    def take_line(self, number: int, line: str) -> None:
+        """Handle a line as output of the instance with this number."""
         for index, live in list(self._live.items()):
             if live.number == number:
-                self._said(index, line)
+                self._read_line(index, line)
 
     def stop(self, stopped: Callable[[], object]) -> None:
         """End all instances; `stopped()` is called when they have ended."""
@@ -137,7 +137,7 @@ class InstanceSupervisor:
         self._check_stopped()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill all processes of instances."""
         for live in self._live.values():
             if live.timer is not None:
                 live.timer.cancel()
@@ -147,7 +147,7 @@ class InstanceSupervisor:
         self._live.clear()
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         self._fleet.check()
         for index, instance in enumerate(self._fleet.instances):
             has_process = instance.state in (fleet.State.STARTING, fleet.State.READY, fleet.State.DRAINING,
@@ -155,7 +155,7 @@ class InstanceSupervisor:
             known = index in self._live or index in self._unstarted
             assert has_process == known, f'instance {index} is {instance.state}'
 
-    # what the fleet wants
+    # commands of the fleet
 
     def _do(self, commands: Sequence[fleet.Command]) -> None:
         for command in commands:
@@ -168,16 +168,16 @@ class InstanceSupervisor:
             elif isinstance(command, fleet.Launch):
                 self._user.launch(command.uid, command.instance, self._live[command.instance].address)
             elif isinstance(command, fleet.Abandon):
-                self._user.abandon(command.uid, self._told(command.reason))
+                self._user.abandon(command.uid, self._named(command.reason))
             elif isinstance(command, fleet.PlaceAgain):
-                self._user.displace(command.uid, self._told(command.reason))
+                self._user.displace(command.uid, self._named(command.reason))
             elif isinstance(command, fleet.Refuse):
-                self._user.refuse(command.uid, self._told(command.reason))
+                self._user.refuse(command.uid, self._named(command.reason))
             else:
-                _log.error('%s', self._told(f'instance {command.instance} is lost: {command.reason}'))
-                self._user.lost(self.parts[command.instance], self._told(command.reason))
+                _log.error('%s', self._named(f'instance {command.instance} is lost: {command.reason}'))
+                self._user.lost(self.parts[command.instance], self._named(command.reason))
 
-    def _told(self, reason: str) -> str:
+    def _named(self, reason: str) -> str:
         return f'{self._launcher.NAME}: {reason}'
 
     def _start(self, index: int) -> None:
@@ -191,10 +191,9 @@ class InstanceSupervisor:
             directory = self._temporary() if self._launcher.USES_TMPDIR else ''
             own = {'TMPDIR': directory} if directory else {}
             startup = replace(startup, environment={**startup.environment, **own, INSTANCE: self._mark(number)})
-            process = self._processes.start(startup,
-                                            partial(self._said, index), partial(self._ended, index))
+            process = self._processes.start(startup, partial(self._read_line, index), partial(self._ended, index))
         except OSError as error:
-            # later: whoever asked for it is not done yet
+            # in a later turn: the caller of this method has not finished
             self._unstarted.add(index)
             self._loop.call_soon(self._not_started, index, number, f'cannot be started: {error}')
             return
@@ -209,9 +208,9 @@ class InstanceSupervisor:
         if self._launcher.STOP_SIGNAL:
             live.process.signal(self._launcher.STOP_SIGNAL)
 
-    # what processes do
+    # events of processes
 
-    def _said(self, index: int, line: str) -> None:
+    def _read_line(self, index: int, line: str) -> None:
         live = self._live[index]
         _log.debug('%s %d: %s', self._launcher.NAME, live.number, line)
         if not live.address:
@@ -222,7 +221,7 @@ class InstanceSupervisor:
             live.timer.cancel()
             live.timer = None
             self._record('dvm_ready', live.number)
-            # later: we may be reading what a process has written that has ended
+            # in a later turn: the line may be the last output of a process that has ended
             self._loop.call_soon(self._ready, index, live)
 
     def _ready(self, index: int, live: _Live) -> None:
@@ -236,11 +235,11 @@ class InstanceSupervisor:
         self._tidy(live)
         self._record('dvm_fail' if live.overstayed else 'dvm_stop', live.number)
         if not self._stopping:
-            _log.warning('%s', self._told(f'instance {index} {how}'))
-        self._gone(index, how)
+            _log.warning('%s', self._named(f'instance {index} {how}'))
+        self._instance_ended(index, how)
 
     def _tidy(self, live: _Live) -> None:
-        """Remove what an instance has left on this host: processes, files, shared memory."""
+        """Remove processes, files and shared memory that an instance has left on this host."""
         mark = {INSTANCE: self._mark(live.number)}
         processes.sweep(mark, signal.SIGKILL)
         if self._launcher.SEGMENTS:
@@ -249,15 +248,15 @@ class InstanceSupervisor:
             shutil.rmtree(live.directory, ignore_errors=True)
 
     def _temporary(self) -> str:
-        """A directory on this host that nobody else can use."""
+        """Create a directory on this host that only this user can access."""
         return tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
 
     def _not_started(self, index: int, number: int, how: str) -> None:
         self._unstarted.discard(index)
         self._record('dvm_stop', number)
-        self._gone(index, how)
+        self._instance_ended(index, how)
 
-    def _gone(self, index: int, how: str) -> None:
+    def _instance_ended(self, index: int, how: str) -> None:
         self._do(self._fleet.ended(index, how))
         self._check_stopped()
 
@@ -285,7 +284,7 @@ class InstanceSupervisor:
         live.timer = self._loop.call_later(seconds, callback, index)
 
     def _mark(self, number: int) -> str:
-        """What an instance, and no other on this host, has in its environment."""
+        """Return the value of the variable INSTANCE, which is unique on this host."""
         return f'{self._directory}/{self._launcher.NAME}.{number:04d}'
 
     def _record(self, event: str, number: int) -> None:

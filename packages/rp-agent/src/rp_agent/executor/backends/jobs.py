@@ -1,13 +1,13 @@
-"""The executors FLUX and DRAGON: tasks become jobs of instances, which start and watch the processes themselves.
+"""Base of the executors FLUX and DRAGON: tasks become jobs of instances, which start and watch the processes.
 
 Rules of this file:
 
-- `supervisor` says which instance a task goes to; a runner for each instance takes the tasks there and tells what
-  becomes of them. What is particular to Flux or Dragon is a `Kind`.
+- `supervisor` assigns tasks to instances. The runner of each instance submits the tasks and reports their ends. A
+  `Kind` has the parts that are specific to Flux or Dragon.
 - Each rank runs the exec script of the task by `rp-rank`, as with launchers that start ranks (`rank_script`).
-- A task is given up only when its runner has told its end, or when runner and instance are gone.
-- What an instance does not start within `startup_timeout`, or end within `timeout`, is cancelled there. If nothing is
-  heard of a cancelled task for `CANCEL_TIMEOUT` seconds, it leaves all the same.
+- A task leaves only when its runner has reported its end, or when both runner and instance have ended.
+- A task that an instance does not start within `startup_timeout`, or end within `timeout`, is cancelled there. A
+  cancelled task of which the runner reports no end leaves after `CANCEL_TIMEOUT` seconds.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
 
 CANCEL_TIMEOUT = 30.0
-"""Seconds after which a cancelled task leaves of which nothing is heard."""
+"""Seconds after which a cancelled task leaves without a report of its end."""
 
 _MB = 2**20
 
 
 class Job:
-    """What a kind of instance is told about a task, each rank of which runs `argv`."""
+    """A task as a kind of instance sees it; each rank runs `argv`."""
 
     __slots__ = ('argv', 'environment', 'output', 'task')
 
@@ -56,29 +56,29 @@ class Job:
 
 
 class Kind(Protocol):
-    """What is particular to the instances of one kind."""
+    """The parts of the executor that are specific to one kind of instance."""
 
     NAME: str
     RANK_VARIABLES: tuple[str, ...]
     BINDS: bool
-    """Whether ranks are bound to their cores, and shown their GPUs; else they do it themselves."""
+    """True if instances bind ranks to cores and GPUs; otherwise ranks bind themselves."""
     launcher: InstanceLauncher
 
     def request(self, job: Job) -> dict[str, Any]:
-        """What a runner has to know to run the job; raises LaunchRefused if that cannot be run."""
+        """Return the parameters that a runner needs to run the job; raise LaunchRefused if it cannot be run."""
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
-        """A runner for the instance at this address; OSError if it cannot be started."""
+        """Start a runner for the instance at this address; raise OSError if it cannot be started."""
 
-    def begin(self, heard: Callable[[int, str], object]) -> None:
-        """Call `heard(number, line)` with what the instance of a number says otherwise than by its output."""
+    def begin(self, take_line: Callable[[int, str], object]) -> None:
+        """Call `take_line(number, line)` with messages of instances that do not come by their output."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Release all resources."""
 
 
 class _Run:
-    """A task that is here: as what it is to be run, with which instance, and how it is going to end."""
+    """The record of a task: its request, its instance, and its end."""
 
     __slots__ = ('ending', 'index', 'limit', 'lost', 'ranks', 'request', 'start_limit', 'started', 'task', 'timer')
 
@@ -90,14 +90,14 @@ class _Run:
         self.start_limit = float(task.description['startup_timeout'])
         self.index = -1
         self.lost = ''
-        """Why its runner is gone, which was to tell its end."""
+        """Reason for the loss of the runner that was to report its end."""
         self.started = False
         self.ending: Ending | None = None
         self.timer: Timer | None = None
 
 
 class JobExecutor(BaseExecutor):
-    """Runs tasks as jobs of instances of this kind, on these parts of the nodes of the pilot."""
+    """Runs tasks as jobs of instances of one kind, on these parts of the pilot's nodes."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, kind: Kind,
                  parts: tuple[range, ...], nodes: Sequence[Node]) -> None:
@@ -114,18 +114,18 @@ class JobExecutor(BaseExecutor):
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                              context.own_sandbox, variables, self)
         self._place_again = context.ports.place_again or self._cannot_place_again
-        kind.begin(self.supervisor.hear)
+        kind.begin(self.supervisor.take_line)
 
     @cached_property
     def _rank_program(self) -> str:
         return rank_program.installed(self._context.pilot_sandbox)
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """As of all executors; instances are ended before `on_empty` is called."""
+        """End all tasks, then the instances, then call `on_empty`."""
         super().stop(partial(self._stop_instances, on_empty), reason)
 
     def close(self) -> None:
-        """Leave no process behind; to be called when no task is left."""
+        """Kill all processes of instances and runners; called when the executor has no tasks."""
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
@@ -135,7 +135,7 @@ class JobExecutor(BaseExecutor):
         super().close()
 
     def check(self) -> None:
-        """Verify all invariants; raises AssertionError."""
+        """Verify all invariants; raise AssertionError."""
         super().check()
         self.supervisor.check()
         for uid, run in self._runs.items():
@@ -148,14 +148,14 @@ class JobExecutor(BaseExecutor):
     def _uids(self) -> list[str]:
         return list(self._runs)
 
-    # tasks come
+    # new tasks
 
     def _begin(self, tasks: list[AgentTask]) -> None:
         for task in tasks:
             uid = task.uid
             try:
                 demand, run = self._demand(task), _Run(task, self._prepare(task))
-            except Exception as error:   # which concerns this task alone
+            except Exception as error:   # fails only this task
                 self._refuse(task, error)
                 continue
             self._runs[uid] = run
@@ -168,7 +168,7 @@ class JobExecutor(BaseExecutor):
 
     def _demand(self, task: AgentTask) -> Demand:
         description = task.description
-        # that of a divided pilot has been heeded: the agent has no other
+        # an agent that has only one partition of the pilot gets only the tasks of that partition
         partition = description['partition'] if self._context.partition is None else None
         if partition is not None and not 0 <= partition < len(self._parts):
             raise LaunchRefused(f'partition is {partition}, the pilot has {len(self._parts)} instance(s) of '
@@ -187,7 +187,7 @@ class JobExecutor(BaseExecutor):
         return cores
 
     def _prepare(self, task: AgentTask) -> dict[str, Any]:
-        """Make sandbox and script of a task; gives what its runner has to know."""
+        """Create sandbox and script of a task, and return the request for its runner."""
         description, uid, sandbox = task.description, task.uid, task.sandbox
         self._record(uid, 'task_start', 'task_mkdir')
         make_sandbox(sandbox)
@@ -196,8 +196,8 @@ class JobExecutor(BaseExecutor):
             raise LaunchRefused(f'{uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
                                 f'master, set raptor_id')
         if description['pre_launch'] or description['post_launch']:
-            raise LaunchRefused(f'pre_launch and post_launch need a launch script, and there is none with '
-                                f'{self._kind.NAME}: use pre_exec and post_exec')
+            raise LaunchRefused(f'pre_launch and post_launch need a launch script, which agent_spawner '
+                                f'{self._kind.NAME} does not have: use pre_exec and post_exec')
         own = self._environment.of_task(task)
         ranks = description['ranks']
         shares = [RankShare()] * ranks
@@ -213,22 +213,22 @@ class JobExecutor(BaseExecutor):
             with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
                 file.write(text)
         except OSError as error:
-            error.filename = error.filename or path   # which that of a write that fails lacks
+            error.filename = error.filename or path   # errors of a write have no path
             raise LaunchRefused(f'cannot write {error.filename}: {error.strerror}') from error
         argv = rank_program.of_script(self._rank_program, path)
         job = Job(task, argv, {**self._environment.base, **own}, _output(task))
         return {'run': uid, **self._kind.request(job)}
 
-    # what the supervisor decides
+    # decisions of the supervisor
 
     def launch(self, uid: str, index: int, address: str) -> None:
-        """Hand a task to the runner of an instance."""
+        """Send a task to the runner of an instance."""
         run = self._runs[uid]
         run.index = index
         run.started = False
         self._addresses[index] = address
         try:
-            # ranks of an earlier launch may have told something
+            # ranks of an earlier launch may have left notes
             rank_script.prepare(run.task.sandbox, uid, bool(run.task.description['pre_exec_sync']))
         except OSError as error:
             self._loop.call_soon(self._decline, run, f'cannot write {error.filename}: {error.strerror}')
@@ -238,14 +238,14 @@ class JobExecutor(BaseExecutor):
             runner.send(run.request)
 
     def abandon(self, uid: str, reason: str) -> None:
-        """The instance of a task is gone: its processes went with it, or go now."""
+        """End the processes of a task whose instance has ended, and retry it."""
         run = self._runs[uid]
         self._drop_runner(run.index)
         run.index = -1
         self._loop.call_soon(self._launch_failed, run, reason)
 
     def displace(self, uid: str, reason: str) -> None:
-        """The nodes of a task are lost."""
+        """Have a task placed again whose nodes are lost."""
         run = self._runs[uid]
         if run.ending is not None:
             self.refuse(uid, reason)
@@ -264,16 +264,16 @@ class JobExecutor(BaseExecutor):
             self._refuse(run.task, LaunchRefused(reason))
 
     def lost(self, nodes: range, reason: str) -> None:
-        """An instance is lost, and its nodes with it."""
+        """Report the nodes of a lost instance."""
         self._context.ports.nodes_lost(nodes, reason)
 
-    # what runners tell
+    # reports of runners
 
     def _start_runner(self, index: int) -> Runner | None:
-        """A runner for an instance; None if that is impossible, which is told later."""
+        """Start a runner for an instance; if that fails, return None and report it in a later turn of the loop."""
         try:
             self._runners[index] = self._kind.runner(
-                self._processes, self._addresses[index], partial(self._heard, index),
+                self._processes, self._addresses[index], partial(self._take_news, index),
                 partial(self._runner_broken, index))
         except OSError as error:
             self._loop.call_soon(self._runner_broken, index, f'cannot be started: {error}')
@@ -284,7 +284,7 @@ class JobExecutor(BaseExecutor):
         if runner is not None:
             runner.close()
 
-    def _heard(self, index: int, message: Mapping[str, Any]) -> None:
+    def _take_news(self, index: int, message: Mapping[str, Any]) -> None:
         if 'ready' in message:
             self._launch_again(index)
             return
@@ -297,12 +297,12 @@ class JobExecutor(BaseExecutor):
         elif 'ended' in message:
             self._ended(run, os.waitstatus_to_exitcode(message['status']), message.get('why', ''))
         elif 'refused' in message and run.ending is None:
-            self._decline(run, f'{self._kind.NAME} does not take the task: {message["why"]}')
+            self._decline(run, f'{self._kind.NAME} does not accept the task: {message["why"]}')
         else:
             self._launch_failed(run, str(message['why']))
 
     def _decline(self, run: _Run, reason: str) -> None:
-        """The task cannot be run, and that is its own fault."""
+        """Refuse a task that cannot be run for a reason of its own."""
         if self._runs.get(run.task.uid) is run:
             self.supervisor.done(run.task.uid)
             self.refuse(run.task.uid, reason)
@@ -328,19 +328,19 @@ class JobExecutor(BaseExecutor):
 
     @staticmethod
     def _codes(run: _Run, code: int, told: Mapping[int, int]) -> Mapping[int, int]:
-        """The exit codes of the ranks of a job that has ended with `code`, as far as those that failed have told."""
+        """Return the exit codes by rank of a job that has ended with `code`, from the notes of failed ranks."""
         if told:
             return {**dict.fromkeys(run.ranks, 0), **not_killed(told)}
         return dict.fromkeys(run.ranks, 0) if code == 0 else {0: code}
 
     def _launch_failed(self, run: _Run, reason: str) -> None:
-        """The task was not run to its end, through no fault of its own."""
+        """Retry a task that did not run to its end for a reason outside of the task."""
         if self._runs.get(run.task.uid) is run:
             self._sweep(run.task.uid)
             self._not_launched(run, reason)
 
     def _not_launched(self, run: _Run, reason: str, *, blame: bool = True) -> None:
-        """The task is to be launched again, unless it is to end; `blame` the instance for it."""
+        """Launch a task again, unless it is being ended; `blame` counts a fault of the instance."""
         uid = run.task.uid
         run.index, run.lost = -1, ''
         if run.ending is not None:
@@ -350,24 +350,24 @@ class JobExecutor(BaseExecutor):
             self.supervisor.failed(uid, reason, blame=blame)
 
     def _runner_broken(self, index: int, how: str) -> None:
-        """A runner is gone, and with it the word on its tasks."""
+        """Replace a runner that has ended; the new one ends the jobs of its tasks."""
         self._drop_runner(index)
         reason = f'the runner of instance {index} {how}'
-        theirs = [run for run in self._runs.values() if run.index == index]
-        if any(run.lost for run in theirs):   # the one before has not ended their jobs
+        runs = [run for run in self._runs.values() if run.index == index]
+        if any(run.lost for run in runs):   # the replacement has ended as well, before it has ended their jobs
             self._launch_again(index, reason)
-        elif theirs:
-            for run in theirs:
+        elif runs:
+            for run in runs:
                 run.lost = reason
             self._start_runner(index)
 
     def _launch_again(self, index: int, reason: str = '') -> None:
-        """Launch tasks again whose runner is gone; if there is no `reason`, the next one has ended their jobs."""
+        """Launch the tasks of a lost runner again; without a `reason`, its replacement has ended their jobs."""
         lost = [run for run in self._runs.values() if run.index == index and run.lost]
-        for run in lost:   # the instance is to blame once, if it is
+        for run in lost:   # counts one fault of the instance
             self._not_launched(run, reason or run.lost, blame=run is lost[0])
 
-    # tasks are ended
+    # ends of tasks
 
     def _end(self, uids: list[str], ending: Ending) -> None:
         for uid in uids:
@@ -386,7 +386,7 @@ class JobExecutor(BaseExecutor):
                 run.timer = self._loop.call_later(CANCEL_TIMEOUT, self._give_up, run)
 
     def _give_up(self, run: _Run) -> None:
-        """Nothing was heard of a cancelled task."""
+        """Hand on a cancelled task without a report of its end."""
         self.supervisor.forget(run.task.uid)
         self._let_go(run, {})
 
@@ -404,7 +404,7 @@ class JobExecutor(BaseExecutor):
         self._leave(run.task, codes, run.ending, partial(explain, shell=True))
 
     def _sweep(self, uid: str) -> None:
-        """Kill what is left of a task on this host."""
+        """Kill processes that a task has left on this host."""
         processes.sweep({**self._context.belongs, 'RP_TASK_ID': {uid}}, signal.SIGKILL)
 
     def _stop_instances(self, on_empty: Callable[[], Any]) -> None:
@@ -421,6 +421,6 @@ class JobExecutor(BaseExecutor):
 
 
 def _output(task: AgentTask) -> tuple[str, str]:
-    """The files that the output and the error output of all ranks go to."""
+    """Return the files of standard output and error of all ranks."""
     names = task.description['stdout'] or f'{task.uid}.out', task.description['stderr'] or f'{task.uid}.err'
     return os.path.join(task.sandbox, names[0]), os.path.join(task.sandbox, names[1])

@@ -1,4 +1,4 @@
-"""What the supervisor knows of a launcher that stays: how an instance is started, and what its output means."""
+"""Base class of launchers that stay: how to start an instance, and how to interpret its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Node(NamedTuple):
-    """A node of the pilot, and what tasks may use of it."""
+    """A node of the pilot, with the numbers of its cores and GPUs for tasks."""
 
     name: str
     cores: int
@@ -18,7 +18,7 @@ class Node(NamedTuple):
 
 
 def nodes_of(setting: Mapping[str, Any]) -> tuple[Node, ...]:
-    """The nodes of a pilot of which these are the fields of `rp_agent.launch_method.base.Setting`."""
+    """Return the nodes of a pilot, from the fields of `rp_agent.launch_method.base.Setting`."""
     smaller = {position: devices for position, *devices in setting.get('smaller', ())}
     alike = setting['cores_per_node'], setting.get('gpus_per_node', 0)
     return tuple(Node(name, *smaller.get(position, alike)) for position, name in enumerate(setting['nodes']))
@@ -26,7 +26,7 @@ def nodes_of(setting: Mapping[str, Any]) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """What starts an instance: a command, files that it needs by their names in the pilot sandbox, and variables."""
+    """The start of an instance: a command, texts of files by their names in the pilot sandbox, and variables."""
 
     argv: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
@@ -34,33 +34,33 @@ class Startup:
 
 
 class InstanceLauncher(ABC):
-    """How the instances of a launcher are started and understood; without state, as one serves all instances."""
+    """A launcher that stays; an object has no state, as it serves all instances."""
 
     NAME: ClassVar[str]
 
     SECONDS_TO_START: ClassVar[float] = 60.0
-    """After which an instance that is not ready has failed."""
+    """Seconds after which an instance that is not ready has failed."""
 
     SECONDS_TO_STOP: ClassVar[float] = 10.0
-    """After which an instance that was asked to end is killed."""
+    """Seconds after SIGTERM until an instance is killed."""
 
     STOP_SIGNAL: ClassVar[int] = signal.SIGTERM
-    """What makes an instance end; 0 if it ends by itself when its runner does."""
+    """Signal that ends an instance; 0 if it ends with its runner."""
 
     USES_TMPDIR: ClassVar[bool] = False
-    """Whether an instance leaves files in TMPDIR: it gets one of its own, which is made on each of its nodes."""
+    """True if instances leave files in TMPDIR: each gets its own, which it creates on each of its nodes."""
 
     SEGMENTS: ClassVar[str] = ''
-    """How the names of the segments of shared memory begin that one leaves which is killed; empty if there are none."""
+    """Prefix of the names of shared memory segments that a killed instance leaves; empty if it leaves none."""
 
     @abstractmethod
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """What starts instance number `number` on these nodes."""
+        """Return the command, files and variables that start instance `number` on these nodes."""
 
     @abstractmethod
     def address(self, line: str) -> str:
-        """The address of the instance, if this line of its output tells it; else nothing."""
+        """Return the address of the instance if this line of its output contains it, else an empty string."""
 
     @abstractmethod
     def is_ready(self, line: str) -> bool:
-        """Whether this line of its output says that it can run tasks; only asked for when the address is known."""
+        """Return whether this line of output means that the instance can run tasks; its address is already known."""

@@ -1,6 +1,6 @@
-"""The process of an instance, or of a program that speaks to one: started, heard line by line, spoken to, and ended.
+"""Processes of instances and runners, with pipes for lines of output and for input.
 
-It dies with the agent, and what it leaves in its process group dies with it.
+They die with the agent; when one ends, the rest of its process group is killed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system import private
 
 _TAIL = 20
-"""Lines of output that are kept, to be shown when the process has ended."""
+"""Number of last lines of output that are kept for the report of the end."""
 
 _LONGEST_LINE = 65536
+"""Maximum number of bytes of a line; a longer one is split."""
 
-Said = Callable[[str], object]
+TakeLine = Callable[[str], object]
 Ended = Callable[[str], object]
 
 
 class InstanceProcess:
-    """A process that runs; `said(line)` gets what it writes to its output and error output."""
+    """A running process; `take_line(line)` is called with each line of its standard output and error."""
 
-    __slots__ = ('_buffer', '_input', '_loop', '_output', '_room', '_said', '_unsent', 'ended', 'lines', 'process')
+    __slots__ = ('_buffer', '_input', '_loop', '_output', '_room', '_take_line', '_unsent', 'ended', 'lines', 'process')
 
-    def __init__(self, loop: Loop, output: int, input_: int, said: Said, ended: Ended) -> None:
+    def __init__(self, loop: Loop, output: int, input_: int, take_line: TakeLine, ended: Ended) -> None:
         self._loop = loop
         self._output = output
         self._input = input_
-        self._said = said
+        self._take_line = take_line
         self._buffer = b''
         self._unsent = bytearray()
         self._room: select.epoll | None = None
@@ -47,7 +48,7 @@ class InstanceProcess:
         loop.add_fd(output, self.read)
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Read the output that has arrived."""
         while self._output >= 0:
             try:
                 data = os.read(self._output, 65536)
@@ -62,27 +63,27 @@ class InstanceProcess:
             for line in lines:
                 text = line.decode(errors='replace').strip()
                 self.lines.append(text)
-                self._said(text)
+                self._take_line(text)
 
     def write(self, data: bytes) -> None:
-        """Write to its standard input, now or when it has read what came before."""
+        """Write to its standard input, now or when the pipe has room."""
         self._unsent += data
         if self._room is None:
             self._write()
 
     def signal(self, number: int) -> None:
-        """Signal the process and those that it has started, if they still run."""
+        """Signal the process group, if it still exists."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
     def close(self) -> None:
-        """Neither listen nor speak any more; the end of its standard input may be what it waits for."""
+        """Close both pipes."""
         self._close_output()
         self.close_input()
 
     def close_input(self) -> None:
-        """Speak no more."""
+        """Close the pipe to its standard input, which ends some programs."""
         self._stop_waiting_for_room()
         if self._input >= 0:
             os.close(self._input)
@@ -102,13 +103,13 @@ class InstanceProcess:
                 del self._unsent[:written]
         except BlockingIOError:
             if self._room is None:
-                # the loop knows descriptors that can be read; this one can when the pipe can be written
+                # the loop watches descriptors for reading; this one is readable when the pipe has room
                 self._room = select.epoll()
                 self._room.register(self._input, select.EPOLLOUT)
                 self._loop.add_fd(self._room.fileno(), self._write)
             return
         except BrokenPipeError:
-            self._unsent.clear()   # it has died, which will be noticed
+            self._unsent.clear()   # it has died; `ended` follows
         self._stop_waiting_for_room()
 
     def _stop_waiting_for_room(self) -> None:
@@ -119,7 +120,7 @@ class InstanceProcess:
 
 
 class Processes:
-    """Starts processes in a directory, with an environment; closing it kills those that still run."""
+    """Starts processes in a directory, with an environment; `close` kills those that still run."""
 
     def __init__(self, loop: Loop, directory: str, environment: Mapping[str, str]) -> None:
         self._loop = loop
@@ -129,10 +130,11 @@ class Processes:
         self._running: set[InstanceProcess] = set()
         loop.add_fd(self._launched.fd, self._some_ended)
 
-    def start(self, startup: Startup, said: Said, ended: Ended, *, spoken_to: bool = False) -> InstanceProcess:
-        """Start a process, with a pipe to its standard input if it is `spoken_to`; OSError if that cannot be done.
+    def start(self, startup: Startup, take_line: TakeLine, ended: Ended, *,
+              with_input: bool = False) -> InstanceProcess:
+        """Start a process, with a pipe to its standard input if `with_input`; raise OSError if it cannot be started.
 
-        `ended(how)` is called when it has ended, with a sentence on its exit code and the last lines of its output.
+        `ended(how)` is called when it has ended, with its exit code and the last lines of its output.
         """
         environment = self._environment | dict(startup.environment)
         try:
@@ -140,12 +142,12 @@ class Processes:
         except LaunchRefused as error:
             raise OSError(errno.ENOENT, str(error)) from error
         for name, text in startup.files.items():
-            private.write_file(os.path.join(self._directory, name), text.encode())   # it may hold keys
+            private.write_file(os.path.join(self._directory, name), text.encode())   # it may contain keys
         reading, writing = os.pipe()
-        stdin, to_stdin = os.pipe() if spoken_to else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
-        for descriptor in (reading, *((to_stdin,) if spoken_to else ())):
+        stdin, to_stdin = os.pipe() if with_input else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+        for descriptor in (reading, *((to_stdin,) if with_input else ())):
             os.set_blocking(descriptor, False)
-        found = InstanceProcess(self._loop, reading, to_stdin, said, ended)
+        found = InstanceProcess(self._loop, reading, to_stdin, take_line, ended)
         try:
             found.process = self._launched.start(
                 found, 0, [os.fsencode(word) for word in startup.argv],
@@ -161,7 +163,7 @@ class Processes:
         return found
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill all processes."""
         if self._launched.fd < 0:
             return
         for running in self._running:
@@ -176,19 +178,19 @@ class Processes:
         for process in self._launched.ended():
             running: InstanceProcess = process.run
             running.process = None
-            running.read()   # what it has written last
+            running.read()   # the last output
             running.close()
             self._running.discard(running)
             running.ended(_how(process, running.lines))
 
 
 def _how(process: Process, lines: Iterable[str]) -> str:
-    """How a process has ended, and the last lines that it has written."""
+    """Describe the end of a process, with its last lines of output."""
     if process.failure is not None:
         return f'could not be started: {process.failure.strerror} ({process.failure.filename})'
     how = f'was killed by {_name(-process.code)}' if process.code < 0 else f'ended with exit code {process.code}'
-    said = '\n'.join(line for line in lines if line)
-    return how + (f', its last lines:\n{said}' if said else '')
+    last = '\n'.join(line for line in lines if line)
+    return how + (f', its last lines:\n{last}' if last else '')
 
 
 def _name(number: int) -> str:

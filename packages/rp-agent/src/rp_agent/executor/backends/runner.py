@@ -1,9 +1,9 @@
-"""What launches tasks with an instance that has a scheduler of its own: a runner, which is told and tells in messages.
+"""Runners: programs that launch tasks with an instance that has its own scheduler, on messages of the agent.
 
-To a runner: `{'run': uid, ...}` with what the kind of instance needs to know, and `{'cancel': uid}`. From it, for each
-task: `started`, and in the end one of `ended` (with a `status` as of wait(2), and perhaps `why`), `refused` and
-`failed` (with `why`), each with the uid of the task; see `runners.flux_runner`. One that takes the place of another
-says `ready` when the jobs of that have been ended.
+Messages to a runner: `{'run': uid, ...}` with the parameters of its kind, and `{'cancel': uid}`. Messages from it, for
+each task: `started`, and finally one of `ended` (with a `status` as in wait(2), and optionally `why`), `refused` and
+`failed` (with `why`), each with the uid of the task; see `flux.flux_runner`. A runner that replaces another one sends
+`ready` when the jobs of that one have been ended.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ Broken = Callable[[str], object]
 
 
 class Runner(Protocol):
-    """The connection to what launches tasks with one instance."""
+    """The connection to the runner of one instance."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Tell it something; it may still be starting."""
+        """Send a message, which the runner handles once it has started."""
 
     def close(self) -> None:
-        """Have it end, or leave it alone if it ends by itself; nothing is heard of it any more."""
+        """End the runner, and ignore its further messages."""
 
 
 class PipeRunner:
-    """A runner that is a process of ours, which is spoken to by pipes.
+    """A runner that is a child process, connected by pipes.
 
-    `news` is called with its messages, `broken(how)` when it has ended although it should not.
+    `news` is called with its messages, `broken(how)` when it has ended unexpectedly.
     """
 
     def __init__(self, processes: Processes, startup: Startup, news: News, broken: Broken) -> None:
         self._news = news
         self._broken = broken
         self._closed = False
-        self._process = processes.start(startup, self._said, self._ended, spoken_to=True)
+        self._process = processes.start(startup, self._read_line, self._ended, with_input=True)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one line."""
+        """Write a message to its standard input, as one line."""
         self._process.write(json.dumps(message).encode() + b'\n')
 
     def close(self) -> None:
-        """The end of its input ends it."""
+        """Close its standard input, which ends it."""
         self._closed = True
         self._process.close_input()
 
-    def _said(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         if not line.startswith('{') or self._closed:
-            return   # a warning of the launcher; the last ones are told when it ends
+            return   # a warning of the launcher; the last lines are reported when it ends
         try:
             message = json.loads(line)
         except ValueError:

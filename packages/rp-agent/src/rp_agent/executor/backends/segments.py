@@ -1,4 +1,4 @@
-"""Shared memory that processes have left which were killed: files that no process has open or mapped any more."""
+"""Cleanup of shared memory: segments of killed processes that no process has open or mapped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHARED_MEMORY = Path('/dev/shm')
 
 
 def remove_unused(prefix: str, since: float, environment: Mapping[str, str]) -> None:
-    """Remove segments of this user whose names begin so, which were made after that time (of the clock of files), and
-    that only processes use which were started with these variables, and are being killed.
+    """Remove this user's segments whose names have this prefix, and that were created after `since` (file system time).
 
-    Others may begin to use segments of their own meanwhile: those are open before they are mapped.
+    Segments are kept if a process without the variables `environment` uses them; processes with them are being killed.
+    Descriptors are read before maps, because a process opens a segment before it maps it.
     """
     found = {str(path) for path in SHARED_MEMORY.glob(f'{prefix}*') if _is_ours(path, since)}
     for pid in [int(name) for name in os.listdir('/proc') if name.isdigit()] if found else ():
@@ -36,7 +36,7 @@ def _is_ours(path: Path, since: float) -> bool:
 
 
 def _open(pid: int) -> Iterator[str]:
-    with suppress(OSError):   # it has ended, or is another user's
+    with suppress(OSError):   # the process has ended, or is another user's
         for name in os.listdir(f'/proc/{pid}/fd'):
             with suppress(OSError):
                 yield os.readlink(f'/proc/{pid}/fd/{name}')

@@ -1,4 +1,4 @@
-"""Dragon: its runtime, the executor DRAGON, and the program that starts processes in the runtime.
+"""Dragon backend: its runtime, the executor DRAGON, and the program that starts processes in the runtime.
 
-That program runs in the Python of Dragon: no module here may have a name that Dragon imports.
+The program runs in Dragon's Python: no module here may have a name that Dragon imports.
 """

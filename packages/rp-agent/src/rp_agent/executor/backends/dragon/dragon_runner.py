@@ -1,10 +1,10 @@
-"""A program for Dragon: starts processes on the nodes of its runtime, as it is told.
+"""Dragon runner: a program that starts processes on the nodes of a Dragon runtime on request.
 
     dragon dragon_runner.py FILE
 
-It uses the standard library, pyzmq and Dragon, nothing of ours. FILE says where to connect, and as whom; it is removed.
-Requests and news are those of `flux_runner`, but what is to be run is told by `argv`, `environment`, `directory`,
-`output` (two paths), and `hosts`: one for each rank, empty for any. A rank finds its number in RP_RANK.
+It uses only the standard library, pyzmq and Dragon. FILE has the address and the keys of the connection; it is removed.
+Requests and news are those of `flux_runner`, except that a run request has `argv`, `environment`, `directory`, `output`
+(two paths), and `hosts`: one for each rank, empty for any. RP_RANK is the number of a rank.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 ANSWER_TIMEOUT = 60.0
-"""Seconds that the agent has to answer."""
+"""Seconds within which the agent must answer."""
 
 _WITH_OUTPUT = 'out=$1 err=$2; shift 2; exec "$@" </dev/null >>"$out" 2>>"$err"'
-"""Dragon reads the output of a process from a pipe: it would wait for what holds that later on, and do nothing else."""
+"""Redirects output to files: Dragon would read a pipe, and block while a surviving process holds the pipe open."""
 
 _LOOK_AFTER = 0.05
-"""Seconds after which a wait for ends is begun anew: Dragon's cannot be told of processes that come later."""
+"""Seconds after which a wait for ends is repeated, because Dragon's wait does not include processes started later."""
 
 
 class Runner:
-    """Starts and watches processes: one thread starts them, the other one waits for their ends."""
+    """Starts and watches processes: one thread starts them, another one waits for their ends."""
 
     def __init__(self, dragon: Any, access: dict[str, Any]) -> None:
         self._dragon = dragon
@@ -52,18 +52,18 @@ class Runner:
         self._statuses: dict[str, int] = {}
         self._to_kill: list[tuple[float, str]] = []
         self._news: list[dict[str, Any]] = []
-        # a byte wakes the thread that tells the news
+        # a byte wakes the thread that sends the news
         self._woken, self._waker = os.pipe()
 
     def connect(self) -> None:
-        """Wait until the agent is there; what it sends before would be lost."""
-        self._tell(hello=True)
+        """Wait for the first answer of the agent; messages that the agent sends before are lost."""
+        self._send(hello=True)
         if not self._socket.poll(int(ANSWER_TIMEOUT * 1000)):
             sys.exit(f'the agent does not answer within {ANSWER_TIMEOUT:g} s')
         self._socket.recv()
 
     def run(self) -> None:
-        """Do what is asked until nobody asks any more."""
+        """Handle requests until the agent ends the runner."""
         threading.Thread(target=self._wait_for_ends, daemon=True).start()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -72,7 +72,7 @@ class Runner:
             ready = dict(poller.poll(self._until_next_kill()))
             if self._woken in ready:
                 os.read(self._woken, 4096)
-                self._tell_news()
+                self._send_news()
             if self._socket in ready:
                 request = json.loads(self._socket.recv())
                 if 'end' in request:
@@ -87,16 +87,16 @@ class Runner:
                 self._signal(self._to_kill.pop(0)[1], signal.SIGKILL)
 
     def _until_next_kill(self) -> int | None:
-        """Milliseconds; None if there is none to come."""
+        """Return milliseconds until the next SIGKILL; None if none is pending."""
         if not self._to_kill:
             return None
         return max(0, math.ceil((self._to_kill[0][0] - time.monotonic()) * 1000))
 
-    def _tell_news(self) -> None:
+    def _send_news(self) -> None:
         with self._lock:
             news, self._news = self._news, []
         for each in news:
-            self._tell(**each)
+            self._send(**each)
 
     def _run(self, request: dict[str, Any]) -> None:
         uid = request['run']
@@ -115,13 +115,13 @@ class Runner:
         except Exception as error:
             for process in started:
                 process.kill()
-            self._tell(refused=uid, why=str(error))
+            self._send(refused=uid, why=str(error))
             return
         with self._comes:
             self._left[uid] = len(started)
             self._processes.update((process.puid, (uid, process)) for process in started)
             self._comes.notify()
-        self._tell(started=uid)
+        self._send(started=uid)
 
     def _wait_for_ends(self) -> None:
         while True:
@@ -149,11 +149,11 @@ class Runner:
         for process in processes:
             try:
                 process.send_signal(number)
-            except Exception as error:   # it has just ended
+            except Exception as error:   # the process has ended
                 print(f'cannot signal a process of {uid}: {error}', file=sys.stderr)
 
     def _end(self) -> None:
-        """Nobody is there any more who could be told of an end."""
+        """Kill all processes, and close the connection."""
         with self._lock:
             left = {uid for uid, _ in self._processes.values()}
         for uid in left:
@@ -161,12 +161,12 @@ class Runner:
         self._socket.close(0)
         self._context.term()
 
-    def _tell(self, **news: Any) -> None:
+    def _send(self, **news: Any) -> None:
         self._socket.send(json.dumps(news).encode())
 
 
 def main() -> None:
-    """Connect, say so, and run."""
+    """Connect to the agent, and handle its requests."""
     import dragon  # type: ignore[import-not-found]  # noqa: F401
     from dragon.globalservices import process as services  # type: ignore[import-not-found]
     from dragon.infrastructure.policy import Policy  # type: ignore[import-not-found]

@@ -1,4 +1,4 @@
-"""The executor DRAGON: ranks of tasks are processes of a Dragon runtime, on the nodes that the scheduler has chosen."""
+"""The executor DRAGON: ranks of tasks are processes of a Dragon runtime, on the nodes that the scheduler chooses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
 _BATCH = ('SLURM', 'PBSPRO')
-"""Resource managers whose jobs Dragon finds its nodes in by itself."""
+"""Resource managers from whose jobs Dragon gets the nodes itself."""
 
 
 class DragonKind:
-    """What is particular to Dragon; `single` if there is just this host."""
+    """The Dragon parts of the executor; `single` if the pilot has only this host."""
 
     NAME: str = 'DRAGON'
     RANK_VARIABLES: tuple[str, ...] = ('RP_RANK',)
@@ -34,30 +34,30 @@ class DragonKind:
         self.launcher: InstanceLauncher = Dragon(self._link.invitation, single=single, by_ssh=by_ssh)
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The command of each rank, and its host."""
+        """Return the command, environment, directory, output and hosts of the ranks."""
         task = job.task
         if is_mpi(task):
-            raise LaunchRefused('DRAGON starts plain processes, which are no ranks of an MPI program: set '
-                                'use_mpi=False, or use another platform')
+            raise LaunchRefused('DRAGON starts plain processes, not ranks of an MPI program: set use_mpi=False, or use '
+                                'another platform')
         hosts = [''] * task.description['ranks'] if self._single else [slot['node_name'] for slot in task.slots or ()]
         return {'argv': job.argv, 'environment': dict(job.environment), 'directory': task.sandbox,
                 'output': job.output, 'hosts': hosts}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
-        """The runner in that instance."""
+        """Return the connection to the runner in that instance."""
         return LinkRunner(self._link, int(address), news)
 
-    def begin(self, heard: Callable[[int, str], object]) -> None:
-        """Tell what runners say to the supervisor."""
-        self._link.heard = heard
+    def begin(self, take_line: Callable[[int, str], object]) -> None:
+        """Report runners that have connected to the supervisor."""
+        self._link.take_line = take_line
 
     def close(self) -> None:
-        """Free the connection."""
+        """Close the connection."""
         self._link.close()
 
 
 def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
-    """The executor DRAGON of a pilot."""
+    """Create the executor DRAGON of a pilot."""
     assert context.launchers is not None
     platform: Mapping[str, Any] = context.launchers.platform
     setting = context.launchers.setting
@@ -66,5 +66,5 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     single = not other
     address = f'{"tcp://127.0.0.1" if single else listen_address(platform, other)}:*'
     kind = DragonKind(loop, address, single=single, by_ssh=platform['resource_manager'] not in _BATCH)
-    # a runtime takes all nodes of its job
+    # a runtime uses all nodes of its job
     return JobExecutor(uid, tracer, loop, context, kind, (range(len(names)),), nodes_of(setting))

@@ -1,4 +1,4 @@
-"""Dragon: a runtime over all nodes of the pilot, and the connection to the program that we run in it.
+"""Dragon runtime on all nodes of the pilot, and the connection to the runner in it.
 
 Sources: the documentation of Dragon, and `dragon --help` of version 0.15.
 """
@@ -18,14 +18,15 @@ from rp_agent.executor.backends.runner import News
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.keys import Gate, generate, make_server
 
-_SAID = 'rp dragon runner '
+_CONNECTED = 'rp dragon runner '
+"""Prefix of the line that reports a connected runner to the supervisor."""
 
 _BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
-"""Dragon makes itself the leader of a process group, and hangs if it leads a session and so cannot."""
+"""Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
 
 
 class Link:
-    """A socket that the runners of all instances connect to, each with keys of its own."""
+    """A socket to which the runners of all instances connect, each with its own keys."""
 
     def __init__(self, loop: Loop, address: str) -> None:
         self._loop = loop
@@ -38,12 +39,12 @@ class Link:
         self._socket.bind(address)
         self._address = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._listeners: dict[bytes, News] = {}
-        self.heard: Callable[[int, str], object] = lambda number, line: None
-        """Called with what a runner says that has connected; what programs print in Dragon may get lost."""
+        self.take_line: Callable[[int, str], object] = lambda number, line: None
+        """Called when a runner has connected; output of programs in Dragon may get lost."""
         loop.add_socket(self._socket, self._receive)
 
     def invitation(self, number: int) -> str:
-        """What a runner of that number has to know to connect; it is a secret."""
+        """Return the address and the keys with which a runner of that number connects; they are secret."""
         keys = generate()
         self._gate.allow(keys.public)
         return json.dumps({'number': number, 'address': self._address,
@@ -55,15 +56,15 @@ class Link:
         self._listeners[str(number).encode()] = news
 
     def send(self, number: int, message: Mapping[str, Any]) -> None:
-        """Send a message to a runner that has connected; it is lost if that is gone."""
+        """Send a message to a runner that has connected; it is lost if the runner has ended."""
         self._socket.send_multipart([str(number).encode(), json.dumps(message).encode()])
 
     def forget(self, number: int) -> None:
-        """Hear nothing of that runner any more."""
+        """Ignore further messages of that runner."""
         self._listeners.pop(str(number).encode(), None)
 
     def close(self) -> None:
-        """Free everything."""
+        """Close the socket, and release all resources."""
         self._loop.remove_socket(self._socket)
         self._socket.close(500)
         self._gate.close()
@@ -76,19 +77,19 @@ class Link:
             listener = self._listeners.get(sender)
             if 'hello' in message:
                 self._socket.send_multipart([sender, b'{}'])
-                self.heard(int(sender), f'{_SAID}{int(sender)}')
+                self.take_line(int(sender), f'{_CONNECTED}{int(sender)}')
             elif listener is not None:
                 listener(message)
 
 
 class Dragon(InstanceLauncher):
-    """Runtimes of the `dragon` on PATH; `single` if there is just this host."""
+    """Runtimes of the `dragon` in PATH; `single` if the pilot has only this host."""
 
     NAME: ClassVar[str] = 'DRAGON'
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
-    STOP_SIGNAL: ClassVar[int] = 0   # it ends when its runner does
-    SEGMENTS: ClassVar[str] = 'DD'   # of up to 4 GiB each
+    STOP_SIGNAL: ClassVar[int] = 0   # it ends with its runner
+    SEGMENTS: ClassVar[str] = 'DD'   # up to 4 GiB each
 
     def __init__(self, invitation: Callable[[int], str], *, single: bool, by_ssh: bool = False) -> None:
         self._invitation = invitation
@@ -96,7 +97,7 @@ class Dragon(InstanceLauncher):
         self._by_ssh = by_ssh
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """A runtime with a runner in it."""
+        """Return the start of a runtime with a runner."""
         name = f'dragon.{number:04d}.json'
         if self._single:
             where: tuple[str, ...] = ('--single-node-override',)
@@ -108,16 +109,16 @@ class Dragon(InstanceLauncher):
         return Startup((*_BELOW_A_SHELL, *command), {name: self._invitation(number)})
 
     def address(self, line: str) -> str:
-        """The number of the runner, which says it when it has connected."""
-        return line.removeprefix(_SAID) if line.startswith(_SAID) else ''
+        """Return the number of the runner in the line that reports its connection."""
+        return line.removeprefix(_CONNECTED) if line.startswith(_CONNECTED) else ''
 
     def is_ready(self, line: str) -> bool:
-        """A runner that has connected can run tasks."""
+        """Return whether the line reports a connected runner, which can run tasks."""
         return bool(self.address(line))
 
 
 class LinkRunner:
-    """A runner in an instance, over the link."""
+    """The connection to a runner in an instance, over the link."""
 
     def __init__(self, link: Link, number: int, news: News) -> None:
         self._link = link
@@ -125,10 +126,10 @@ class LinkRunner:
         link.listen(number, news)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send it at once."""
+        """Send a message at once."""
         self._link.send(self._number, message)
 
     def close(self) -> None:
-        """Have it end, if it still runs."""
+        """End the runner, if it still runs, and ignore its further messages."""
         self._link.send(self._number, {'end': True})
         self._link.forget(self._number)

@@ -1,4 +1,4 @@
-"""Flux: its instances, the executor FLUX, and the program that submits tasks as Flux jobs.
+"""Flux backend: its instances, the executor FLUX, and the program that submits tasks as Flux jobs.
 
-That program runs in the Python of Flux: no module here may have a name that Flux imports.
+The program runs in Flux's Python: no module here may have a name that Flux imports.
 """

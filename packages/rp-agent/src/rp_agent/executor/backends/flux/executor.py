@@ -1,4 +1,4 @@
-"""The executor FLUX: tasks are jobs of Flux instances, which place them on their nodes and start them."""
+"""The executor FLUX: tasks are jobs of Flux instances, which place and start them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rp_agent.resource_manager.systems.flux import SIZE, URI
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
-# of the instance that the agent may run in itself
 _OUTER = ('FLUX_URI', 'FLUX_JOB_ID', 'FLUX_TASK_RANK', 'FLUX_TASK_LOCAL_ID', 'FLUX_JOB_SIZE', 'FLUX_JOB_NNODES',
           'FLUX_KVS_NAMESPACE')
+"""Names of variables of an instance in which the agent runs, which tasks must not inherit."""
 
 
 class FluxKind:
-    """What is particular to Flux; what the pilot calls a core is a hardware thread if cores have several `threads`."""
+    """The Flux parts of the executor; a core of the pilot is one of `threads` hardware threads of a Flux core."""
 
     NAME: str = 'FLUX'
     RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
@@ -35,25 +35,25 @@ class FluxKind:
         self._threads = threads
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The jobspec."""
+        """Return the jobspec of a task."""
         environment = {name: value for name, value in job.environment.items() if name not in _OUTER}
         return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output,
                                    self._threads)}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
-        """`flux python` with the bindings of that Flux, whatever Python we run in."""
+        """Start a runner by `flux python`, which has the Python bindings of that Flux."""
         startup = Startup(('flux', 'python', RUNNER), environment={'FLUX_URI': address})
         return PipeRunner(started, startup, news, broken)
 
-    def begin(self, heard: Callable[[int, str], object]) -> None:
-        """Instances tell what there is to tell by their output."""
+    def begin(self, take_line: Callable[[int, str], object]) -> None:
+        """Do nothing: instances report everything by their output."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
 
 def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
-    """The executor FLUX of a pilot; PlatformError if the platform says something about it that makes no sense."""
+    """Create the executor FLUX of a pilot; raise PlatformError if the platform's options for Flux are invalid."""
     assert context.launchers is not None
     platform, setting = context.launchers.platform, context.launchers.setting
     options = platform['launch_methods'].get('FLUX') or {}
@@ -64,7 +64,7 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
 
 
 def _launcher(context: PilotContext, launchers: Launchers, instances: int, threads: int) -> InstanceLauncher:
-    """What has so many instances of Flux for a pilot: the one that it runs in, if it has just the nodes of that."""
+    """Return the launcher of Flux instances; the enclosing instance is used if its nodes are those of the pilot."""
     names, facts = tuple(launchers.setting['nodes']), launchers.setting.get('facts') or {}
     if URI not in facts:
         here = frozenset(name for position, name in enumerate(names) if launchers.is_here(position))

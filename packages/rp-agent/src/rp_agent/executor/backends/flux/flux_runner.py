@@ -1,25 +1,25 @@
-"""A program for the Python of Flux: runs jobs in the instance that FLUX_URI names, as it is told on standard input.
+"""Flux runner: a program that runs jobs in the Flux instance at FLUX_URI, as requested on standard input.
 
     flux python flux_runner.py
     flux python flux_runner.py --guard MARK
 
-It uses the standard library and Flux, nothing of ours. Requests and news are lines of JSON:
+It uses only the standard library and Flux. Requests and news are lines of JSON:
 
-    {"run": uid, "jobspec": {...}}     {"ready": true}                 the instance was reached
+    {"run": uid, "jobspec": {...}}     {"ready": true}                 the instance can be reached
     {"cancel": uid}                    {"started": uid}                the job runs
-                                       {"ended": uid, "status": n}     as wait(2) would tell it, for the worst rank;
-                                                                       with "why" if Flux tells a reason
-                                       {"refused": uid, "why": text}   Flux does not take the job
-                                       {"failed": uid, "why": text}    it took it, but did not run it to its end
+                                       {"ended": uid, "status": n}     wait status of the worst rank, as in wait(2);
+                                                                       with "why" if Flux reports a reason
+                                       {"refused": uid, "why": text}   Flux does not accept the job
+                                       {"failed": uid, "why": text}    Flux did not run an accepted job to its end
 
-The instance may have jobs of others, and may go on when the agent has ended: ours have a mark, the attribute
-`user.rp`, which begins with the directory that the program runs in. The jobs of a runner that was killed before are
-ended first: their tasks come again. A runner ends when standard input does. The guard that it has started then ends
-the jobs that are left, also if runner and agent were killed.
+The instance may have jobs of other users, and may outlive the agent. The runner marks its jobs by the attribute
+`user.rp`, which begins with the runner's working directory. A new runner first ends the jobs of a killed predecessor,
+whose tasks are submitted again. A runner ends when its standard input ends. The guard that it has started then ends the
+remaining jobs, also if runner and agent were killed.
 
 Sources: the documentation of the Python bindings of flux-core; RFC 21 (events); `journal.c` of its job manager. An
-exception of severity 0 ends a job, whatever the reason: if its ranks have been started, `finish` follows with their
-status, else `clean`.
+exception of severity 0 ends a job: if its ranks have been started, `finish` follows with their status, otherwise
+`clean`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from contextlib import suppress
 from typing import Any
 
 _REFUSALS = errno.EINVAL, errno.EPERM
-"""Of the errors of Flux, those that are about a job; others are about the way to it."""
+"""Errors of Flux that concern a job; others concern the connection."""
 
 
 class Job:
-    """A job that Flux knows by its number, and the first exception that ends it."""
+    """A submitted job with its Flux id, and the first exception that ends it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -56,14 +56,14 @@ class Runner:
         self._unread = b''
         self._jobs: dict[str, Job] = {}
         self._early: set[str] = set()
-        """Cancelled before their job had a number."""
+        """Tasks that were cancelled before their jobs had ids."""
         os.set_blocking(0, False)
         self._watcher = self._handle.fd_watcher_create(0, self._read, flux.constants.FLUX_POLLIN)
 
     def run(self) -> None:
-        """Do what is asked until nobody asks any more."""
+        """Handle requests until standard input ends."""
         self._watcher.start()
-        tell(ready=True)
+        send(ready=True)
         self._handle.reactor_run()
 
     def _read(self, *_: Any) -> None:
@@ -112,12 +112,12 @@ class Runner:
         if event is None:
             self._leave(uid, failed=uid, why='its events have ended')
         elif event.name == 'start':
-            tell(started=uid)
+            send(started=uid)
         elif uid in self._jobs:
             self._follow(uid, self._jobs[uid], event)
 
     def _follow(self, uid: str, job: Job, event: Any) -> None:
-        """What an event other than the start means for a job."""
+        """Handle an event of a job other than its start."""
         if event.name == 'exception':
             kind, note = event.context['type'], event.context.get('note', '')
             job.has_lost_node |= kind == 'node-failure' or note.startswith('node failure')
@@ -127,15 +127,15 @@ class Runner:
             self._leave(uid, failed=uid, why=job.why)
         elif event.name == 'finish':
             self._leave(uid, ended=uid, status=event.context['status'], why=job.why)
-        elif event.name == 'clean' and job.kind in ('alloc', 'depend'):   # it asks for what the instance does not have
+        elif event.name == 'clean' and job.kind in ('alloc', 'depend'):   # the instance lacks resources for it
             self._leave(uid, refused=uid, why=job.why)
         elif event.name == 'clean':
             self._leave(uid, failed=uid, why=job.why or 'it was ended before it ran')
 
     def _leave(self, uid: str, **news: Any) -> None:
-        """The last news of a job."""
+        """Send the last news of a job."""
         if self._jobs.pop(uid, None) is not None:
-            tell(**news)
+            send(**news)
 
     def _cancel(self, uid: str) -> None:
         job = self._jobs.get(uid)
@@ -146,64 +146,64 @@ class Runner:
 
 
 def _not_submitted(uid: str, error: Exception) -> None:
-    """Flux does not take a job, or was not reached."""
+    """Report that Flux has refused a job or cannot be reached."""
     unreached = isinstance(error, OSError) and error.errno not in _REFUSALS
-    tell(**{'failed' if unreached else 'refused': uid}, why=str(error))
+    send(**{'failed' if unreached else 'refused': uid}, why=str(error))
 
 
-def tell(**news: Any) -> None:
-    """Send one line of news."""
+def send(**news: Any) -> None:
+    """Write one line of news."""
     sys.stdout.write(json.dumps(news) + '\n')
     sys.stdout.flush()
 
 
 def _ignore(future: Any) -> None:
-    """A job that is to be cancelled may have ended."""
+    """Ignore the result of a cancellation: the job may have ended."""
     with suppress(OSError):
         future.get()
 
 
 def end_jobs(flux: Any, job: Any, mark: str) -> None:
-    """End the jobs whose mark begins so, and wait until they have ended.
+    """End the jobs whose mark begins with `mark`, and wait until they have ended.
 
-    Some may still be on their way to the job manager. So one more is submitted, which is held: those before it are
-    known when it is.
+    Submissions may still be on their way to the job manager. So this submits one more job, which is held: when its
+    event comes, all earlier submissions are known.
     """
-    handle = flux.Flux()   # which ends the stream when it is freed
-    # all jobs that are active, an answer that has the number -1, and from then on each event
+    handle = flux.Flux()   # the stream ends when it is freed
+    # the stream has all active jobs, an answer with the id -1, and then each new event
     journal = handle.rpc('job-manager.events-journal', {}, flags=flux.constants.FLUX_RPC_STREAMING)
     ours: set[int] = set()
     is_last = False
     while ours or not is_last:
-        said = journal.get()
-        number = said['id']
+        answer = journal.get()
+        number = answer['id']
         if number == -1:
             is_last = True
             ours.add(int(job.submit_get_id(job.submit_async(handle, json.dumps(_held(mark)), urgency=0))))
-        elif _mark_of(said).startswith(mark):
+        elif _mark_of(answer).startswith(mark):
             ours.add(number)
-            with suppress(OSError):   # it ends
-                job.cancel(handle, number, 'its agent has gone')
-        if any(event['name'] == 'clean' for event in said['events']):
+            with suppress(OSError):   # it is ending
+                job.cancel(handle, number, 'its agent has ended')
+        if any(event['name'] == 'clean' for event in answer['events']):
             ours.discard(number)
         journal.reset()
 
 
 def _held(mark: str) -> dict[str, Any]:
-    """A job that does nothing."""
+    """Return the jobspec of a job that does nothing."""
     return {'version': 1,
             'resources': [{'type': 'slot', 'count': 1, 'label': 'task', 'with': [{'type': 'core', 'count': 1}]}],
             'tasks': [{'command': ['true'], 'slot': 'task', 'count': {'per_slot': 1}}],
             'attributes': {'system': {'duration': 0}, 'user': {'rp': f'{mark} end'}}}
 
 
-def _mark_of(said: Any) -> str:
-    attributes = (said.get('jobspec') or {}).get('attributes') or {}
+def _mark_of(answer: Any) -> str:
+    attributes = (answer.get('jobspec') or {}).get('attributes') or {}
     return str((attributes.get('user') or {}).get('rp', ''))
 
 
 def start_guard(mark: str) -> subprocess.Popen[bytes]:
-    """A process that ends the jobs with this mark when its input ends; what kills the agent's processes leaves it."""
+    """Start a process that ends the jobs with this mark when its input ends; sweeps of the agent do not kill it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith('RP_')}
     return subprocess.Popen((sys.executable, os.path.abspath(__file__), '--guard', mark), env=environment,
                             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -211,7 +211,7 @@ def start_guard(mark: str) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Run until standard input ends."""
+    """Run jobs until standard input ends; as a guard, then end the jobs that are left."""
     if sys.argv[1:2] == ['--guard']:
         sys.stdin.read()
     import flux  # type: ignore[import-not-found]
@@ -223,7 +223,7 @@ def main() -> None:
         return
     earlier = f'{os.getcwd()} runner '
     mark = f'{earlier}{os.getpid()}'
-    _guard = start_guard(mark)   # whose input ends with us
+    _guard = start_guard(mark)   # its input ends with this process
     end_jobs(flux, flux.job, earlier)
     Runner(flux, flux.job, mark).run()
 

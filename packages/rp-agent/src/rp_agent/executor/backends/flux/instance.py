@@ -1,4 +1,4 @@
-"""Flux: the instance that the agent runs in, or instances that are started on nodes of the pilot.
+"""Flux instances: the enclosing instance of the agent, or instances on nodes of the pilot.
 
 Sources: flux-start(1), flux-run(1), flux-uri(1), flux-broker-attributes(7).
 """
@@ -15,12 +15,13 @@ from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
 from rp_agent.launch_method.flux import HERE
 
 RUNNER = str(Path(flux_runner.__file__))
-"""The program that runs and ends jobs; it needs the Python of Flux."""
+"""Path of the program that runs and ends jobs; it needs Flux's Python."""
 
-_SAID = 'flux instance at '
+_AT = 'flux instance at '
+"""Prefix of the line with the address of an instance."""
 
-# A killed broker leaves its directory, and one that ends in order perhaps a file in it. Signals are for the broker: the
-# shell goes on.
+# A killed broker leaves its directory, and a broker that has ended normally may leave a file in it. The shell ignores
+# signals, which are meant for the broker.
 _TIDY = '''\
 trap : HUP INT TERM
 mkdir -m 700 "$TMPDIR" 2>/dev/null || test -O "$TMPDIR" || exit 1
@@ -29,8 +30,8 @@ code=$?
 rm -rf "$TMPDIR"
 exit "$code"'''
 
-# Run with the agent's host, the number of brokers, and what starts them. Brokers that find no PMI are an instance each.
-# The first one may be on another host, where others reach it by ssh.
+# Arguments: the agent's host, the number of brokers, and the program that starts them. Brokers without a common PMI
+# form separate instances. The first broker may be on another host; then its address is one for ssh.
 _INITIAL = f'''\
 size=$(flux getattr size)
 if test "$size" != "$2"; then
@@ -38,17 +39,17 @@ if test "$size" != "$2"; then
     exit 1
 fi
 if test "$(hostname)" = "$1"; then uri=$FLUX_URI; else uri=$(flux uri --remote "$FLUX_URI"); fi
-echo "{_SAID}$uri"
+echo "{_AT}$uri"
 while :; do sleep 86400; done'''
 
-# The enclosing instance is not ours to start or end.
+# The agent neither starts nor ends the enclosing instance.
 _ENCLOSING = f'''\
 flux getattr size >/dev/null || exit 1
-echo "{_SAID}$FLUX_URI"
+echo "{_AT}$FLUX_URI"
 while :; do sleep 86400; done'''
 
-# Run with the runner, and the arguments of `flux run`. That leaves its job when it is killed: so a second one,
-# which the agent does not kill, ends the job when the pipe between them has no writer any more.
+# Arguments: the runner, and those of `flux run`. A killed `flux run` leaves its job: so a guard, which the agent does
+# not kill, ends the job when the pipe between them has no writer.
 _NESTED = '''\
 trap : HUP INT TERM
 mark="$PWD nested $$"
@@ -61,36 +62,36 @@ exit 1'''
 
 
 class _FluxInstances(InstanceLauncher):
-    """Instances of the `flux` on PATH."""
+    """Instances of the `flux` in PATH."""
 
     NAME: ClassVar[str] = 'FLUX'
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
 
     def address(self, line: str) -> str:
-        """What the initial program says."""
-        return line.removeprefix(_SAID) if line.startswith(_SAID) else ''
+        """Return the address in the line that the initial program prints."""
+        return line.removeprefix(_AT) if line.startswith(_AT) else ''
 
     def is_ready(self, line: str) -> bool:
-        """The initial program runs when the instance is complete."""
+        """Return whether the initial program runs, which starts when the instance is complete."""
         return bool(self.address(line))
 
 
 class EnclosingFlux(_FluxInstances):
-    """The instance at this address, in which the agent runs, and whose nodes are those of the pilot."""
+    """The instance at this address, in which the agent runs, with the same nodes as the pilot."""
 
     def __init__(self, uri: str) -> None:
         self._environment = {'FLUX_URI': uri}
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """A process that tells the address, and stands for the instance."""
+        """Return the start of a process that prints the address and represents the instance."""
         return Startup(('sh', '-c', _ENCLOSING), environment=self._environment)
 
 
 class NestedFlux(_FluxInstances):
     """Instances that are jobs of the one at this address, in which the agent runs.
 
-    What nodes have is counted in cores with so many `threads`.
+    Flux counts cores with this number of hardware `threads`.
     """
 
     def __init__(self, uri: str, threads: int = 1) -> None:
@@ -98,7 +99,7 @@ class NestedFlux(_FluxInstances):
         self._threads = threads
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """An instance whose first broker tells its address."""
+        """Return the start of an instance whose first broker prints its address."""
         count = str(len(nodes))
         names = dict.fromkeys(HERE if node.name == 'localhost' else node.name for node in nodes)
         job = (f'--nodes={count}', f'--ntasks={count}', *self._devices(nodes), f'--requires=hosts:{",".join(names)}',
@@ -106,7 +107,7 @@ class NestedFlux(_FluxInstances):
         return Startup(('sh', '-c', _NESTED, 'sh', RUNNER, *job), environment=self._environment)
 
     def _devices(self, nodes: Sequence[Node]) -> tuple[str, ...]:
-        """Options for what brokers get of their nodes, which is all of them where they differ."""
+        """Return the options for the devices of brokers: whole nodes if nodes differ."""
         devices = {(node.cores, node.gpus) for node in nodes}
         if len(devices) > 1:
             return ('--exclusive',)
@@ -118,9 +119,9 @@ class NestedFlux(_FluxInstances):
 class Flux(_FluxInstances):
     """Instances whose brokers get all cores and GPUs of their nodes.
 
-    Brokers on several nodes are started by what the `resource_manager` has for that, and find each other by a PMI that
-    every Slurm has, though perhaps not as its default, and the `mpiexec` of MPICH and its relatives; with that of Open
-    MPI, Flux needs a plugin. `here` are the nodes that are this host.
+    `srun` of a Slurm `resource_manager`, otherwise `mpiexec`, starts brokers on several nodes. They connect by PMI:
+    every Slurm supports PMI-2, as does the `mpiexec` of MPICH and its relatives; with Open MPI, Flux needs a plugin.
+    `here` are the names of this host.
     """
 
     USES_TMPDIR: ClassVar[bool] = True
@@ -130,14 +131,14 @@ class Flux(_FluxInstances):
         self._here = here
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """An instance whose first broker tells its address."""
+        """Return the start of an instance whose first broker prints its address."""
         brokers = self._brokers(nodes)
         starter = brokers[0] if brokers else 'flux start'
         return Startup((*brokers, 'sh', '-c', _TIDY, 'sh', 'flux', 'start', 'sh', '-c', _INITIAL, 'sh',
                         HERE, str(len(nodes)), starter))
 
     def _brokers(self, nodes: Sequence[Node]) -> tuple[str, ...]:
-        """The command that starts a broker on each node; none if the only one is this host."""
+        """Return the command that starts a broker on each node; empty if the only node is this host."""
         count = str(len(nodes))
         names = ','.join(node.name for node in nodes)
         if self._slurm:
@@ -149,11 +150,11 @@ class Flux(_FluxInstances):
 
 
 def _devices(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The options by which a step of one process on each node gets the cores and GPUs of the nodes.
+    """Return the options with which a step of one process per node gets the cores and GPUs of its nodes.
 
-    Slurm takes one number of cores for all processes. If it is told none, each has all that the job has on its node, as
-    long as it is not bound to a part of them. GPUs can be told in all; of more than the smallest node has, Slurm 22.05
-    gives none.
+    Slurm takes one number of cores for all processes. Without it, each process has all cores of the job on its node,
+    unless it is bound to some of them. The number of GPUs can be a total; if it exceeds the GPUs of the smallest node,
+    Slurm 22.05 assigns none.
     """
     cores, gpus = {node.cores for node in nodes}, {node.gpus for node in nodes}
     found = ('--cpus-per-task', str(*cores)) if len(cores) == 1 else ('--cpu-bind=none',)

@@ -1,4 +1,4 @@
-"""Flux jobspecs, version 1: what a task is to a Flux instance. Source: Flux RFC 25."""
+"""Flux jobspecs, version 1, of tasks. Source: Flux RFC 25."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rp_agent.lookup import LaunchRefused
 
 def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Mapping[str, str], directory: str,
             output: tuple[str, str], threads: int = 1) -> dict[str, Any]:
-    """The jobspec of a task, each rank of which runs `argv` in this directory, with its output in these two files.
+    """Return the jobspec of a task whose ranks run `argv` in a directory, with their output in two files.
 
-    The cores of the description are hardware threads, of which each core that Flux knows has so many; ranks share none.
-    Time limits are the executor's: one of Flux would end at the same moment, with another reason. Raises LaunchRefused
-    if Flux cannot be told what the description asks for.
+    Cores of the description are hardware threads, of which each Flux core has `threads`; ranks do not share a core. The
+    executor enforces time limits; one in Flux would end the job at the same time, for another reason. Raise
+    LaunchRefused if a jobspec cannot express the description.
     """
     ranks = description['ranks']
     resources, count = _resources(description, ranks, threads)
@@ -44,11 +44,11 @@ def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Ma
 
 
 def _resources(description: Mapping[str, Any], ranks: int, threads: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """What is asked for, as one vertex, and how ranks are counted."""
+    """Return the requested resources, as one vertex, and the count of ranks."""
     within = [{'type': 'core', 'count': math.ceil(description['cores_per_rank'] / threads)}]
     gpus = description['gpus_per_rank']
     if 0 < gpus < 1:
-        raise LaunchRefused(f'gpus_per_rank is {gpus:g}: Flux gives out whole GPUs')
+        raise LaunchRefused(f'gpus_per_rank is {gpus:g}, allowed with Flux: whole GPUs')
     if gpus:
         within.append({'type': 'gpu', 'count': math.ceil(gpus)})
     # ranks that are not MPI share a node

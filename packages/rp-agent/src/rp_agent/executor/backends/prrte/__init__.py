@@ -1,1 +1,1 @@
-"""PRRTE DVMs: how they are started, and the tasks that are launched into them."""
+"""PRRTE backend: the start of DVMs, and the tasks that are launched into them."""

@@ -1,13 +1,14 @@
-"""Tasks that are launched into distributed virtual machines (DVMs), between executor and supervisor.
+"""DVM tasks: launches tasks into distributed virtual machines (DVMs), between executor and supervisor.
 
 Rules of this file:
 
-- A task waits here until its DVM can launch it; then it is given back, knows its DVM, and is started as any other task
-  of a launch method. When its launcher has ended, `takes_back` says whether that was none.
-- It was one if ranks tell how they ended, or if they ran and the DVM still does. What was none is launched again.
-- Launchers hang now and then. One that has started no rank within `START_LIMIT` seconds is ended, and the task launched
-  again. One whose ranks have all told their end, and that has not returned when one looks again, is ended as well; what
-  the ranks have told counts. One looks after 5, 10, 20, 40, and every further 60 seconds.
+- A task waits here until its DVM can launch it. Then it has the address of its DVM, and the executor starts it like any
+  other task of a launch method. When its launcher has ended, `takes_back` decides whether the launch has failed.
+- A launch has succeeded if ranks have noted exit codes, or if ranks have run and the DVM still runs. Otherwise the task
+  is launched again.
+- Some launchers hang. A launcher that has started no rank within `START_LIMIT` seconds is ended, and the task is
+  launched again. A launcher that does not return between two polls after all ranks have noted their ends is ended as
+  well, and the notes of the ranks count. Polls follow after 5, 10, 20, 40, and then every 60 seconds.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ if TYPE_CHECKING:
 _MAKERS = {'ORTE': OrteDvm, 'ORTE_LIB': OrteDvm, 'PRTE': Prrte}
 
 START_LIMIT = 60.0
+"""Seconds within which a launcher must start a rank (`launch_timeout` of the launch method)."""
 _LOOKS = (5.0, 10.0, 20.0, 40.0)
+"""Seconds between the first polls of a launcher."""
 _LATER = 60.0
+"""Seconds between later polls."""
 
 
 class Hung(Ending):
-    """A launcher is ended because it hangs, or because its DVM is gone; `complete` if all ranks have told their end."""
+    """The end of a launcher that hangs, or whose DVM has ended; `complete` if all ranks have noted their ends."""
 
     __slots__ = ('complete', 'reason')
 
@@ -57,26 +61,26 @@ class Hung(Ending):
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What is called with decisions about tasks and nodes."""
+    """Callbacks for decisions about tasks and nodes."""
 
     start: Callable[[AgentTask], object]
-    """Start the launcher of a task, or let the task go."""
+    """Starts the launcher of a task, or hands on a cancelled task."""
     refuse: Callable[[AgentTask, LaunchRefused], object]
-    """Fail a task."""
+    """Fails a task."""
     place_again: Callable[[AgentTask, str], object]
-    """Have a task placed on other nodes, for this reason."""
+    """Places a task on other nodes, for this reason."""
     end: Callable[[Run, Ending], object]
-    """End the launcher of a task."""
+    """Ends the launcher of a task."""
     sweep: Callable[[str], object]
-    """Kill what is left of a task on this host."""
+    """Kills processes that a task has left on this host."""
     nodes_lost: Callable[[range, str], object]
-    """Use these nodes of the pilot no more, for this reason."""
+    """Reports nodes that have become unusable, for this reason."""
 
 
 class Dvms:
-    """The DVMs of a pilot, started for a launch method and the first task that comes; `hooks` hear of decisions.
+    """The DVMs of a pilot for one launch method; the first task starts them. `hooks` carry out decisions.
 
-    Raises PlatformError if the platform says something about DVMs that makes no sense.
+    Raise PlatformError if the platform's options for DVMs are invalid.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, context: PilotContext, launchers: Launchers, method: LaunchMethod,
@@ -93,18 +97,18 @@ class Dvms:
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
                                              context.own_sandbox, variables, self)
         self.tasks: dict[str, AgentTask] = {}
-        """Those that wait here, by their uid."""
+        """Waiting tasks, by uid."""
         self._launched: dict[str, AgentTask] = {}
         self._runs: dict[str, Run] = {}
         self._timers: dict[str, Timer] = {}
 
     def take(self, task: AgentTask) -> bool:
-        """Keep a task until its DVM can launch it; False if it can be started now, or not by a DVM at all."""
+        """Hold a task until its DVM can launch it; return False if it can start now, or cannot use a DVM."""
         if task.uid in self._launched:
             return False
         indices = {self.supervisor.index_of(slot['node_index']) for slot in task.slots or ()}
         if len(indices) != 1:
-            return False   # other methods may do, and if not, the reason is told
+            return False   # another launch method may accept it; otherwise it is refused with the reason
         description = task.description
         self.tasks[task.uid] = task
         cores = description['ranks'] * description['cores_per_rank']
@@ -112,20 +116,20 @@ class Dvms:
         return True
 
     def drop(self, uid: str) -> None:
-        """A task was ended before it ran, or while it waited."""
+        """Remove a task that was ended before it ran."""
         self.tasks.pop(uid, None)
         self._launched.pop(uid, None)
         self.supervisor.forget(uid)
 
     def started(self, run: Run) -> None:
-        """The launcher of a task runs."""
+        """Watch the launcher of a task."""
         uid = run.task.uid
         if uid in self._launched:
             self._runs[uid] = run
             self._look_later(run, 0, time.monotonic())
 
     def takes_back(self, run: Run) -> bool:
-        """Whether the task of a launcher that has ended is launched again, or was refused; else the launch counts."""
+        """Retry or refuse the task of an ended launcher whose launch has failed; return False if it has succeeded."""
         uid = run.task.uid
         if uid not in self._launched:
             return False
@@ -136,7 +140,7 @@ class Dvms:
         ending = run.ending
         if isinstance(ending, Hung) and ending.complete:
             run.ending = None
-            run.codes = {0: 0}   # whatever the launcher has made of its end
+            run.codes = {0: 0}   # the launcher's own exit code does not count
         elif isinstance(ending, Hung):
             self._failed(run, ending.reason)
             return True
@@ -154,52 +158,52 @@ class Dvms:
         self.supervisor.stop(stopped)
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill the processes of all DVMs."""
         for timer in self._timers.values():
             timer.cancel()
         self.supervisor.close()
 
     def check(self, queued: Iterable[str]) -> None:
-        """Verify all invariants; raises AssertionError. `queued` are the tasks that the executor is about to start."""
+        """Verify all invariants; raise AssertionError. `queued` are the uids of the executor's queued tasks."""
         self.supervisor.check()
-        assert self._runs.keys() <= self._launched.keys(), 'launchers run that nobody has launched'
+        assert self._runs.keys() <= self._launched.keys(), 'launchers run for unknown tasks'
         for uid in (*self.tasks, *self._launched):
             assert uid in self.supervisor, f'{uid} is not known to the supervisor'
         unstarted = self._launched.keys() - self._runs.keys()
-        assert unstarted <= set(queued), f'nobody will start {unstarted - set(queued)}'
+        assert unstarted <= set(queued), f'launched, but not queued: {unstarted - set(queued)}'
 
-    # what the supervisor decides
+    # decisions of the supervisor
 
     def launch(self, uid: str, index: int, address: str) -> None:
-        """The task can be launched."""
+        """Start the launcher of a task."""
         task = self.tasks.pop(uid)
         self._launched[uid] = task
         task.extra[DVM] = {DVM_URI: address}
         self._hooks.start(task)
 
     def abandon(self, uid: str, reason: str) -> None:
-        """The DVM of a task is gone."""
+        """End the launcher of a task whose DVM has ended."""
         run = self._runs.get(uid)
         if run is not None:
             self._hooks.end(run, Hung(reason))
-        # else its launcher is about to be started, and will find nobody
+        # otherwise its launcher is about to start, and will fail to connect
 
     def displace(self, uid: str, reason: str) -> None:
-        """The nodes of a task are lost."""
+        """Have a task placed again whose nodes are lost."""
         self._hooks.place_again(self.tasks.pop(uid), reason)
 
     def refuse(self, uid: str, reason: str) -> None:
-        """No DVM will launch the task."""
+        """Fail a task that no DVM will launch."""
         self._hooks.refuse(self.tasks.pop(uid), LaunchRefused(reason))
 
     def lost(self, nodes: range, reason: str) -> None:
-        """A DVM is lost, and its nodes with it."""
+        """Report the nodes of a lost DVM."""
         self._hooks.nodes_lost(nodes, reason)
 
     # launchers
 
     def _was_launch(self, run: Run) -> bool:
-        """Whether a launcher that has ended has done what it should, whatever became of the program."""
+        """Return whether an ended launcher has launched the task, whatever the outcome of the program."""
         task = run.task
         started, failed = rank_script.read_notes(task.sandbox, task.uid)
         if failed:
@@ -222,7 +226,7 @@ class Dvms:
         self._timers[run.task.uid] = self._loop.call_later(delay, self._look, run, looks, since, ended)
 
     def _look(self, run: Run, looks: int, since: float, had_ended: bool) -> None:
-        """See whether a launcher hangs."""
+        """Check whether a launcher hangs."""
         task = run.task
         self._timers.pop(task.uid, None)
         if run.ending is not None:
@@ -235,13 +239,13 @@ class Dvms:
         if not started and waited >= self._limit:
             self._hooks.end(run, Hung(f'the launcher has started no rank within {self._limit:g} s'))
         elif ended and had_ended:
-            self._hooks.end(run, Hung('all ranks have ended, but not the launcher', complete=True))
+            self._hooks.end(run, Hung('all ranks have ended, but the launcher has not', complete=True))
         else:
             self._look_later(run, 0 if ended else looks + 1, since, ended=ended)
 
 
 def _why(run: Run) -> str:
-    """What to say of a launcher that has launched nothing."""
+    """Return the reason for a failed launch."""
     code = next((code for code in run.codes.values() if code), 0)
     launch = run.plan.launch
     assert launch is not None

@@ -1,4 +1,4 @@
-"""PRRTE, and ORTE before it: distributed virtual machines (DVMs), which launch without starting daemons for each task.
+"""Distributed virtual machines (DVMs) of PRRTE and its predecessor ORTE, which launch tasks without new daemons.
 
 Sources: prte(1), prun(1) and the `--help` texts of PRRTE 3.0; orte-dvm(1) of Open MPI 2.
 """
@@ -12,17 +12,17 @@ from typing import ClassVar
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
 
 MESSAGE_SIZE = 1 << 30
-"""Bytes of a message between daemons; the default is too small for the map of a job over many nodes."""
+"""Maximum size of a message between daemons, in bytes; the default is too small for the map of a job on many nodes."""
 
 # namespace@vpid.rank;transport://address...
 _URI = re.compile(r'\S+@\S+;\S+://\S+$')
 
 _SMALL = 32
-"""Nodes up to which the first daemon speaks to all others itself."""
+"""Maximum number of nodes for which the first daemon connects to all others directly."""
 
 
 class Prrte(InstanceLauncher):
-    """DVMs of the `prte` on PATH; `prefix` is where PRRTE is installed on the nodes, if that is not the same."""
+    """DVMs of the `prte` in PATH; `prefix` is the installation directory on the nodes, if it differs."""
 
     NAME: ClassVar[str] = 'PRTE'
 
@@ -30,7 +30,7 @@ class Prrte(InstanceLauncher):
         self._prefix = ('--prefix', prefix) if prefix else ()
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """A DVM that tells its address on standard output."""
+        """Return the start of a DVM that prints its address to standard output."""
         hosts = f'prrte.{number:04d}.hosts'
         width = str(len(nodes) if len(nodes) <= _SMALL else _SMALL)
         argv = ('prte', *self._prefix, '--report-uri', '-', '--hostfile', hosts,
@@ -40,26 +40,25 @@ class Prrte(InstanceLauncher):
         return Startup(argv, {hosts: text})
 
     def address(self, line: str) -> str:
-        """The URI that the DVM tells."""
+        """Return the line if it is the URI of the DVM."""
         return line if _URI.fullmatch(line) else ''
 
     def is_ready(self, line: str) -> bool:
-        """Said when all daemons have reported."""
+        """Return whether the line is the one that the DVM prints when all daemons have reported."""
         return line == 'DVM ready'
 
 
-
 class OrteDvm(Prrte):
-    """DVMs of the `orte-dvm` on PATH."""
+    """DVMs of the `orte-dvm` in PATH."""
 
     NAME: ClassVar[str] = 'ORTE'
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
-        """A DVM that tells its address on standard output, line by line."""
+        """Return the start of a DVM that prints its address to standard output, unbuffered."""
         hosts = f'orte.{number:04d}.hosts'
         text = ''.join(f'{node.name} slots={node.cores}\n' for node in nodes)
         return Startup(('stdbuf', '-oL', 'orte-dvm', '--hostfile', hosts), {hosts: text})
 
     def address(self, line: str) -> str:
-        """The URI that the DVM tells."""
+        """Return the URI of the DVM if the line contains it."""
         return line.removeprefix('VMURI: ') if line.startswith('VMURI: ') else ''
