@@ -88,7 +88,7 @@ def test_how_long_a_task_runs(description: dict[str, Any], seconds: float) -> No
     ({'executable': 'sleep', 'arguments': ['nan']}, "'nan' is not a time"),
     ({'executable': 'sleep', 'arguments': ['']}, "'' is not a time"),
     ({'metadata': {'duration': '5'}}, "metadata['duration'] is '5', allowed: a number of seconds"),
-    ({'metadata': {'duration': -5}}, 'not -5'),
+    ({'metadata': {'duration': -5}}, 'is -5, allowed'),
     ({'metadata': {'exit_code': 'x'}}, "metadata['exit_code'] is 'x', allowed: a whole number"),
 ])
 def test_what_cannot_be_simulated_fails(harness: SpawnerHarness, description: dict[str, Any], message: str) -> None:

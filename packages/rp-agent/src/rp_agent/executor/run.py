@@ -53,6 +53,6 @@ class Run:
         assert self.ending is not None or not self.survivors, f'{self.task.uid} waits for survivors'
 
     def descriptors(self) -> list[int]:
-        """All descriptors that the run owns."""
+        """Return all descriptors that the run owns."""
         return [*(process.pidfd for process in self.leaders.values()), *self.survivors,
                 *([self.start_fd] if self.start_fd >= 0 else [])]

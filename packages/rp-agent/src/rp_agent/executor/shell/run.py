@@ -64,7 +64,7 @@ class ShellRun:
         assert len(self.reserved) == len(self.unstarted), f'{uid} has a wrong number of reserved descriptors'
 
     def descriptors(self) -> list[int]:
-        """All descriptors that the run owns."""
+        """Return all descriptors that the run owns."""
         start = [self.start_fd] if self.start_fd >= 0 else []
         return [*self.leaders, *self.survivors, *self.pipes, *self.reserved, *start]
 
