@@ -10,30 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.launch_outcome import has_started
-from rp_agent.executor.launching.plan import LaunchPlan
-from rp_agent.task import AgentTask
+from rp_agent.executor.run import AnyRun
 from rp_api import states
-from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
-
-
-class Timed(Protocol):
-    """The fields of a run that deadlines use."""
-
-    task: AgentTask
-    plan: LaunchPlan
-    start_fd: int
-    timer: Timer | None
-    ending: Ending | None
-
-    def stop_timer(self) -> None: ...
-
-
-AnyRun = TypeVar('AnyRun', bound=Timed)
 
 LAUNCH_LIMIT = 600.0
 """Seconds after which a launcher that has started no rank is regarded as hanging, for tasks without time limits."""

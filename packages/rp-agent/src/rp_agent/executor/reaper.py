@@ -17,10 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from rp_agent.executor.base import Ending
-from rp_agent.executor.deadlines import Timed
+from rp_agent.executor.run import AnyRun
 from rp_agent.logs import LOG
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
@@ -29,23 +29,6 @@ from rp_profiling.write.tracer import Tracer
 
 _RETRY_AFTER = 1.0
 """Seconds before a sweep that failed for lack of descriptors is repeated."""
-
-
-class Watched(Timed, Protocol):
-    """The fields of a run that reapers use."""
-
-    survivors: set[int]
-    """Pidfds of processes that the reaper waits for while it ends the run."""
-
-    @property
-    def sessions(self) -> Collection[int]:
-        """Ids of the sessions that its processes may be in."""
-
-    def check(self) -> None: ...
-    def descriptors(self) -> list[int]: ...
-
-
-AnyRun = TypeVar('AnyRun', bound=Watched)
 
 
 class Reaper(ABC, Generic[AnyRun]):

@@ -49,13 +49,17 @@ def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
     if plan.launch is not None:
         _clear_notes(task)
     for name, text in plan.scripts.items():
-        path = f'{task.sandbox}/{name}'
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o777)
-            with open(descriptor, 'wb') as stream:
-                stream.write(text)
-        except OSError as error:
-            raise _refusal('cannot write', path, error) from error
+        write_script(f'{task.sandbox}/{name}', text)
+
+
+def write_script(path: str, text: bytes) -> None:
+    """Write an executable file."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o777)
+        with open(descriptor, 'wb') as stream:
+            stream.write(text)
+    except OSError as error:
+        raise _refusal('cannot write', path, error) from error
 
 
 def _clear_notes(task: AgentTask) -> None:

@@ -233,8 +233,8 @@ class LaunchMethod(ABC):
         """
 
     def __str__(self) -> str:
-        """Return the name of the method and its program."""
-        return f'{self.NAME} ({self.program})'
+        """Return the name of the method, and its program if it has one."""
+        return f'{self.NAME} ({self.program})' if self.program.path else self.NAME
 
 
 def one_process(job: Job) -> str:

@@ -22,7 +22,7 @@ class Fork(LaunchMethod):
 
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
-        return cls(Program(''), setting, options, system.names)
+        return cls(Program(system.which(*cls.PROGRAMS) if cls.PROGRAMS else ''), setting, options, system.names)
 
     def refuses(self, job: Job) -> str:
         reason = one_process(job)
@@ -33,6 +33,3 @@ class Fork(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         return Command(tuple(executable))
-
-    def __str__(self) -> str:
-        return self.NAME

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting, one_process
+from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
+from rp_agent.launch_method.fork import Fork
 from rp_agent.launch_method.nodes import all_cores, blocks, cores_of_each, hosts, ranges
 from rp_agent.launch_method.system import System
 
@@ -44,27 +45,14 @@ class MpiexecMpt(MpirunMpt):
         return Command(argv, {f'{job.uid}.hosts': text}, {'PBS_NODEFILE': path})
 
 
-class Dplace(LaunchMethod):
+class Dplace(Fork):
     """DPLACE."""
 
     NAME: ClassVar[str] = 'DPLACE'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('dplace',)
 
-    def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None,
-                 here: frozenset[str] = frozenset()) -> None:
-        super().__init__(program, setting, options)
-        self._here = here
-
-    @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
-        return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.names)
-
     def refuses(self, job: Job) -> str:
-        reason = one_process(job)
-        node = job.ranks[0].node
-        if not reason and node not in self._here:
-            reason = f'it starts processes on the host of the agent, not on {node}'
-        return reason or ('' if job.ranks[0].cores else 'the numbers of the cores are unknown')
+        return super().refuses(job) or ('' if job.ranks[0].cores else 'the numbers of the cores are unknown')
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         return Command((self.program.path, '-c', ranges(job.ranks[0].cores), *self._arguments, *executable))

@@ -204,7 +204,9 @@ class InstanceSupervisor:
         if index in self._unstarted:
             return
         live = self._live[index]
-        self._set_timer(live, self._launcher.SECONDS_TO_STOP, self._overstayed, index)
+        if live.timer is not None:
+            live.timer.cancel()
+        live.timer = self._loop.call_later(self._launcher.SECONDS_TO_STOP, self._overstayed, index)
         if self._launcher.STOP_SIGNAL:
             live.process.signal(self._launcher.STOP_SIGNAL)
 
@@ -277,11 +279,6 @@ class InstanceSupervisor:
     def _check_stopped(self) -> None:
         if self._on_stopped is not None and self._fleet.stopped:
             self._loop.call_soon(self._on_stopped)
-
-    def _set_timer(self, live: _Live, seconds: float, callback: Callable[[int], object], index: int) -> None:
-        if live.timer is not None:
-            live.timer.cancel()
-        live.timer = self._loop.call_later(seconds, callback, index)
 
     def _mark(self, number: int) -> str:
         """Return the value of the variable INSTANCE, which is unique on this host."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -28,8 +29,9 @@ from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launching.job import places, share_of
 from rp_agent.executor.launching.outcome import explain, not_killed
+from rp_agent.executor.launching.plan import MB, check, script_variables, stdio
 from rp_agent.executor.launching.rank_script import RankShare
-from rp_agent.executor.starter import make_sandbox
+from rp_agent.executor.starter import make_sandbox, write_script
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop, Timer
@@ -39,20 +41,16 @@ from rp_profiling.write.tracer import Tracer
 CANCEL_TIMEOUT = 30.0
 """Seconds after which a cancelled task leaves without a report of its end."""
 
-_MB = 2**20
 
-
+@dataclass(slots=True)
 class Job:
     """A task as a kind of instance sees it; each rank runs `argv`."""
 
-    __slots__ = ('argv', 'environment', 'output', 'task')
-
-    def __init__(self, task: AgentTask, argv: tuple[str, ...], environment: Mapping[str, str],
-                 output: tuple[str, str]) -> None:
-        self.task = task
-        self.argv = argv
-        self.environment = environment
-        self.output = output
+    task: AgentTask
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    output: tuple[str, str]
+    """Paths of the files of standard output and error."""
 
 
 class Kind(Protocol):
@@ -173,18 +171,14 @@ class JobExecutor(BaseExecutor):
         if partition is not None and not 0 <= partition < len(self._parts):
             raise LaunchRefused(f'partition is {partition}, the pilot has {len(self._parts)} instance(s) of '
                                 f'{self._kind.NAME}, numbered from 0')
+        cores = description['ranks'] * description['cores_per_rank']
         slots = task.slots
         if slots:
             found = {self.supervisor.index_of(slot['node_index']) for slot in slots}
             if len(found) == 1:
-                return Demand(task.uid, self._cores(task), found.pop(), placed=True)
+                return Demand(task.uid, cores, found.pop(), placed=True)
             raise LaunchRefused(f'the nodes of the task belong to {len(found)} instances of {self._kind.NAME}')
-        return Demand(task.uid, self._cores(task), partition)
-
-    @staticmethod
-    def _cores(task: AgentTask) -> int:
-        cores: int = task.description['ranks'] * task.description['cores_per_rank']
-        return cores
+        return Demand(task.uid, cores, partition)
 
     def _prepare(self, task: AgentTask) -> dict[str, Any]:
         """Create sandbox and script of a task, and return the request for its runner."""
@@ -192,9 +186,7 @@ class JobExecutor(BaseExecutor):
         self._record(uid, 'task_start', 'task_mkdir')
         make_sandbox(sandbox)
         self._record(uid, 'task_mkdir_done', 'task_run_start')
-        if not description['executable']:
-            raise LaunchRefused(f'{uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
-                                f'master, set raptor_id')
+        check(task, self._environment)
         if description['pre_launch'] or description['post_launch']:
             raise LaunchRefused(f'pre_launch and post_launch need a launch script, which agent_spawner '
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')
@@ -205,18 +197,13 @@ class JobExecutor(BaseExecutor):
             shares = [share_of(place, description['gpu_type'], self._environment) for place in places(task)]
         context = rank_script.started_by_launcher(
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
-            memory=description['mem_per_rank'] * _MB, sync=bool(description['pre_exec_sync']) and ranks > 1)
-        told = {**self._context.variables(), **{name: value for name, value in own.items() if name != 'PWD'}}
-        text = script.exec_script(task, told, context, detail=self._context.in_scripts)
+            memory=description['mem_per_rank'] * MB, sync=bool(description['pre_exec_sync']) and ranks > 1)
+        text = script.exec_script(task, script_variables(self._environment, own), context,
+                                  detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
-        try:
-            with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
-                file.write(text)
-        except OSError as error:
-            error.filename = error.filename or path   # errors of a write have no path
-            raise LaunchRefused(f'cannot write {error.filename}: {error.strerror}') from error
+        write_script(path, text.encode(errors='surrogateescape'))
         argv = rank_program.of_script(self._rank_program, path)
-        job = Job(task, argv, {**self._environment.base, **own}, _output(task))
+        job = Job(task, argv, {**self._environment.base, **own}, stdio(task))
         return {'run': uid, **self._kind.request(job)}
 
     # decisions of the supervisor
@@ -341,13 +328,11 @@ class JobExecutor(BaseExecutor):
 
     def _not_launched(self, run: _Run, reason: str, *, blame: bool = True) -> None:
         """Launch a task again, unless it is being ended; `blame` counts a fault of the instance."""
-        uid = run.task.uid
         run.index, run.lost = -1, ''
         if run.ending is not None:
-            self.supervisor.forget(uid)
-            self._let_go(run, {})
+            self._give_up(run)
         else:
-            self.supervisor.failed(uid, reason, blame=blame)
+            self.supervisor.failed(run.task.uid, reason, blame=blame)
 
     def _runner_broken(self, index: int, how: str) -> None:
         """Replace a runner that has ended; the new one ends the jobs of its tasks."""
@@ -379,14 +364,13 @@ class JobExecutor(BaseExecutor):
             self._record(uid, 'task_run_cancel_start')
             runner = self._runners.get(run.index)
             if runner is None:
-                self.supervisor.forget(uid)
-                self._let_go(run, {})
+                self._give_up(run)
             else:
                 runner.send({'cancel': uid})
                 run.timer = self._loop.call_later(CANCEL_TIMEOUT, self._give_up, run)
 
     def _give_up(self, run: _Run) -> None:
-        """Hand on a cancelled task without a report of its end."""
+        """Hand on a task that is being ended, without a report of its end."""
         self.supervisor.forget(run.task.uid)
         self._let_go(run, {})
 
@@ -418,9 +402,3 @@ class JobExecutor(BaseExecutor):
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
-
-
-def _output(task: AgentTask) -> tuple[str, str]:
-    """Return the files of standard output and error of all ranks."""
-    names = task.description['stdout'] or f'{task.uid}.out', task.description['stderr'] or f'{task.uid}.err'
-    return os.path.join(task.sandbox, names[0]), os.path.join(task.sandbox, names[1])

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from rp_agent.executor.backends.launcher import Startup
+from rp_agent.executor.pipe import PipeWriter
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.lookup import LaunchRefused, find_program
 from rp_api.loop.event_loop import Loop
@@ -32,16 +32,14 @@ Ended = Callable[[str], object]
 class InstanceProcess:
     """A running process; `take_line(line)` is called with each line of its standard output and error."""
 
-    __slots__ = ('_buffer', '_input', '_loop', '_output', '_room', '_take_line', '_unsent', 'ended', 'lines', 'process')
+    __slots__ = ('_buffer', '_input', '_loop', '_output', '_take_line', 'ended', 'lines', 'process')
 
     def __init__(self, loop: Loop, output: int, input_: int, take_line: TakeLine, ended: Ended) -> None:
         self._loop = loop
         self._output = output
-        self._input = input_
+        self._input = PipeWriter(loop, input_)
         self._take_line = take_line
         self._buffer = b''
-        self._unsent = bytearray()
-        self._room: select.epoll | None = None
         self.ended = ended
         self.lines: deque[str] = deque(maxlen=_TAIL)
         self.process: Process | None = None
@@ -67,9 +65,7 @@ class InstanceProcess:
 
     def write(self, data: bytes) -> None:
         """Write to its standard input, now or when the pipe has room."""
-        self._unsent += data
-        if self._room is None:
-            self._write()
+        self._input.write(data)
 
     def signal(self, number: int) -> None:
         """Signal the process group, if it still exists."""
@@ -84,39 +80,13 @@ class InstanceProcess:
 
     def close_input(self) -> None:
         """Close the pipe to its standard input, which ends some programs."""
-        self._stop_waiting_for_room()
-        if self._input >= 0:
-            os.close(self._input)
-            self._input = -1
+        self._input.close()
 
     def _close_output(self) -> None:
         if self._output >= 0:
             self._loop.remove_fd(self._output)
             os.close(self._output)
             self._output = -1
-
-    def _write(self) -> None:
-        try:
-            while self._unsent and self._input >= 0:
-                with memoryview(self._unsent) as rest:
-                    written = os.write(self._input, rest)
-                del self._unsent[:written]
-        except BlockingIOError:
-            if self._room is None:
-                # the loop watches descriptors for reading; this one is readable when the pipe has room
-                self._room = select.epoll()
-                self._room.register(self._input, select.EPOLLOUT)
-                self._loop.add_fd(self._room.fileno(), self._write)
-            return
-        except BrokenPipeError:
-            self._unsent.clear()   # it has died; `ended` follows
-        self._stop_waiting_for_room()
-
-    def _stop_waiting_for_room(self) -> None:
-        if self._room is not None:
-            self._loop.remove_fd(self._room.fileno())
-            self._room.close()
-            self._room = None
 
 
 class Processes:
@@ -145,8 +115,7 @@ class Processes:
             private.write_file(os.path.join(self._directory, name), text.encode())   # it may contain keys
         reading, writing = os.pipe()
         stdin, to_stdin = os.pipe() if with_input else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
-        for descriptor in (reading, *((to_stdin,) if with_input else ())):
-            os.set_blocking(descriptor, False)
+        os.set_blocking(reading, False)
         found = InstanceProcess(self._loop, reading, to_stdin, take_line, ended)
         try:
             found.process = self._launched.start(

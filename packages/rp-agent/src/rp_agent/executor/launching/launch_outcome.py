@@ -44,7 +44,7 @@ def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, st
     assert launch is not None
     started, failed = _notes(task)
     if failed:
-        rank, result = _first(failed)
+        rank, result = next(iter(not_killed(failed).items()))
         return result, f'{explain_code(result, True)}{_of(rank, failed, launch)}{_told(launch, plan)}'
     if code != 0:
         whose = 'launch script' if plan.kind == LAUNCH else f'launcher {launch.method}'
@@ -60,10 +60,6 @@ def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
     from rp_agent.executor.launching.rank_script import read_notes  # most tasks have no launcher
 
     return read_notes(task.sandbox, task.uid)
-
-
-def _first(failed: Mapping[int, int]) -> tuple[int, int]:
-    return next(iter(not_killed(failed).items()))
 
 
 def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:

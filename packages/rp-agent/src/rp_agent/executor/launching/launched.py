@@ -16,14 +16,13 @@ from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.job import BELONGS, Place, job_of, places, share_of
+from rp_agent.executor.launching.plan import MB
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.processes.launch import Block
 from rp_agent.launch_method.base import Command, LaunchMethod
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
 from rp_profiling.write.detail import Detail
-
-_MB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class _Ranks:
         self._shares = [share_of(place, task.description['gpu_type'], environment) for place in where]
         if method.chooses_devices:
             self._shares = [RankShare()] * len(where)
-        self._memory = task.description['mem_per_rank'] * _MB
+        self._memory = task.description['mem_per_rank'] * MB
         launchers = environment.context.launchers
         self._base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else None
 

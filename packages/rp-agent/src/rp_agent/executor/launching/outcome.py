@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rp_api.system.disk import no_room
+from rp_api.system.readable import end_of
 
 if TYPE_CHECKING:
     from rp_agent.task import AgentTask
-
-from rp_api.system.readable import end_of
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126

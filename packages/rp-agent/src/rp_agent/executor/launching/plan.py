@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
@@ -35,6 +36,7 @@ SHELL = '/bin/sh'
 MB = 2**20
 
 
+@dataclass(slots=True, eq=False)
 class Process:
     """One process to start: the program's path, its arguments including its name, its environment.
 
@@ -42,19 +44,16 @@ class Process:
     was found by its `name`, `search_path` lists the directories that were searched.
     """
 
-    __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')
-
-    def __init__(self, path: str, argv: list[bytes], env: Block, cpus: bytes | None = None, memory: int = 0,
-                 name: str = '', search_path: str = '') -> None:
-        self.path = path
-        self.argv = argv
-        self.env = env
-        self.cpus = cpus
-        self.memory = memory
-        self.name = name
-        self.search_path = search_path
+    path: str
+    argv: list[bytes]
+    env: Block
+    cpus: bytes | None = None
+    memory: int = 0
+    name: str = ''
+    search_path: str = ''
 
 
+@dataclass(slots=True, eq=False)
 class LaunchPlan:
     """The processes of a task, in the order of the ranks, with their files.
 
@@ -63,23 +62,18 @@ class LaunchPlan:
     set if a launcher starts the ranks.
     """
 
-    __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
-
-    def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
-                 scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
-                 launch: Launch | None = None) -> None:
-        self.kind = kind
-        self.processes = processes
-        self.output = output
-        self.scripts = scripts or {}
-        self.sync = sync
-        self.signals_start = signals_start
-        self.launch = launch
+    kind: str
+    processes: list[Process]
+    output: tuple[str, str]
+    scripts: dict[str, bytes] = field(default_factory=dict)
+    sync: bool = False
+    signals_start: bool = False
+    launch: Launch | None = None
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     """Return the launch plan of a task; raise LaunchRefused if it cannot be run."""
-    _check(task, environment)
+    check(task, environment)
     try:
         return _plan(task, environment)
     except UnicodeEncodeError as error:
@@ -98,11 +92,12 @@ def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
         processes = _programs(task, environment, own)
         if processes is not None:
-            return LaunchPlan(DIRECT, processes, _stdio(task))
+            return LaunchPlan(DIRECT, processes, stdio(task))
     return _exec_scripts(task, environment, own)
 
 
-def _check(task: AgentTask, environment: TaskEnvironment) -> None:
+def check(task: AgentTask, environment: TaskEnvironment) -> None:
+    """Verify that executors can run the task; raise LaunchRefused."""
     description = task.description
     if not description['executable']:
         raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
@@ -172,9 +167,9 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     sync = _synchronised(task)
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
                  for rank in range(task.processes)]
-    text = script.exec_script(task, _told(environment, own), script.started_by_agent(sync=sync),
+    text = script.exec_script(task, script_variables(environment, own), script.started_by_agent(sync=sync),
                               detail=environment.context.in_scripts)
-    return LaunchPlan(EXEC, processes, _stdio(task), {name: os.fsencode(text)}, sync)
+    return LaunchPlan(EXEC, processes, stdio(task), {name: os.fsencode(text)}, sync)
 
 
 def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
@@ -185,11 +180,11 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     ranks = [environment.of_rank(task, rank) for rank in range(task.processes)]
     sync = _synchronised(task)
     starts = task.description['startup_timeout'] > 0
-    told = _told(environment, own)
+    told = script_variables(environment, own)
     detail = environment.context.in_scripts
     context = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
     texts = {execute: script.exec_script(task, told, context, detail=detail),
-             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, _stdio(task), sync=sync),
+             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, stdio(task), sync=sync),
                                           detail=detail)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     cores = _all_cores(task)
@@ -201,11 +196,11 @@ def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     """Plan a launcher that starts the exec scripts, in the launch script if the task has commands for it."""
     from rp_agent.executor.launching.launched import compose  # most agents never need it
 
-    launch = compose(task, environment, own, _told(environment, own), _stdio(task),
+    launch = compose(task, environment, own, script_variables(environment, own), stdio(task),
                      detail=environment.context.in_scripts)
     description = task.description
     scripts = {name: os.fsencode(text) for name, text in launch.scripts.items()}
-    kind, words, output = LAUNCHED, launch.argv, _stdio(task)
+    kind, words, output = LAUNCHED, launch.argv, stdio(task)
     if description['pre_launch'] or description['post_launch']:
         kind, words, output = LAUNCH, (SHELL, f'./{task.uid}.launch.sh'), _launch_output(task)
     process = Process(words[0], [_argument(word) for word in words], launch.env)
@@ -227,7 +222,7 @@ def _all_cores(task: AgentTask) -> tuple[int, ...]:
     return tuple({core: None for rank in range(task.description['ranks']) for core in task.cores(rank)})
 
 
-def _told(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
+def script_variables(environment: TaskEnvironment, own: dict[str, str]) -> dict[str, str]:
     """Return the variables that a script sets, so that users can also run it by hand."""
     return {**environment.context.variables(), **{key: own[key] for key in own if key != 'PWD'}}
 
@@ -241,9 +236,8 @@ def _launch_output(task: AgentTask) -> tuple[str, str]:
     return output, output
 
 
-def _stdio(task: AgentTask) -> tuple[str, str]:
+def stdio(task: AgentTask) -> tuple[str, str]:
+    """Return the paths of the files of standard output and error."""
     description = task.description
-    stdout = description['stdout'] or f'{task.uid}.out'
-    stderr = description['stderr'] or f'{task.uid}.err'
-    return (stdout if stdout.startswith('/') else f'{task.sandbox}/{stdout}',
-            stderr if stderr.startswith('/') else f'{task.sandbox}/{stderr}')
+    return (os.path.join(task.sandbox, description['stdout'] or f'{task.uid}.out'),
+            os.path.join(task.sandbox, description['stderr'] or f'{task.uid}.err'))

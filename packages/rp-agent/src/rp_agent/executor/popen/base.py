@@ -13,7 +13,8 @@ from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.popen.deferred import Deferred
-from rp_agent.executor.reaper import AnyRun, Reaper
+from rp_agent.executor.reaper import Reaper
+from rp_agent.executor.run import AnyRun
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer

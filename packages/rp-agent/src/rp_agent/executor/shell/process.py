@@ -1,18 +1,18 @@
 """Shell process: one running /bin/sh that reads commands and writes answers.
 
-Commands go into a pipe; those that do not fit are buffered here until the shell has read more. The shell dies with the
-executor's process, and the processes that it has started die with the shell (see `shell.program`).
+The shell dies with the executor's process, and the processes that it has started die with the shell (see
+`shell.program`).
 """
 
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 from collections.abc import Callable, Mapping
 
 from rp_agent.executor.launching.plan import SHELL
+from rp_agent.executor.pipe import PipeWriter
 from rp_agent.executor.processes.launch import spawn
 from rp_agent.executor.shell import program
 from rp_api.errors import PlatformError
@@ -33,10 +33,9 @@ class ShellProcess:
         self._loop = loop
         self._answered = answered
         self._died = died
-        self._unsent = bytearray()
         self._unread = b''
-        self._room: select.epoll | None = None
-        self._input = self._output = self._pidfd = -1
+        self._input = PipeWriter(loop, -1)
+        self._output = self._pidfd = -1
         self.pid = -1
         self.alive = True
         opened: list[int] = []
@@ -48,10 +47,7 @@ class ShellProcess:
 
     def send(self, text: bytes) -> None:
         """Send commands to the shell; they are lost if it has died."""
-        waits = bool(self._unsent)
-        self._unsent += text
-        if not waits:
-            self._write()
+        self._input.write(text)
 
     def kill(self) -> None:
         """Kill the shell at once; `died` will be called."""
@@ -64,10 +60,9 @@ class ShellProcess:
         self.alive = False
         os.killpg(self.pid, signal.SIGKILL)
         os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
-        self._stop_waiting_for_room()
+        self._input.close()
         for descriptor in (self._output, self._pidfd):
             self._loop.remove_fd(descriptor)
-        for descriptor in (self._input, self._output, self._pidfd):
             os.close(descriptor)
         self._pidfd = -1
 
@@ -78,17 +73,17 @@ class ShellProcess:
         variables = {'PATH': os.defpath, 'LC_ALL': 'C', **marks}
         environment = [os.fsencode(f'{name}={value}') for name, value in variables.items()]
         try:
-            stdin, self._input = os.pipe()
+            stdin, writing = os.pipe()
+            self._input = PipeWriter(self._loop, writing)
             opened.append(stdin)
             self._output, answers = os.pipe()
             opened.append(answers)
             self.pid, self._pidfd = spawn([shell, b'-s'], environment, b'/', stdin, output, output, (answers,))
         except OSError:
-            for descriptor in (self._input, self._output):
-                if descriptor >= 0:
-                    os.close(descriptor)
+            self._input.close()
+            if self._output >= 0:
+                os.close(self._output)
             raise
-        os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         try:
             self._loop.add_fd(self._output, self._read)
@@ -97,40 +92,8 @@ class ShellProcess:
             self.close()
             raise
 
-    def _write(self) -> None:
-        """Write as much as the pipe takes, and the rest when it has room."""
-        try:
-            while self._unsent:
-                with memoryview(self._unsent) as rest:
-                    written = os.write(self._input, rest)
-                del self._unsent[:written]
-        except BlockingIOError:
-            self._wait_for_room()
-            return
-        except BrokenPipeError:   # it has died; `_ended` follows
-            self._unsent.clear()
-        self._stop_waiting_for_room()
-
-    def _wait_for_room(self) -> None:
-        """Watch for room in the pipe by an epoll descriptor, which the loop can watch for reading."""
-        if self._room is None:
-            self._room = select.epoll()
-            self._room.register(self._input, select.EPOLLOUT)
-            self._loop.add_fd(self._room.fileno(), self._write)
-
-    def _stop_waiting_for_room(self) -> None:
-        if self._room is not None:
-            self._loop.remove_fd(self._room.fileno())
-            self._room.close()
-            self._room = None
-
     def _read(self) -> None:
-        answers = self._new_answers()
-        if answers:
-            self._answered(answers)
-
-    def _new_answers(self) -> list[program.Answer]:
-        """Return all answers that have arrived."""
+        """Handle all answers that have arrived."""
         text = [self._unread]
         try:
             while chunk := os.read(self._output, _CHUNK):
@@ -139,7 +102,8 @@ class ShellProcess:
         except BlockingIOError:
             pass
         *lines, self._unread = b''.join(text).split(b'\n')
-        return [program.parse(line) for line in lines]
+        if lines:
+            self._answered([program.parse(line) for line in lines])
 
     def _ended(self) -> None:
         """Report the unexpected end of the shell."""
@@ -148,7 +112,7 @@ class ShellProcess:
             return
         self.alive = False
         self._loop.remove_fd(self._pidfd)
-        self._stop_waiting_for_room()
+        self._input.close()
         self._read()
         how = 'exit code' if ended.si_code == os.CLD_EXITED else 'signal'
         self._died(f'the shell that ran the task (process {self.pid}) has ended with {how} {ended.si_status}')

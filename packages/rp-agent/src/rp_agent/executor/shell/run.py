@@ -5,46 +5,39 @@ from __future__ import annotations
 import os
 import signal
 
-from rp_agent.executor.base import Ending
 from rp_agent.executor.launching import script
 from rp_agent.executor.launching.plan import LaunchPlan
+from rp_agent.executor.run import TaskRun
 from rp_agent.task import AgentTask
-from rp_api.loop.event_loop import Timer
 
 
-class ShellRun:
+class ShellRun(TaskRun):
     """A task whose processes a shell starts; the shell identifies its ranks by `numbers`, from `first` on.
 
     A rank is *unstarted* until the shell has answered; then its process is a *leader* (by pidfd) until it ends; then
     the rank is *uncoded* until the shell has reported its exit code, which goes to `codes`. `pids` are by rank;
-    `sessions` are those pids whose sessions may still have processes; `survivors` are pidfds of such processes, for
-    which the reaper waits while it ends the run.
+    `sessions` are those pids whose sessions may still have processes.
 
     The executor closes `pipes` when all ranks have started. `reserved` are placeholders for the pidfds of unstarted
-    processes. `start_fd` is open (not -1) until the task has signalled its start. `failure` is the reason of a failure
-    other than an exit code, `timer` the current time limit, and `signal` is sent to a process that starts while the run
-    is being ended.
+    processes. `failure` is the reason of a failure other than an exit code. `signal` is sent to a process that starts
+    while the run is being ended.
     """
 
-    __slots__ = ('codes', 'ending', 'failure', 'leaders', 'numbers', 'pids', 'pipes', 'plan', 'reserved', 'sessions',
-                 'signal', 'start_fd', 'survivors', 'task', 'timer', 'uncoded', 'unstarted')
+    __slots__ = ('codes', 'failure', 'leaders', 'numbers', 'pids', 'pipes', 'reserved', 'sessions', 'signal', 'uncoded',
+                 'unstarted')
+    sessions: set[int]
 
     def __init__(self, task: AgentTask, plan: LaunchPlan, first: int) -> None:
-        self.task = task
-        self.plan = plan
+        super().__init__(task, plan)
         self.numbers = range(first, first + len(plan.processes))
         self.unstarted = set(range(len(plan.processes)))
         self.leaders: dict[int, int] = {}
         self.uncoded: set[int] = set()
         self.codes: dict[int, int] = {}
         self.pids: dict[int, int] = {}
-        self.sessions: set[int] = set()
-        self.survivors: set[int] = set()
+        self.sessions = set()
         self.pipes: list[int] = []
         self.reserved: list[int] = []
-        self.start_fd = -1
-        self.timer: Timer | None = None
-        self.ending: Ending | None = None
         self.failure: str | None = None
         self.signal: signal.Signals = signal.SIGTERM
 
@@ -64,7 +57,6 @@ class ShellRun:
         assert len(self.reserved) == len(self.unstarted), f'{uid} has a wrong number of reserved descriptors'
 
     def descriptors(self) -> list[int]:
-        """Return all descriptors that the run owns."""
         start = [self.start_fd] if self.start_fd >= 0 else []
         return [*self.leaders, *self.survivors, *self.pipes, *self.reserved, *start]
 
@@ -97,12 +89,6 @@ class ShellRun:
         """Close that many reserved descriptors."""
         for _ in range(count):
             os.close(self.reserved.pop())
-
-    def stop_timer(self) -> None:
-        """Cancel the current time limit."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 def _path(descriptor: int) -> bytes:
