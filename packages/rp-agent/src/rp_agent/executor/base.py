@@ -1,4 +1,4 @@
-"""Base class of executors: accept tasks, hand on those that have ended, end all of them.
+"""Base class of executors: accept tasks, hand on ended tasks, end all tasks.
 
 Rules of this file:
 
@@ -99,7 +99,7 @@ class BaseExecutor(Component, ABC):
         """End tasks as CANCELED.
 
         Args:
-            uids: Identifiers of tasks; those of tasks that are not here are ignored.
+            uids: Identifiers of tasks; unknown ones are ignored.
         """
         self._end([uid for uid in dict.fromkeys(uids) if uid in self], Ending())
 

@@ -44,7 +44,7 @@ class PipeWriter:
         except BlockingIOError:
             self._wait_for_room()
             return
-        except BrokenPipeError:   # the end of the reader is reported elsewhere
+        except BrokenPipeError:   # the owner of the reader reports its end
             self._unsent.clear()
         self._stop_waiting_for_room()
 

@@ -48,7 +48,7 @@ class Reaper(ABC, Generic[AnyRun]):
         self._finished = finished
 
     def watch(self, run: AnyRun) -> None:
-        """Add a run to those that are watched."""
+        """Start watching a run."""
         self.running[run.task.uid] = run
 
     def end(self, runs: Iterable[AnyRun], ending: Ending) -> None:

@@ -31,17 +31,13 @@ class Moved(LaunchRefused):
 def make_sandbox(path: str) -> None:
     """Create the directory unless it exists."""
     try:
-        os.mkdir(path)
-    except FileExistsError as error:
-        if not os.path.isdir(path):
-            raise _refusal('cannot create the task sandbox', path, error) from error
-    except FileNotFoundError:
         try:
+            os.mkdir(path)
+        except FileNotFoundError:
             os.makedirs(path, exist_ok=True)
-        except OSError as error:
-            raise _refusal('cannot create the task sandbox', error.filename or path, error) from error
     except OSError as error:
-        raise _refusal('cannot create the task sandbox', path, error) from error
+        if not (isinstance(error, FileExistsError) and os.path.isdir(path)):
+            raise _refusal('cannot create the task sandbox', error.filename or path, error) from error
 
 
 def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
@@ -85,7 +81,7 @@ class Starter:
         run = Run(task, plan)
         opened: list[int] = []
         try:
-            stdout, stderr = _open_outputs(plan, opened, _named(task))
+            stdout, stderr = _open_outputs(task, plan, opened)
             passed = self._open_pipes(plan, opened, run)
             stdio = self.null, stdout, stderr
             cwd = os.fsencode(task.sandbox)
@@ -159,14 +155,10 @@ class Starter:
         return start_fd, sync_fd
 
 
-def _named(task: AgentTask) -> bool:
-    """Return whether the application has named the output files."""
-    return bool(task.description['stdout'] or task.description['stderr'])
-
-
-def _open_outputs(plan: LaunchPlan, opened: list[int], named: bool) -> tuple[int, int]:
+def _open_outputs(task: AgentTask, plan: LaunchPlan, opened: list[int]) -> tuple[int, int]:
     """Open standard output and error of all processes; only once if they are the same file."""
     stdout, stderr = plan.output
+    named = task.description['stdout'] or task.description['stderr']
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     if stdout == stderr or len(plan.processes) > 1:
         flags |= os.O_APPEND

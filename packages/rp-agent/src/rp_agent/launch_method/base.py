@@ -14,6 +14,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -127,12 +128,7 @@ class Program:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The leading numeric components of the version, such as `(4, 1)` for `4.1.rc2`."""
-        parts: list[int] = []
-        for part in self.version.split('.'):
-            if not part.isdecimal():
-                break
-            parts.append(int(part))
-        return tuple(parts)
+        return tuple(map(int, takewhile(str.isdecimal, self.version.split('.'))))
 
     def __str__(self) -> str:
         """Return path, flavour and version, separated by spaces."""

@@ -2,7 +2,7 @@
 
 The executor starts and supervises the DVMs. `dvm_uri` in the details of a job is the address of its DVM.
 
-ORTE_LIB is an alias of ORTE. ORTE is part of Open MPI 2 and 3. Its successor PRRTE is a project of its own and part of
+ORTE_LIB is an alias of ORTE. ORTE is part of Open MPI 2 and 3. Its successor PRRTE is a separate project and part of
 Open MPI 5, which has `prterun --dvm` instead of prun, with other spellings of the options.
 """
 

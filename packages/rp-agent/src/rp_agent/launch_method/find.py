@@ -7,7 +7,7 @@ A platform lists methods in `launch_methods.order`. The methods of this project 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -85,8 +85,5 @@ def _other_mpi(job: Job, method: LaunchMethod) -> str:
 
 
 def _described(job: Job) -> str:
-    return f'{job.uid} ({len(job.ranks)} rank(s) on {_count(job.ranks)} node(s){", MPI" if job.mpi else ""})'
-
-
-def _count(ranks: Sequence[Any]) -> int:
-    return len({rank.index for rank in ranks})
+    nodes = len({rank.index for rank in job.ranks})
+    return f'{job.uid} ({len(job.ranks)} rank(s) on {nodes} node(s){", MPI" if job.mpi else ""})'

@@ -8,6 +8,7 @@ https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/bas
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -55,9 +56,7 @@ class Jsrun(LaunchMethod):
 
     def _sets_per_node(self, job: Job, sets: Sets) -> int:
         """Return the number of resource sets on the node that has most ranks of the job."""
-        counts: dict[int, int] = {}
-        for rank in job.ranks:
-            counts[rank.index] = counts.get(rank.index, 0) + 1
+        counts = Counter(rank.index for rank in job.ranks)
         return max(1, max(counts.values()) // sets.ranks)
 
 

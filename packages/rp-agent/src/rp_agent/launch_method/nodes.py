@@ -48,7 +48,8 @@ def parts(runs: Sequence[Block]) -> list[list[Block]]:
     Launchers that fill nodes in order take one number of ranks per node for each part. If there is only one part, its
     last node may have fewer ranks.
     """
-    if _is_filled(runs):
+    first = runs[0].ranks
+    if in_order(runs) and all(run.ranks == first for run in runs[:-1]) and runs[-1].ranks <= first:
         return [list(runs)]
     found: list[list[Block]] = []
     for _, alike in groupby(runs, key=lambda run: run.ranks):
@@ -110,8 +111,3 @@ def cores_of_each(ranks: Sequence[Rank], runs: Sequence[Block]) -> list[tuple[in
 def all_cores(each: Iterable[tuple[int, ...]]) -> list[int]:
     """Return the cores of several ranks, sorted."""
     return sorted(set(chain.from_iterable(each)))
-
-
-def _is_filled(runs: Sequence[Block]) -> bool:
-    first = runs[0].ranks
-    return in_order(runs) and all(run.ranks == first for run in runs[:-1]) and runs[-1].ranks <= first

@@ -1,4 +1,4 @@
-"""The agent's host, as launch methods query it: which programs it has, and what they print."""
+"""The agent's host, as launch methods query it: paths of programs, and their output."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class System:
         return found
 
     def each(self, names: Sequence[str]) -> Iterator[str]:
-        """Return the paths of those of these programs that are in PATH."""
+        """Iterate over the paths of these programs that are in PATH."""
         path = self.environ.get('PATH', os.defpath)
         return filter(None, (shutil.which(name, path=path) for name in names))
 
@@ -94,28 +94,22 @@ class System:
         return System(environ, self._timeout)
 
     def _output(self, command: Sequence[str], name: str) -> str:
-        code, output = self._run(command, name)
-        if code:
-            raise PlatformError(f'{name} failed with exit code {code}: {output[-_QUOTED:] or "no output"}')
-        return output
-
-    def _run(self, command: Sequence[str], name: str) -> tuple[int, str]:
-        """Return exit code and output; a file, not a pipe, takes the output, as a child may outlive the program."""
-        with tempfile.TemporaryFile() as output:
+        """Return the output, which goes to a file, not a pipe, as a child may outlive the program."""
+        failure = ''
+        with tempfile.TemporaryFile() as file:
             try:
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                            env=self.environ, start_new_session=True)
             except OSError as error:
                 raise PlatformError(f'{name} cannot be run: {error.strerror}') from None
             try:
-                code = process.wait(self._timeout)
+                if code := process.wait(self._timeout):
+                    failure = f'{name} failed with exit code {code}'
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                text = _read(output.fileno())[-_QUOTED:] or 'no output'
-                raise PlatformError(f'{name} has not ended after {self._timeout:g} seconds: {text}') from None
-            return code, _read(output.fileno())
-
-
-def _read(descriptor: int) -> str:
-    return os.pread(descriptor, _MOST, 0).decode(errors='replace').strip()
+                failure = f'{name} has not ended after {self._timeout:g} seconds'
+            output = os.pread(file.fileno(), _MOST, 0).decode(errors='replace').strip()
+        if failure:
+            raise PlatformError(f'{failure}: {output[-_QUOTED:] or "no output"}')
+        return output

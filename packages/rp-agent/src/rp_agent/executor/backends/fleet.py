@@ -44,6 +44,7 @@ class State(Enum):
 
 
 _FINAL = (State.STOPPING, State.STOPPED, State.LOST)
+"""States after which an instance does not become ready again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,9 @@ class InstanceSupervisor:
         since = time.time() - _TICK
         try:
             startup = self._launcher.startup(number, nodes)
-            directory = self._temporary() if self._launcher.USES_TMPDIR else ''
+            directory = ''
+            if self._launcher.USES_TMPDIR:
+                directory = tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
             own = {'TMPDIR': directory} if directory else {}
             startup = replace(startup, environment={**startup.environment, **own, INSTANCE: self._mark(number)})
             process = self._processes.start(startup, partial(self._read_line, index), partial(self._ended, index))
@@ -248,10 +250,6 @@ class InstanceSupervisor:
             segments.remove_unused(self._launcher.SEGMENTS, live.since, mark)
         if live.directory:
             shutil.rmtree(live.directory, ignore_errors=True)
-
-    def _temporary(self) -> str:
-        """Create a directory on this host that only this user can access."""
-        return tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
 
     def _not_started(self, index: int, number: int, how: str) -> None:
         self._unstarted.discard(index)

@@ -289,7 +289,7 @@ class JobExecutor(BaseExecutor):
             self._launch_failed(run, str(message['why']))
 
     def _decline(self, run: _Run, reason: str) -> None:
-        """Refuse a task that cannot be run for a reason of its own."""
+        """Refuse a task that cannot be run, without counting a fault of the instance."""
         if self._runs.get(run.task.uid) is run:
             self.supervisor.done(run.task.uid)
             self.refuse(run.task.uid, reason)

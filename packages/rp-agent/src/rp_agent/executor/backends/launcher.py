@@ -42,7 +42,7 @@ class InstanceLauncher(ABC):
     """Seconds after which an instance that is not ready has failed."""
 
     SECONDS_TO_STOP: ClassVar[float] = 10.0
-    """Seconds after SIGTERM until an instance is killed."""
+    """Seconds after which an instance that was asked to end is killed."""
 
     STOP_SIGNAL: ClassVar[int] = signal.SIGTERM
     """Signal that ends an instance; 0 if it ends with its runner."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from rp_agent.executor.backends.launcher import Startup
+from rp_agent.executor.launching.outcome import signal_name
 from rp_agent.executor.pipe import PipeWriter
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.lookup import LaunchRefused, find_program
@@ -157,13 +157,7 @@ def _how(process: Process, lines: Iterable[str]) -> str:
     """Describe the end of a process, with its last lines of output."""
     if process.failure is not None:
         return f'could not be started: {process.failure.strerror} ({process.failure.filename})'
-    how = f'was killed by {_name(-process.code)}' if process.code < 0 else f'ended with exit code {process.code}'
+    code = process.code
+    how = f'was killed by {signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
     last = '\n'.join(line for line in lines if line)
     return how + (f', its last lines:\n{last}' if last else '')
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f'signal {number}'

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rp_agent.executor.launching.launchers import VISIBLE_GPUS, Launchers
-from rp_agent.executor.processes.launch import Block, Variables, cpu_mask
+from rp_agent.executor.processes.launch import Variables, cpu_mask
 from rp_agent.lookup import Find, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
@@ -160,10 +160,6 @@ class TaskEnvironment:
         if launchers is None or launchers.is_here(node):
             return known
         return known if launchers.is_alike(node) and all(map(str.isdecimal, known)) else ()
-
-    def block(self, own: dict[str, str]) -> Block:
-        """Return the whole environment: the variables that all tasks share, overridden by `own`."""
-        return self.shared.block(own)
 
     def binding(self, cores: tuple[int, ...]) -> bytes | None:
         """Return the CPU mask of these cores of the node; None if the process stays unbound."""

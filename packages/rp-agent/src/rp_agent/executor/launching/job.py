@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.launchers import is_mpi
@@ -15,18 +14,8 @@ BELONGS = ('RP_SESSION_ID', 'RP_PILOT_ID', 'RP_REGISTRY_ADDRESS', 'RP_TASK_ID')
 """Variables that identify leftover processes of a task, on all nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The placement of a rank: the indices of its cores and GPUs on a node."""
-
-    node: str
-    index: int
-    cores: tuple[int, ...]
-    gpus: tuple[int, ...]
-
-
-def places(task: AgentTask) -> list[Place]:
-    """Return the placements of a task's ranks; ranks that share a slot get a part of its cores each."""
+def places(task: AgentTask) -> list[Rank]:
+    """Return a task's ranks, with indices of cores and GPUs; ranks that share a slot get a part of its cores each."""
     description = task.description
     each = int(task.extra.get(RANKS_PER_SLOT, 1))
     count = description['cores_per_rank']
@@ -35,12 +24,12 @@ def places(task: AgentTask) -> list[Place]:
         cores = tuple(core['index'] for core in slot['cores'])
         gpus = tuple(gpu['index'] for gpu in slot['gpus'])
         parts = [cores] if each == 1 else [cores[part * count:(part + 1) * count] for part in range(each)]
-        found += [Place(slot['node_name'], slot['node_index'], part, gpus) for part in parts]
+        found += [Rank(slot['node_name'], slot['node_index'], part, gpus) for part in parts]
     return found
 
 
-def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:
-    """Return the job of a task with these placements."""
+def job_of(task: AgentTask, where: Sequence[Rank], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:
+    """Return the job of a task with these placements, with CPU numbers of cores if they are known."""
     description = task.description
     launchers = environment.context.launchers
     return Job(
@@ -55,13 +44,13 @@ def job_of(task: AgentTask, where: Sequence[Place], environment: TaskEnvironment
         details={**task.extra.get(BLOCK, {}), **task.extra.get(DVM, {})})
 
 
-def share_of(place: Place, gpu_type: str, environment: TaskEnvironment) -> RankShare:
+def share_of(place: Rank, gpu_type: str, environment: TaskEnvironment) -> RankShare:
     """Return the CPUs and variables of the rank with this placement."""
     visible = environment.visible_gpus(gpu_type, place.gpus, place.index)
     return RankShare(cpus_of(place, environment), tuple(visible.items()))
 
 
-def cpus_of(place: Place, environment: TaskEnvironment) -> tuple[int, ...]:
+def cpus_of(place: Rank, environment: TaskEnvironment) -> tuple[int, ...]:
     """Return the CPU numbers of a rank's cores; empty if they are unknown.
 
     Nodes with the same numbers of cores and GPUs are assumed to number their CPUs in the same way.

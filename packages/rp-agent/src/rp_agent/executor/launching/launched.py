@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.expand import literal
-from rp_agent.executor.launching.job import BELONGS, Place, job_of, places, share_of
+from rp_agent.executor.launching.job import BELONGS, job_of, places, share_of
 from rp_agent.executor.launching.plan import MB
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.processes.launch import Block
-from rp_agent.launch_method.base import Command, LaunchMethod
+from rp_agent.launch_method.base import Command, LaunchMethod, Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
 from rp_profiling.write.detail import Detail
@@ -78,7 +78,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
 class _Ranks:
     """Composes the plan or script that the ranks of a task run."""
 
-    def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Place],
+    def __init__(self, task: AgentTask, environment: TaskEnvironment, told: dict[str, str], where: Sequence[Rank],
                  method: LaunchMethod, far: bool, detail: Detail) -> None:
         self._task = task
         self._told = told

@@ -64,13 +64,13 @@ def explain(codes: Mapping[int, int], shell: bool) -> str:
 def explain_code(code: int, shell: bool) -> str:
     """Return the meaning of an exit code; a negative code is the number of the signal that ended the process."""
     if code < 0:
-        return f'killed by signal {-code} ({_signal_name(-code)})'
+        return f'killed by signal {-code} ({signal_name(-code)})'
     if shell and code == _NOT_FOUND:
         return f'exit code: {code} (the shell did not find a command)'
     if shell and code == _NOT_EXECUTABLE:
         return f'exit code: {code} (the shell could not execute a command)'
     if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
-        return f'exit code: {code} (the command of the shell was killed by {_signal_name(code - _SIGNALLED)})'
+        return f'exit code: {code} (the command of the shell was killed by {signal_name(code - _SIGNALLED)})'
     return f'exit code: {code}'
 
 
@@ -85,7 +85,8 @@ def end_of_output(path: str) -> str:
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as `SIGTERM` or `SIGRTMIN+3`."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -138,8 +138,8 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         argv = [_argument(word) for word in words]
         search_path = variables.get('PATH', environment.search_path)
         path = environment.programs.find(words[0], search_path, task.sandbox)
-        processes.append(Process(path, argv, environment.block(variables), environment.binding(_cores(task, rank)),
-                                 memory, words[0], search_path))
+        processes.append(Process(path, argv, environment.shared.block(variables),
+                                 environment.binding(_cores(task, rank)), memory, words[0], search_path))
     return processes
 
 
@@ -209,7 +209,7 @@ def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
 
 def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
            cores: tuple[int, ...]) -> Process:
-    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.block(variables),
+    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.shared.block(variables),
                    environment.binding(cores), task.description['mem_per_rank'] * MB)
 
 

@@ -139,7 +139,7 @@ class Executor(ProcessExecutor[Run]):
         return True
 
     def _start_plain(self, task: AgentTask) -> bool:
-        """Start a plain task; return False for other tasks, and for those that need the complete procedure."""
+        """Start a plain task; return False for a task that needs the complete procedure."""
         cpus = self._environment.binding(task.cores(0))
         run = self._prelaunch.start(task, cpus) or self._plain.start(task, cpus)
         if run is None:

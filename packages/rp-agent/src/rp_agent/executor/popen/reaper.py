@@ -87,8 +87,11 @@ class ChildReaper(Reaper[Run]):
         elif process.leftovers:
             run.leftovers = True
         if run.plan.kind == DIRECT:   # no exec script records it
-            self._record_end(run.task.uid, process)
-        self._note_failure(run, process)
+            self._tracer.record_many(run.task.uid, ('rank_stop', 'exec_post', 'exec_stop'),
+                                     f'RP_EXEC_PID={process.pid}:RP_RANK_PID={process.pid}')
+        if run.failure is None and process.failure is not None:   # its program was not executed: end the other ranks
+            run.failure = process.rank, process.failure
+            _signal_groups(run, signal.SIGKILL)
         self.settle(run)
 
     def _broke(self, run: Run, error: Exception) -> None:
@@ -97,16 +100,6 @@ class ChildReaper(Reaper[Run]):
         if self._still_running([run]):
             _signal_groups(run, signal.SIGKILL)
             self._let_go(run, Ending(error, states.FAILED))
-
-    def _note_failure(self, run: Run, process: Process) -> None:
-        """Note a process that did not execute its program, and kill the other ranks."""
-        if run.failure is None and process.failure is not None:
-            run.failure = process.rank, process.failure
-            _signal_groups(run, signal.SIGKILL)
-
-    def _record_end(self, uid: str, process: Process) -> None:
-        pid = str(process.pid)
-        self._tracer.record_many(uid, ('rank_stop', 'exec_post', 'exec_stop'), f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
 
     def _adopt(self) -> None:
         """Update the orphaned processes and their tasks."""

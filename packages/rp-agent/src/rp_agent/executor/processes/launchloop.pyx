@@ -214,7 +214,7 @@ cdef class LaunchLoop:
         return found
 
     def close(self):
-        """Stop watching all processes, and kill those that are held."""
+        """Stop watching all processes, and kill held ones."""
         for process in list(self._watched.values()):
             if process.run is None and not process.spared:
                 self.kill(process)

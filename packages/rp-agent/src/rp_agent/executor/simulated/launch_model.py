@@ -1,7 +1,7 @@
 """Launch models: the time between the launch and the run of a task, for simulated executors.
 
-A model maps the current time to the start time of a task, without side effects; the same seed gives the same times. It
-has two parts. The *latency* is the time from the moment at which the launcher accepts a task until the task runs;
+A model computes the start time of a task from the current time; it reads no clock, and the same seed gives the same
+times. It has two parts. The *latency* is the time from the moment at which the launcher accepts a task until it runs;
 latencies of several tasks overlap. The *rate* limits the number of tasks that the launcher accepts per second. Plain
 data describes both:
 
