@@ -186,7 +186,7 @@ class JobExecutor(BaseExecutor):
         self._record(uid, 'task_start', 'task_mkdir')
         make_sandbox(sandbox)
         self._record(uid, 'task_mkdir_done', 'task_run_start')
-        check(task, self._environment)
+        check(task)
         if description['pre_launch'] or description['post_launch']:
             raise LaunchRefused(f'pre_launch and post_launch need a launch script, which agent_spawner '
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')

@@ -73,7 +73,10 @@ class LaunchPlan:
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     """Return the launch plan of a task; raise LaunchRefused if it cannot be run."""
-    check(task, environment)
+    check(task)
+    if environment.context.launchers is None and is_mpi(task):
+        raise LaunchRefused(f'ranks={task.description["ranks"]} needs an MPI launch method, and platform '
+                            f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
     try:
         return _plan(task, environment)
     except UnicodeEncodeError as error:
@@ -96,15 +99,12 @@ def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     return _exec_scripts(task, environment, own)
 
 
-def check(task: AgentTask, environment: TaskEnvironment) -> None:
-    """Verify that executors can run the task; raise LaunchRefused."""
+def check(task: AgentTask) -> None:
+    """Verify that the description has an executable and valid names; raise LaunchRefused."""
     description = task.description
     if not description['executable']:
         raise LaunchRefused(f'{task.uid} has no executable: tasks of mode {description["mode"]} are run by a RAPTOR '
                             f'master, set raptor_id')
-    if environment.context.launchers is None and is_mpi(task):
-        raise LaunchRefused(f'ranks={description["ranks"]} needs an MPI launch method, and platform '
-                            f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
     for name in ('stdout', 'stderr'):
         if '\0' in description[name]:
             raise LaunchRefused(f'{name} is {description[name]!r}: file names cannot contain a NUL character')
