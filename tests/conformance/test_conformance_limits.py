@@ -222,6 +222,6 @@ def test_agents_of_another_version_are_refused(site: Site, client: Client, monke
     client.submit('p0', ['a'])
     agent = site.agent('p0')
     reason = agent.until_refused()
-    assert f'agent speaks protocol {version}' in reason
+    assert f'agent uses protocol {version}' in reason
     assert 'pip install' in reason
     assert agent.order == []

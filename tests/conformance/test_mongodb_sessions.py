@@ -72,7 +72,7 @@ def test_a_session_that_was_removed_turns_its_agents_away(site: Site) -> None:
     site.leave(client)
     mongodb.purge(url_of(site), site.uid)
     agent = site.agent('p0')
-    assert 'not in the database' in agent.until_refused()
+    assert 'removed from the database' in agent.until_refused()
 
 
 def test_a_server_that_is_not_there_is_named_soon(tmp_path: Path) -> None:

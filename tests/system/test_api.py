@@ -94,7 +94,7 @@ def test_session_of_an_earlier_run_is_not_mixed_up_with_a_new_one(base: Path) ->
 def test_sessions_do_not_share_a_directory(base: Path) -> None:
     """A session that an application has open cannot be attached, and does not suffer from the attempt."""
     with rp.Session(uid='same') as session:
-        with pytest.raises(CoordinationError, match=f'process {os.getpid()}|another session is at work'):
+        with pytest.raises(CoordinationError, match=f'process {os.getpid()}|another session is active'):
             rp.Session(uid='same')
         assert session.list_resources()
 

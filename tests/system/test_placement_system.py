@@ -118,7 +118,7 @@ def test_instances_in_other_processes_share_the_tasks_over_the_bridge(start: Sta
     wait_until(lambda: any(task.state == rp.FAILED for task in long))
     (lost,) = [task for task in long if task.state == rp.FAILED]
     assert 'sub-agent agent_executing.0001' in lost.exception
-    assert ('sub-agent agent_executing.0001 is killed: it has given no sign of life for 5 s'
+    assert ('sub-agent agent_executing.0001 is killed: no heartbeat for 5 s'
             in (sandbox / 'agent_0.log').read_text())
     assert run.one(executable='/bin/echo', arguments=['still here']).stdout == 'still here\n'
     run.session.close()

@@ -221,7 +221,7 @@ def test_archive_that_is_broken(site: Site) -> None:
     task = site.task(input_staging={'source': 'a', 'action': TARBALL})
     Path(task.sandbox).mkdir()
     Path(task.sandbox, f'{task.uid}.tar').write_bytes(b'no archive' * 100)
-    assert 'Not a sound tar file' in str(refused(site, task).exception)
+    assert 'Not a valid tar file' in str(refused(site, task).exception)
 
 
 def test_sandbox_that_cannot_be_made(site: Site) -> None:

@@ -133,7 +133,7 @@ def test_a_lost_node_costs_the_tasks_on_it(make: Callable[..., Agent], how: str)
     for task in failed:
         assert task.target_state == states.FAILED
         assert 'node localhost is lost: sub-agent agent_n.0001' in str(task.exception)
-        words = 'killed by signal 9' if how == 'killed' else 'no sign of life for 2 s'
+        words = 'killed by signal 9' if how == 'killed' else 'no heartbeat for 2 s'
         assert words in str(task.exception)
         assert str(agent.base / 'agent_n.err') in str(task.exception_detail)
     for task in again:

@@ -106,7 +106,7 @@ def test_a_sub_agent_that_is_not_let_in_says_so(make: Callable[..., Agent], monk
     agent.run(task)
     assert task.target_state == states.FAILED
     assert 'ended with exit code 0' in str(task.exception)
-    assert 'agent_executing.0000 ends: it was not let in at ipc://' in str(task.exception_detail)
+    assert 'agent_executing.0000 ends: no connection to ipc://' in str(task.exception_detail)
 
 
 @pytest.mark.parametrize('component', ['agent_staging_input', 'agent_executing', 'agent_staging_output'])

@@ -96,14 +96,14 @@ class TestAccess:
         address = site.listener(addresses(kind, tmp_path)).address
         site.connection(address, keys.generate())
         site.until(lambda: site.refusals)
-        assert site.refusals == [f'{address} does not admit the key of this process']
+        assert site.refusals == [f'{address} does not accept the key of this process']
         assert site.gate.refused == 1
         assert not site.heard
 
     def test_a_refusal_ends_the_loop_unless_the_caller_handles_it(self, site: Site, tmp_path: Path, kind: str) -> None:
         address = site.listener(addresses(kind, tmp_path)).address
         site.connection(address, keys.generate(), refuse_loudly)
-        with pytest.raises(CoordinationError, match=f'{address} does not admit the key'):
+        with pytest.raises(CoordinationError, match=f'{address} does not accept the key'):
             site.loop.run()
 
     def test_no_key_gets_nowhere(self, site: Site, tmp_path: Path, kind: str) -> None:

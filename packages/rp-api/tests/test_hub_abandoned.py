@@ -172,7 +172,7 @@ def test_directory_of_a_hub_that_goes_on_is_not_had(directory: Path) -> None:
     before = children()
     claimed = claim(str(directory))
     hub_process = HubProcess('session', directory, Settings())
-    with pytest.raises(CoordinationError, match=f'another session is at work in {directory}: '):
+    with pytest.raises(CoordinationError, match=f'another session is active in {directory}: '):
         hub_process.start()
     release(claimed)
     assert children() <= before
@@ -231,5 +231,5 @@ def test_hub_of_a_process_with_a_number_that_was_used_again_ends(directory: Path
                            input=json.dumps(config | {'fresh': True, 'starter': (os.getpid(), 1)}) + '\n',
                            timeout=TIMEOUT, check=False)
     assert ended.returncode == 1
-    assert 'the application died that has started this hub' in ended.stderr
+    assert 'the application that started this hub died' in ended.stderr
     assert not hub_file.exists(directory)

@@ -292,7 +292,7 @@ def test_who_has_not_the_keys_of_the_session_is_refused(site: Site) -> None:
     address = site.hub.address
     client = site.client(HubAddress(address.endpoint, address.server, stranger.public.decode(),
                                     stranger.secret.decode()))
-    client.until(lambda: any('does not admit the key' in news for news in client.news))
+    client.until(lambda: any('does not accept the key' in news for news in client.news))
     client.do(client.connection.insert_pilots, {'stolen': {}})
     works(site)
     assert pilots(site) == ['works']

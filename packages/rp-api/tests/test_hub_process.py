@@ -227,7 +227,7 @@ def test_hub_that_is_started_again_waits_for_room(tmp_path: Path, owner: Owner,
     with full_disk(monkeypatch):
         pid = owner.hub.pid
         os.kill(pid, signal.SIGKILL)
-        until(lambda: 'nobody is served until it can' in (tmp_path / 'hub.log').read_text())
+        until(lambda: 'the hub waits until it can' in (tmp_path / 'hub.log').read_text())
         owner.do(owner.connection.insert_pilots, {'pilot.0001': {}})
         assert owner.hub.pid != pid
         assert 'welcome' not in owner.news
@@ -331,7 +331,7 @@ def test_hub_of_another_host_cannot_be_reached(tmp_path: Path, owner: Owner) -> 
     owner.leave()
     known = json.loads(config(tmp_path).read_text())
     config(tmp_path).write_text(json.dumps(known | {'host': 'elsewhere', 'node': 'node7'}))
-    with pytest.raises(CoordinationError, match='on node7 and cannot be reached'):
+    with pytest.raises(CoordinationError, match='on node7, which does not accept'):
         HubProcess('session', tmp_path, Settings())
     config(tmp_path).write_text(json.dumps(known | {
         'host': 'elsewhere', 'endpoints': [*known['endpoints'], 'tcp://node7:1234']}))

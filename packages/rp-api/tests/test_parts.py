@@ -58,7 +58,7 @@ def test_other_radical_pilot_is_refused(tmp_path: Path, name: str, kind: tuple[s
     with pytest.raises(PilotError) as caught:
         distributions.check_upstream(path)
     version = '1.103.2' if '-' in name else '(version unknown)'
-    assert str(caught.value).startswith(f'radical.pilot {version} is installed in {tmp_path}, and rp-api ships')
+    assert str(caught.value).startswith(f'radical.pilot {version} is installed in {tmp_path}, and rp-api provides')
     assert 'pip uninstall radical.pilot rp-api' in str(caught.value)
 
 

@@ -153,7 +153,7 @@ class TestReview:
         ({'launch_methods': {'order': ['SRUN'], 'SSH': {}}}, 'launch_methods.SSH has options, but is not in'),
         ({'system_architecture': {'blocked': [0]}}, "system_architecture has 'blocked', which is not known"),
         ({'schemas': {'x': {'job_manager_endpoint': 'slrum://h/'}}}, "schemas.x.job_manager_endpoint has 'slrum'"),
-        ({'schemas': {'x': {'filesystem_endpoint': 'h'}}}, "schemas.x.filesystem_endpoint is 'h', which is no URL"),
+        ({'schemas': {'x': {'filesystem_endpoint': 'h'}}}, "schemas.x.filesystem_endpoint is 'h', which is not a URL"),
         ({'job_manager_endpoint': ''}, 'there are no schemas'),
         ({'mem_per_node': 512}, 'mem_per_node is 512 MB: is that in another unit?'),
         ({'mem_per_node': 549755813888}, 'mem_per_node is 549755813888 MB: is that in another unit?'),
@@ -278,7 +278,7 @@ class TestBrokenFiles:
     def test_bad_type(self, configs):
         self.check(configs, {'one': {**MINIMAL, 'cores_per_node': 'all'}}, 'mine.one',
                    "cores_per_node must be an integer that is not negative, not 'all'")
-        self.check(configs, {'one': ['FORK']}, 'mine.one', 'made from a dict')
+        self.check(configs, {'one': ['FORK']}, 'mine.one', 'takes a dict')
 
     @pytest.mark.parametrize(('values', 'words'), [
         ({'resource_manager': None}, 'resource_manager is required'),

@@ -95,7 +95,7 @@ class TestRecords:
             RankRequirements(mem=-1)
         with pytest.raises(AttributeTypeError, match=r'gpu_occupation'):
             RankRequirements(gpu_occupation=0)
-        with pytest.raises(AttributeTypeError, match=r'made from a dict'):
+        with pytest.raises(AttributeTypeError, match=r'takes a dict'):
             Slot([1, 2])
 
     def test_unknown_field_names_the_nearest(self):

@@ -176,7 +176,7 @@ def test_the_key_of_one_session_does_not_open_another(hub: Hub) -> None:
 def test_bad_uids_are_refused(hub: Hub) -> None:
     hub.start()
     for uid in ('', '..', 'a/b', '.hidden'):
-        with pytest.raises(CoordinationError, match='uid of a session'):
+        with pytest.raises(CoordinationError, match='not a valid session uid'):
             hub.session(uid)
 
 
@@ -280,7 +280,7 @@ def test_another_key_is_refused(hub: Hub) -> None:
     hub.start()
     stranger = keys.generate()
     access = replace(hub.access, public=stranger.public.decode(), secret=stranger.secret.decode())
-    with pytest.raises(CoordinationError, match='does not admit the key of the access file'):
+    with pytest.raises(CoordinationError, match='rejects the key of the access file'):
         ask(access, hub.url, 'status')
 
 

@@ -132,7 +132,7 @@ def test_no_session(tmp_path: Path) -> None:
 
 
 def test_purge(site: Site, client: Client, directory: Path) -> None:
-    with pytest.raises(CoordinationError, match='another session is at work'):
+    with pytest.raises(CoordinationError, match='another session is active'):
         sessions.purge(directory)
     client.close()
     site.until_ended()

@@ -145,10 +145,10 @@ def test_file_that_has_just_been_begun(path: Path, size: int) -> None:
 @pytest.mark.parametrize('content', [b'x', b'PK\3\4' * 100, MAGIC.replace(b'1', b'2')])
 def test_other_file_is_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(CoordinationError, match=f'{path} is not a file of updates'):
+    with pytest.raises(CoordinationError, match=f'{path} is not a spool file of updates'):
         spool_file.read(path)
     if len(content) >= len(MAGIC):
-        with pytest.raises(CoordinationError, match='is not a file of updates'):
+        with pytest.raises(CoordinationError, match='is not a spool file of updates'):
             SpoolFile(path).append(updates(0, 1))
         assert path.read_bytes() == content
 
@@ -161,7 +161,7 @@ def test_record_of_something_else(path: Path, content: Any, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(spool_file.codec, 'pack', lambda _: packed)
         written(path, updates(0, 1)).close()
-    with pytest.raises(CoordinationError, match=f'{path} holds something else than updates'):
+    with pytest.raises(CoordinationError, match=f'{path} has records that are not updates'):
         spool_file.read(path)
 
 

@@ -64,7 +64,7 @@ class TestStrings:
 
     @pytest.mark.parametrize('text', ['a > b > c', 'a > b < c', '> b', 'a >', '<', 'a >>> b'])
     def test_ambiguous_strings(self, text):
-        with pytest.raises(DescriptionError, match=r"must be 'source > target'.*can be given in a dict"):
+        with pytest.raises(DescriptionError, match=r"must be 'source > target'.*use a dict"):
             expand(text)
 
     @pytest.mark.parametrize('text', ['', '  '])

@@ -620,7 +620,7 @@ class TestTarball:
         (tree / 'one').write_bytes(os.urandom(5000))
         pack(str(tarball), [(a_directive(TARBALL), str(tree / 'one'), 'one')])
         tarball.write_bytes(tarball.read_bytes()[:cut])
-        with pytest.raises(StagingError, match='Not a sound tar file') as caught:
+        with pytest.raises(StagingError, match='Not a valid tar file') as caught:
             unpack(a_directive(TARBALL), str(tarball), str(tmp_path / 'out'))
         assert caught.value.path == str(tarball)
         assert content(tmp_path / 'out') == {}

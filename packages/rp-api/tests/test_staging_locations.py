@@ -81,7 +81,7 @@ def test_unknown_scheme_lists_the_known():
 @pytest.mark.parametrize(('url', 'base'), [
     ('task:///x', 'client'), ('x', 'task'), ('staging:///x', 'client')])
 def test_sandbox_that_there_is_none_of(url, base):
-    with pytest.raises(DescriptionError, match='has no meaning here'):
+    with pytest.raises(DescriptionError, match='is not available here'):
         resolve(url, base, Sandboxes(client='/client'))
 
 

@@ -147,7 +147,7 @@ def test_a_python_task_has_its_arguments_already(more: dict[str, Any]) -> None:
     function = PythonTask(print, (1,))
     TaskDescription({'mode': c.TASK_FUNCTION, 'function': function}).verify()
     TaskDescription({'mode': c.TASK_FUNCTION, 'function': 'name', **more}).verify()
-    with pytest.raises(DescriptionError, match='holds its arguments already'):
+    with pytest.raises(DescriptionError, match='includes its arguments'):
         TaskDescription({'mode': c.TASK_FUNCTION, 'function': function, **more}).verify()
 
 

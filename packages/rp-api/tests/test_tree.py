@@ -252,7 +252,7 @@ def test_a_node_that_is_silent_is_lost(make: Callable[..., Mesh]) -> None:
     for name in mesh.nodes:
         mesh.root.put(name, numbered(1))
     mesh.run_until(hang, lambda: mesh.lost)
-    assert mesh.lost == {'n0': 'it has given no sign of life for 3 s'}
+    assert mesh.lost == {'n0': 'no heartbeat for 3 s'}
 
 
 def test_a_relay_that_is_silent_costs_nobody_else_anything(make: Callable[..., Mesh]) -> None:
@@ -340,7 +340,7 @@ def test_without_a_root_a_node_is_forsaken(make: Callable[..., Mesh], monkeypatc
         return True
 
     mesh.run_until(mesh.housed, end, lambda: len(mesh.forsaken) == 3)
-    assert set(mesh.forsaken.values()) == {f'there is no connection to {mesh.root.address} any more'}
+    assert set(mesh.forsaken.values()) == {f'the connection to {mesh.root.address} is lost'}
 
 
 def test_a_node_that_comes_has_more_time(make: Callable[..., Mesh], monkeypatch: Any) -> None:
@@ -350,14 +350,14 @@ def test_a_node_that_comes_has_more_time(make: Callable[..., Mesh], monkeypatch:
     mesh.add('late', let_in=0.0)
     mesh.root.put('n0', numbered(1))
     mesh.run_until(lambda: mesh.there['n0'])
-    assert mesh.forsaken == {'late': f'it was not let in at {mesh.root.address} within 0 s'}
+    assert mesh.forsaken == {'late': f'no connection to {mesh.root.address} within 0 s'}
 
 
 def test_others_are_not_let_in(make: Callable[..., Mesh]) -> None:
     mesh = make(1)
     mesh.own = keys.generate()
     mesh.add('n1')
-    with pytest.raises(CoordinationError, match='does not admit the key'):
+    with pytest.raises(CoordinationError, match='does not accept the key'):
         mesh.run_until(lambda: False)
 
 

@@ -173,7 +173,7 @@ def test_a_description_is_made_from_a_dict_or_another_one() -> None:
 
 @pytest.mark.parametrize('source', [3, 'text', [('guests', 2)]])
 def test_a_description_is_made_from_nothing_else(source: Any) -> None:
-    with pytest.raises(AttributeTypeError, match='Meal is made from a dict, not from'):
+    with pytest.raises(AttributeTypeError, match='Meal takes a dict, not'):
         Meal(source)
 
 

@@ -1,6 +1,6 @@
-"""What client, agent and RAPTOR share: descriptions, states, resources, platforms, messaging, coordination.
+"""The parts that client, agent and RAPTOR share: descriptions, states, resources, platforms, messaging, coordination.
 
-The modules are imported one by one (`from rp_api.states import DONE`); this one holds the version alone, so that
+Modules are imported one by one (`from rp_api.states import DONE`). The package itself holds only the version, so that
 importing it costs nothing.
 """
 

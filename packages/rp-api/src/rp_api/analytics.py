@@ -1,8 +1,8 @@
-"""What radical.analytics asks `radical.pilot.utils` about a session: its events, and what its entities are.
+"""Session data for radical.analytics, which calls `radical.pilot.utils`: events, entities and resources.
 
-Sessions are found by directory or, below the working directory, by uid. Events come from all profiles in there (and in
-the sandboxes of pilots that can be reached); what pilots and tasks are comes from what the session's hub has stored, or
-from the profiles where there was none, as in a simulation.
+A session is found by its directory, or by its uid below the working directory. Events come from all profiles in the
+directory (and in reachable sandboxes of pilots); the properties of pilots and tasks come from the hub's database, or
+from the profiles if there is none, as in a simulation.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rp_api.coordination import sessions
 from rp_api.partitions import WHOLE
 
 Event = dict[int, str]
-"""What radical.analytics calls an event: 1 is its name, 5 its state."""
+"""An event of radical.analytics: key 1 is its name, key 5 its state."""
 
 Table = dict[str, list[Event]]
 Box = list[float]
-"""From when to when, and from which device to which."""
+"""Start and end time, first and last device."""
 
 _NAME, _STATE = 1, 5
 
 
 def _event(name: str) -> Event:
-    """An event, or the entry into a state for names in capitals."""
+    """Return an event, or the transition to a state for names in capitals."""
     return {_NAME: 'state', _STATE: name} if name.isupper() else {_NAME: name}
 
 
@@ -62,10 +62,10 @@ TASK_DURATIONS_APP = {'consume': TASK_DURATIONS_DEFAULT['consume'] | _table(
 
 
 def get_session_profile(sid: str, src: str | None = None) -> tuple[list[list[Any]], float, dict[str, str]]:
-    """All events of a session, by time: (rows, seconds within which clocks agree, host of each pilot).
+    """Return all events of a session in the order of time: (rows, clock accuracy in seconds, host of each pilot).
 
-    A row is time (seconds since the session began), event, component, thread, uid, state, message, kind of the entity.
-    The entry into a state is an event `state`, and comes once.
+    A row is time (seconds since the start of the session), event, component, thread, uid, state, message, entity type.
+    A transition to a state is an event `state`, and occurs once.
     """
     from rp_profiling.read.trace import read_trace
 
@@ -90,7 +90,7 @@ def get_session_profile(sid: str, src: str | None = None) -> tuple[list[list[Any
 
 
 def get_session_description(sid: str, src: str | None = None) -> dict[str, Any]:
-    """What the pilots and tasks of a session are, which belongs to which, and the models of their states."""
+    """Return the pilots and tasks of a session, their hierarchy, and their state models."""
     directory = _directory(sid, src)
     tree = {sid: _node(sid, 'session', {}, {})}
     pilots, partitions, tasks = _entities(directory)
@@ -111,7 +111,7 @@ def get_session_description(sid: str, src: str | None = None) -> dict[str, Any]:
 
 
 def get_provided_resources(session: Any, rtype: str = 'cpu') -> dict[str, dict[str, list[Box]]]:
-    """For a session of radical.analytics: when each pilot had which cores (`cpu`) or GPUs (`gpu`)."""
+    """Return when each pilot of a session of radical.analytics had which cores (`cpu`) or GPUs (`gpu`)."""
     found: dict[str, dict[str, list[Box]]] = {name: {} for name in PILOT_DURATIONS['provide']}
     for pilot in session.get(etype='pilot'):
         amount = pilot.cfg['cores' if rtype == 'cpu' else 'gpus']
@@ -123,7 +123,7 @@ def get_provided_resources(session: Any, rtype: str = 'cpu') -> dict[str, dict[s
 
 def get_consumed_resources(session: Any, rtype: str = 'cpu', tdurations: Mapping[str, Any] | None = None,
                            ) -> dict[str, dict[str, list[Box]]]:
-    """For a session of radical.analytics: what was done when on which cores or GPUs, by what and by whom."""
+    """Return how each core or GPU was used over time in a session of radical.analytics, by purpose and entity."""
     table = (tdurations or TASK_DURATIONS_DEFAULT).get('consume', {})
     found: dict[str, dict[str, list[Box]]] = {name: {} for name in (*PILOT_DURATIONS['consume'], *table)}
     for pilot in session.get(etype='pilot'):
@@ -140,9 +140,9 @@ def get_consumed_resources(session: Any, rtype: str = 'cpu', tdurations: Mapping
 
 
 def _places(pilots: Iterable[Any], kind: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Of pilots and partitions, the first device among those of the whole pilot, and how many a node has.
+    """Yield, for pilots and partitions, the index of the first device in the whole pilot, and the devices per node.
 
-    Partitions number what they have from 0 on, and do not say where it lies: it is taken to lie side by side.
+    Partitions number their devices from 0 and do not record their location: they are assumed to be adjacent.
     """
     for pilot in pilots:
         yield pilot.uid, (0, pilot.cfg[f'{kind}_per_node'])
@@ -153,7 +153,7 @@ def _places(pilots: Iterable[Any], kind: str) -> Iterator[tuple[str, tuple[int, 
 
 
 def _devices(cfg: Mapping[str, Any], rtype: str, places: Mapping[str, tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The devices that a task had, counted over all nodes of its pilot: the first and last of each run of them."""
+    """Yield the devices of a task, numbered over all nodes of its pilot, as ranges (first, last)."""
     start, per_node = places.get(cfg.get('pilot') or '', (0, 0))
     numbers = sorted({start + slot['node_index'] * per_node + device['index'] for slot in cfg.get('slots') or ()
                       for device in slot['cores' if rtype == 'cpu' else 'gpus']})
@@ -166,7 +166,7 @@ def _devices(cfg: Mapping[str, Any], rtype: str, places: Mapping[str, tuple[int,
 
 
 def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str, Any]], Iterable[dict[str, Any]]]:
-    """The pilots, partitions and tasks of a session."""
+    """Return the pilots, partitions and tasks of a session."""
     if sessions.is_session(directory):
         return sessions.pilots(directory), list(sessions.partitions(directory)), sessions.tasks(directory)
     from rp_profiling.read.trace import read_trace
@@ -176,7 +176,7 @@ def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str,
 
 
 def _directory(sid: str, src: str | None) -> Path:
-    """Where a session is: the directory itself, or one in which it lies."""
+    """Return the directory of a session: `src` or `sid` itself, or `sid` below `src`."""
     places = [Path(src), Path(src) / sid] if src else [Path(sid)]
     for place in places:
         if sessions.is_session(place) or any(place.glob('*.prof*')):
@@ -191,7 +191,7 @@ def _node(uid: str, etype: str, cfg: Mapping[str, Any], description: Mapping[str
 
 
 def _hang(tree: dict[str, dict[str, Any]], sid: str, manager: str, kind: str, node: dict[str, Any]) -> None:
-    """Put an entity below its manager, and that below the session."""
+    """Insert an entity below its manager, and the manager below the session."""
     if manager not in tree:
         tree[manager] = _node(manager, kind, {}, {})
         _add(tree[sid], manager, kind)
@@ -213,7 +213,7 @@ def _pilot(pilot: Mapping[str, Any], partitions: Mapping[str, Mapping[str, int]]
 
 
 def _size(pilot: Mapping[str, Any]) -> dict[str, int]:
-    """How many cores and GPUs a pilot or partition has, and each of its nodes; 0 as long as nobody knows."""
+    """Return the cores and GPUs of a pilot or partition and of each node; 0 if unknown."""
     details = pilot.get('resource_details') or {}
     return {name: details.get(name) or 0 for name in ('cores', 'gpus', 'cores_per_node', 'gpus_per_node')}
 
@@ -226,7 +226,7 @@ def _task(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _amounts(slots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """How many cores and GPUs a task had."""
+    """Return the number of cores and GPUs of a task."""
     found = {'cpu': 0.0, 'gpu': 0.0}
     for slot in slots:
         for name, key in (('cpu', 'cores'), ('gpu', 'gpus')):

@@ -1,8 +1,8 @@
-"""Large values as files: written once by who has made them, mapped by who wants them, never copied in between.
+"""Large values as files: written once by the producer and mapped by readers, without copies.
 
-A file holds a kind (one byte, as in RAPTOR's payloads), a body, and the buffers that pickle left out of the body
-(protocol 5), each at a multiple of 64 bytes. The reader maps the file; arrays are views of the private, writable map,
-which goes when the last of them does. Only processes of one user on one (shared) file system use such files.
+A file holds a kind (one byte, as in RAPTOR's payloads), a body, and the out-of-band buffers of pickle protocol 5, each
+aligned to 64 bytes. The reader maps the file; arrays are views of the private, writable map, which is released with
+the last of them. Only processes of one user on one (shared) file system use such files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rp_api.errors import DeserializationError
 from rp_api.system import private
 
 LIMIT = 1 << 20
-"""Bytes above which a value goes to a file."""
+"""Size in bytes above which a value is written to a file."""
 
 _MAGIC = b'rpblob1'
 _HEAD = struct.Struct('<7scQI')   # magic, kind, length of the body, number of buffers
@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 
 
 def write(path: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
-    """Write a new file, in a directory that is made if need be; gives its size. OSError if it cannot be written."""
+    """Write a new file and return its size; its directory is created if needed. Raise OSError on failure."""
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     views = [buffer.raw() for buffer in buffers]
     try:
@@ -43,13 +43,13 @@ def write(path: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBu
 
 
 def read(path: str) -> tuple[bytes, memoryview, list[memoryview]]:
-    """Kind, body and buffers of a file; DeserializationError if it is gone, cut off, none of these or not ours."""
+    """Return kind, body and buffers of a file; raise DeserializationError if it is missing, truncated or not ours."""
     try:
         with open(private.open_file(path), 'rb') as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         magic, kind, length, count = _HEAD.unpack_from(content)
         if magic != _MAGIC:
-            raise ValueError('it holds something else')
+            raise ValueError('it has another format')
         sizes = struct.unpack_from(f'<{count}Q', content, _HEAD.size)
     except (OSError, ValueError, struct.error) as error:
         raise DeserializationError(f'cannot read the value in {path}: {error}', error) from error
@@ -61,12 +61,12 @@ def read(path: str) -> tuple[bytes, memoryview, list[memoryview]]:
         end = start + size
         buffers.append(content[start:end])
     if end > len(content):
-        raise DeserializationError(f'cannot read the value in {path}: it has been cut off')
+        raise DeserializationError(f'cannot read the value in {path}: the file is truncated')
     return kind, body, buffers
 
 
 def discard(path: str) -> None:
-    """Remove a file that nobody will read; one that is gone already is fine."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:

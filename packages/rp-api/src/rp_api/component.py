@@ -1,7 +1,7 @@
-"""What a component is: an object that takes bulks of entities in one state and gives bulks in the next.
+"""Components: pipeline stages that take bulks of entities in one state and pass them on in the next.
 
-A component knows nothing about sockets, threads or processes. Whoever wires a pipeline sets `output` (where bulks go
-that the component is done with) and `advanced` (who is told about state changes).
+Components do not use sockets, threads or processes. The code that builds a pipeline sets `output` (the receiver of
+processed bulks) and `advanced` (the receiver of state changes).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _unwired(*_: Any) -> None:
 
 
 class Component:
-    """Base of all components; `put` is what a sub-class has to provide."""
+    """The base class of components; subclasses implement `put`."""
 
     def __init__(self, uid: str, tracer: Tracer) -> None:
         self.uid = uid
@@ -28,15 +28,15 @@ class Component:
         tracer.record('component_init', uid=uid)
 
     def put(self, tasks: list[Any]) -> None:
-        """Take a bulk of entities in the component's input state; must not block."""
+        """Take a bulk of entities in the component's input state; this must not block."""
         raise TypeError(f'{type(self).__name__} takes no input')
 
     def advance(self, tasks: Sequence[Any], state: str) -> None:
-        """Set the state of all entities of the bulk, trace it and have it published."""
+        """Set the state of all entities of a bulk, trace and publish it."""
         if not tasks:
             return
         uids = []
-        for task in tasks:   # in one go, and without a function for the list: most bulks are of one task
+        for task in tasks:   # one loop instead of comprehensions: most bulks have one task
             task.state = state
             uids.append(task.uid)
         self.tracer.record_bulk('advance', uids, state)

@@ -1,12 +1,12 @@
-"""The constants of the interface: values that applications pass in, and names that cross the wire.
+"""The constants of the interface: values that applications use, and names that are sent over the wire.
 
-Values are those of RADICAL-Pilot 1.103, because applications write them literally and traces and session dumps hold
-them. State names are not here: they belong to `rp_api.states`.
+The values are those of RADICAL-Pilot 1.103, because applications use them literally and traces and session dumps hold
+them. State names belong to `rp_api.states`.
 """
 
 from __future__ import annotations
 
-# what kind of work a task is (attribute `mode` of a task description)
+# modes of tasks (attribute `mode` of a task description)
 TASK_EXECUTABLE = 'task.executable'
 TASK_SERVICE = 'task.service'
 TASK_FUNCTION = 'task.function'
@@ -27,7 +27,7 @@ TASK_MODES = (
     RAPTOR_MASTER, RAPTOR_WORKER, AGENT_SERVICE,
 )
 
-# how a staging directive moves its file
+# actions of staging directives
 COPY = 'Copy'
 LINK = 'Link'
 MOVE = 'Move'
@@ -37,7 +37,7 @@ DOWNLOAD = 'Download'
 
 STAGING_ACTIONS = (COPY, LINK, MOVE, TRANSFER, TARBALL, DOWNLOAD)
 
-# bits of a staging directive's `flags`
+# flags of staging directives, as bits
 RECURSIVE = 1
 CREATE_PARENTS = 2
 NON_FATAL = 4
@@ -46,12 +46,12 @@ DEFAULT_ACTION = TRANSFER
 DEFAULT_FLAGS = CREATE_PARENTS
 DEFAULT_PRIORITY = 0
 
-# how a task manager spreads tasks over its pilots
+# schedulers of a task manager
 SCHEDULER_ROUND_ROBIN = 'round_robin'
 SCHEDULER_BACKFILLING = 'backfilling'
 SCHEDULER_DEFAULT = SCHEDULER_ROUND_ROBIN
 
-# what a callback can be registered for
+# metrics that callbacks can be registered for
 TASK_STATE = 'TASK_STATE'
 WAIT_QUEUE_SIZE = 'WAIT_QUEUE_SIZE'
 PILOT_STATE = 'PILOT_STATE'
@@ -59,7 +59,7 @@ PILOT_STATE = 'PILOT_STATE'
 TMGR_METRICS = [TASK_STATE, WAIT_QUEUE_SIZE]
 PMGR_METRICS = [PILOT_STATE]
 
-# occupation of a core or GPU: the used share, or None when it must not be used at all
+# occupation of a core or GPU: the used share, or None if it must not be used
 FREE: float = 0.0
 BUSY: float = 1.0
 DOWN: float | None = None
@@ -81,7 +81,7 @@ GPU_OpenMP = 'GPU_OpenMP'
 MASTER = 'master'
 WORKER = 'worker'
 
-# queues: each entity that is put is handed to exactly one reader
+# queues: each entity is delivered to exactly one reader
 PMGR_LAUNCHING_QUEUE = 'pmgr_launching_queue'
 TMGR_SCHEDULING_QUEUE = 'tmgr_scheduling_queue'
 TMGR_STAGING_INPUT_QUEUE = 'tmgr_staging_input_queue'
@@ -96,7 +96,7 @@ PROXY_TASK_QUEUE = 'proxy_task_queue'
 CLIENT_QUEUE = 'client_queue'
 STAGER_REQUEST_QUEUE = 'stager_request_queue'
 
-# pubsubs: every subscriber gets every message
+# pubsubs: each message is delivered to every subscriber
 CONTROL_PUBSUB = 'control_pubsub'
 STATE_PUBSUB = 'state_pubsub'
 LOG_PUBSUB = 'log_pubsub'
@@ -110,7 +110,7 @@ PROXY_STATE_PUBSUB = 'proxy_state_pubsub'
 CLIENT_PUBSUB = 'client_pubsub'
 STAGER_RESPONSE_PUBSUB = 'stager_response_pubsub'
 
-# components: the first part of their uids and of their trace files' names
+# components: the prefixes of their uids and trace files
 PMGR_LAUNCHING_COMPONENT = 'pmgr_launching'
 TMGR_SCHEDULING_COMPONENT = 'tmgr_scheduling'
 TMGR_STAGING_INPUT_COMPONENT = 'tmgr_staging_input'

@@ -1,7 +1,7 @@
-"""The parts of the system that are installed here: which are missing, and which must not be there.
+"""Checks of the installed distributions: missing parts, and conflicts with RADICAL-Pilot 1.
 
-The system comes in five distributions that work alone. Where one needs another (a local pilot needs the agent), it
-asks this module, whose sentences name the `pip install` that helps.
+The system consists of five distributions that work independently. A distribution that needs another one (a local pilot
+needs the agent) checks here, and the error names the `pip install` command.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _PURPOSE = {
     'rp-profiling': 'writing and reading traces',
 }
 
-# Metadata of a distribution named radical.pilot, in any spelling, in site-packages or in a source tree.
+# metadata of a distribution named radical.pilot, in any spelling, in site-packages or in a source tree
 _UPSTREAM = re.compile(r'radical[._-]pilot(-(?P<version>[^-]+)(-.*)?)?\.(dist|egg)-info', re.IGNORECASE)
 _LISTINGS = ('RECORD', 'installed-files.txt', 'SOURCES.txt')
 
 
 def missing(dist: str) -> str | None:
-    """The sentence that says how to install the distribution `dist`, or None if it is installed.
+    """Return the sentence that explains how to install the distribution `dist`, or None if it is installed.
 
-    `dist` is one of this project's distributions, such as 'rp-client'; any other is a KeyError.
+    `dist` is a distribution of this project, such as 'rp-client'; others raise KeyError.
     """
     purpose = _PURPOSE[dist]
-    import importlib.util  # not needed until something is found missing
+    import importlib.util  # rarely needed
 
     spec = importlib.util.find_spec(dist.replace('-', '_'))
     # a left-over directory without __init__.py is found as a namespace, whose origin is None
@@ -42,37 +42,36 @@ def missing(dist: str) -> str | None:
 
 
 def require(dist: str) -> None:
-    """Returns if the distribution `dist` is installed, else raises a PilotError that says how to install it."""
+    """Raise a PilotError with the `pip install` command unless the distribution `dist` is installed."""
     sentence = missing(dist)
     if sentence:
         raise PilotError(sentence)
 
 
 def check_upstream(path: Sequence[str] | None = None) -> None:
-    """Raises a PilotError if another distribution that ships `radical/pilot` is installed beside this one.
+    """Raise a PilotError if another distribution that provides `radical/pilot` is installed.
 
-    pip installs both without a warning and the later one overwrites files of the earlier, so which code runs is
-    chance. A distribution of the name `radical.pilot` that ships no such file does no harm and is accepted. `path`
-    is what to search, by default `sys.path`.
+    pip installs both without a warning, and the later one overwrites files of the earlier. A distribution named
+    `radical.pilot` without such files is accepted. `path` is the search path, by default `sys.path`.
     """
     for directory in sys.path if path is None else path:
         for name, version in _upstream_metadata(directory or os.curdir):
             if _ships_pilot(os.path.join(directory, name)):
                 raise PilotError(
-                    f'radical.pilot {version} is installed in {directory}, and rp-api ships the module radical.pilot '
-                    'as well, so which of the two runs is chance. Remove both and install one: '
+                    f'radical.pilot {version} is installed in {directory}, and rp-api provides the module '
+                    'radical.pilot as well: which of the two is imported is undefined. Remove both and install one: '
                     'pip uninstall radical.pilot rp-api, then pip install rp-api'
                 )
 
 
 def _upstream_metadata(directory: str) -> Iterator[tuple[str, str]]:
-    """Metadata directory and version of each distribution named radical.pilot in `directory`.
+    """Yield the metadata directory and version of each distribution named radical.pilot in `directory`.
 
-    A look at the file names, since importlib.metadata takes longer to import than all of this to run.
+    Only file names are read, since importing importlib.metadata would take longer than this check.
     """
     try:
         names = os.listdir(directory)
-    except OSError:  # sys.path may name what is not a directory, or not there
+    except OSError:  # not every entry of sys.path is a directory
         return
     for name in names:
         match = _UPSTREAM.fullmatch(name)
@@ -81,12 +80,12 @@ def _upstream_metadata(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _ships_pilot(metadata: str) -> bool:
-    """Whether the distribution installed `radical/pilot`, or an editable link to it."""
+    """Return whether the distribution installed `radical/pilot`, or an editable link to it."""
     for listing in _LISTINGS:
         try:
             with open(os.path.join(metadata, listing), encoding='utf-8', errors='replace') as stream:
                 text = stream.read()
-        except OSError:  # each installer writes only one of the listings
+        except OSError:  # an installer writes only one of the listings
             continue
         return 'radical/pilot/' in text or '__editable__' in text
     return False

@@ -1,8 +1,8 @@
-"""The error tree of the project: every exception that a caller may want to catch.
+"""The exceptions of the project, all derived from `PilotError`.
 
-All of them derive from `PilotError`. Where a built-in exception says the same thing (`ValueError` for bad input,
-`RuntimeError` for something that went wrong), the class derives from that as well, so that code which only knows the
-built-in ones keeps working. A message says what happened, to which object, and what is allowed or what to do.
+A class also derives from the built-in exception with the same meaning (`ValueError` for bad input, `RuntimeError` for a
+failed operation), so that code which catches only built-in exceptions keeps working. A message names the object, the
+problem, and the allowed values or the remedy.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from collections.abc import Callable
 from typing import Any
 
 LONGEST = 2000
-"""Characters of a sentence: some errors quote all that they are about."""
+"""Maximum length of an error text in characters; the rest is cut off."""
 
 
 class PilotError(Exception):
-    """Root of all errors raised by this project."""
+    """The root of all errors of this project."""
 
 
 class DescriptionError(PilotError, ValueError):
-    """A description is incomplete or contradicts itself."""
+    """A description is incomplete or contradictory."""
 
 
 class AttributeUnknown(DescriptionError, KeyError):
-    """A description has an attribute that does not exist."""
+    """A description has an unknown attribute."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument, which turns a sentence into a quoted string
+        # KeyError would return the repr of the message
         return str(self.args[0]) if self.args else ''
 
 
 class AttributeTypeError(DescriptionError, TypeError):
-    """An attribute has a value that cannot be cast to the attribute's type."""
+    """A value cannot be cast to the type of its attribute."""
 
 
 class StateError(PilotError, ValueError):
-    """An entity was told to leave a state that it cannot leave in that way."""
+    """A state is unknown, or a transition between two states is not allowed."""
 
 
 class StagingError(PilotError, RuntimeError):
-    """A staging directive could not be carried out."""
+    """A staging directive failed."""
 
     def __init__(self, directive: str, path: str, reason: str) -> None:
         super().__init__(f'staging directive [{directive}] failed on {path}: {reason}')
@@ -53,7 +53,7 @@ class StagingError(PilotError, RuntimeError):
 
 
 class PlatformError(PilotError, RuntimeError):
-    """A platform is unknown, or its definition is broken."""
+    """A platform is unknown, or its definition is invalid."""
 
 
 class ResourceError(PilotError, ValueError):
@@ -61,15 +61,15 @@ class ResourceError(PilotError, ValueError):
 
 
 class LimitError(PilotError, RuntimeError):
-    """A process may not open as many files, or start as many threads, as it needs."""
+    """A limit on open files or threads is too low for this process."""
 
 
 class CoordinationError(PilotError, RuntimeError):
-    """Client, hub and agents cannot work together (any more)."""
+    """Client, hub and agents cannot communicate, or no longer."""
 
 
 class OwnershipError(CoordinationError, PermissionError):
-    """A directory or file that has to be this user's own is another user's, or open to others."""
+    """A directory or file belongs to another user, or is accessible to others."""
 
 
 class SerializationError(PilotError):
@@ -77,7 +77,7 @@ class SerializationError(PilotError):
 
 
 class DeserializationError(PilotError):
-    """A serialised object cannot be restored; `original_exception` is the cause, if there is one."""
+    """A serialised object cannot be restored; `original_exception` is the cause, or None."""
 
     def __init__(self, message: str, original_exception: BaseException | None = None) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class DeserializationError(PilotError):
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, as text that can be sent; with its type, unless it is one of ours or of the system."""
+    """Return the text of an error for sending; it includes the type unless it is an error of ours or of the system."""
     known = isinstance(error, PilotError | OSError) and str(error)
     text = str(error) if known else f'{type(error).__name__}: {error}'
     if len(text) > LONGEST:
@@ -99,11 +99,11 @@ def sentence(error: BaseException) -> str:
 
 def _also(ours: type[DescriptionError], foreign: str,
           maker: Callable[[str], DescriptionError]) -> type[DescriptionError]:
-    """The class `ours`, joined with the class of that name in radical.utils when the application has loaded it.
+    """Return the class `ours`, joined with the class of that name in radical.utils if the application has imported it.
 
-    Applications catch `radical.utils.typeddict.TDKeyError` and `TDTypeError`; they must have imported them for that,
-    so looking at the loaded modules is enough and radical.utils need not be installed. A copy of such an exception, in
-    another process, is made by `maker` anew, from what is loaded there.
+    Applications catch `radical.utils.typeddict.TDKeyError` and `TDTypeError`, which requires importing them; therefore
+    it suffices to look at loaded modules, and radical.utils need not be installed. A pickled exception is created by
+    `maker` in the receiving process, from the modules that are loaded there.
     """
     theirs = getattr(sys.modules.get('radical.utils.typeddict'), foreign, None)
     if not theirs:
@@ -113,10 +113,10 @@ def _also(ours: type[DescriptionError], foreign: str,
 
 
 def unknown_attribute(message: str) -> DescriptionError:
-    """An `AttributeUnknown` to raise; also a `TDKeyError` of radical.utils if that is loaded."""
+    """Return an `AttributeUnknown`; it is also a `TDKeyError` of radical.utils if that is loaded."""
     return _also(AttributeUnknown, 'TDKeyError', unknown_attribute)(message)
 
 
 def attribute_type_error(message: str) -> DescriptionError:
-    """An `AttributeTypeError` to raise; also a `TDTypeError` of radical.utils if that is loaded."""
+    """Return an `AttributeTypeError`; it is also a `TDTypeError` of radical.utils if that is loaded."""
     return _also(AttributeTypeError, 'TDTypeError', attribute_type_error)(message)

@@ -1,7 +1,4 @@
-"""Extensions that other distributions install: entry points of the groups `radical_pilot.*`.
-
-The pages below docs/extend describe each group.
-"""
+"""Extensions from other distributions: entry points in the groups `radical_pilot.*`, described in docs/extend."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _OLD_GROUPS = {
     'radical_pilot.scheduling_policies': 'rp_agent.schedulers',
     'radical_pilot.simulation': 'rp.simulation',
 }
-"""The names of groups in version 2.0, which version 2.1 still reads."""
+"""The names of the groups in version 2.0, which version 2.1 still reads."""
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group, by name; a `DeprecationWarning` for those that use the group's old name."""
-    from importlib.metadata import entry_points  # loading it takes longer than most of an agent's start
+    """Return the entry points of a group by name; warn (DeprecationWarning) about those in the group's old name."""
+    from importlib.metadata import entry_points  # importing it takes longer than most of an agent's start
 
     points = entry_points()
     found: dict[str, EntryPoint] = {}
@@ -44,10 +41,16 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 
 def find(group: str, name: str, own: Mapping[str, str], described: str) -> Any:
-    """The extension of that name: from `own`, which has `module:attribute`, else from the entry points of the group.
+    """Return the extension called `name`, from the table `own` or from the entry points of the group.
 
-    Raises `PlatformError`, with all names, if there is none: its sentence begins with `described`. Searching what is
-    installed takes long, and is done only for names that `own` does not have.
+    Args:
+        group: The entry-point group. It is searched only for names that are not in `own`, because that is slow.
+        name: The name of the extension.
+        own: `module:attribute` of the extensions of this project, by name.
+        described: The subject of the error message.
+
+    Raises:
+        PlatformError: The name is unknown; the message lists all names.
     """
     if name in own:
         return load(own[name])
@@ -58,6 +61,6 @@ def find(group: str, name: str, own: Mapping[str, str], described: str) -> Any:
 
 
 def load(where: str) -> Any:
-    """The object that `module:attribute` names."""
+    """Import and return the object that `module:attribute` refers to."""
     module, _, attribute = where.partition(':')
     return getattr(importlib.import_module(module), attribute)

@@ -1,9 +1,9 @@
-"""Python functions and objects as data that can travel to a worker, and back.
+"""Serialisation of Python functions and objects for workers.
 
 A `PythonTask` is text that holds a function with its arguments: base64 of a pickled dict with `func` (bytes), `args`
-and `kwargs`. Functions are serialised by value with cloudpickle, so that functions of the application's main script and
-lambdas can travel, too; what cannot be serialised by value is serialised by reference. To read such data is to run code
-of whoever wrote it: only data of the application itself may be read.
+and `kwargs`. Functions are serialised by value with cloudpickle, including lambdas and functions of the application's
+main script; objects that cannot be serialised by value are serialised by reference. Reading such data executes code of
+its author: read only data of the application itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PICKLE_START, _PICKLE_END = b'\x80', b'.'
 
 
 class PythonTask:
-    """Call it for the text that `TaskDescription.function` takes: a function together with its arguments.
+    """A factory for values of `TaskDescription.function`: a function together with its arguments, as text.
 
-    Two forms are understood. `PythonTask(func, args, kwargs)` takes the arguments as a tuple or list and a dict (or
-    None); `args` and `kwargs` can be left out or given by name. Everything else is the older form
-    `PythonTask(func, *args, **kwargs)`. A call of the older form that looks like the newer one, such as
-    `PythonTask(func, [1, 2])`, is taken for the newer one. Raises ValueError if `func` cannot be called.
+    `PythonTask(func, args, kwargs)` takes the arguments as a tuple or list and a dict (or None), positionally or by
+    name; both are optional. All other calls have the older form `PythonTask(func, *args, **kwargs)`. A call of the
+    older form that looks like the newer one, such as `PythonTask(func, [1, 2])`, is interpreted as the newer one.
+    Raises ValueError if `func` is not callable.
     """
 
     def __new__(cls, func: Callable[..., Any], *args: Any, **kwargs: Any) -> str:  # type: ignore[misc]
@@ -36,7 +36,7 @@ class PythonTask:
 
     @staticmethod
     def pythontask(func: Callable[..., Any]) -> Callable[..., str]:
-        """A function which, when it is called, gives the text for a call of `func` with the same arguments."""
+        """Return a function that encodes a call of `func` with its own arguments."""
         from functools import update_wrapper
 
         _require_callable(func)
@@ -47,10 +47,12 @@ class PythonTask:
 
     @staticmethod
     def get_func_attr(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
-        """The function, the arguments and the keyword arguments that the text holds.
+        """Return the function, the arguments and the keyword arguments of an encoded call.
 
-        Raises ValueError if it is no text, DeserializationError if it cannot be read, and TypeError if it holds
-        something else.
+        Raises:
+            ValueError: `text` is not a string.
+            DeserializationError: The text cannot be decoded.
+            TypeError: The text does not encode a function call.
         """
         if not isinstance(text, str):
             raise ValueError(f'a PythonTask is text, not {type(text).__name__}')
@@ -67,7 +69,7 @@ pythontask = PythonTask.pythontask
 
 
 def is_python_task(text: str) -> bool:
-    """Whether the text looks like one made by `PythonTask` (and not like the name of a function); it is not read."""
+    """Return whether the text looks like a `PythonTask` rather than a function name; it is not unpickled."""
     try:
         data = base64.b64decode(text, validate=True)
     except (ValueError, TypeError):
@@ -76,7 +78,7 @@ def is_python_task(text: str) -> bool:
 
 
 def serialize_obj(obj: Any) -> bytes:
-    """The object as bytes, by value if possible, else by reference; SerializationError if neither is possible."""
+    """Return the pickled object, by value if possible, else by reference; raise SerializationError if neither works."""
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
@@ -89,7 +91,7 @@ def serialize_obj(obj: Any) -> bytes:
 
 
 def deserialize_obj(data: bytes) -> Any:
-    """The object that `serialize_obj` made the bytes of; DeserializationError if that fails."""
+    """Return the object that `serialize_obj` serialised; raise DeserializationError if that fails."""
     try:
         return pickle.loads(data)
     except Exception as error:
@@ -97,7 +99,7 @@ def deserialize_obj(data: bytes) -> Any:
 
 
 def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str:
-    """Write the object to a file and give its name; the default is `rp_obj.pkl` in the system's temporary directory."""
+    """Write the object to a file and return its path, by default `rp_obj.pkl` in the temporary directory."""
     data = serialize_obj(obj)
     name, opener = (_default_file(), _own) if fname is None else (os.fspath(fname), None)
     try:
@@ -109,7 +111,7 @@ def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str
 
 
 def deserialize_file(fname: str | os.PathLike[str] | None = None) -> Any:
-    """The object that `serialize_file` wrote to that file; DeserializationError if that fails."""
+    """Return the object that `serialize_file` wrote; raise DeserializationError if that fails."""
     name, opener = (_default_file(), _own) if fname is None else (os.fspath(fname), None)
     try:
         with open(name, 'rb', opener=opener) as file:
@@ -120,12 +122,12 @@ def deserialize_file(fname: str | os.PathLike[str] | None = None) -> Any:
 
 
 def serialize_bson(obj: Any) -> str:
-    """The object as text, for places that take no bytes; SerializationError if that is not possible."""
+    """Return the pickled object as base64 text; raise SerializationError if that fails."""
     return base64.b64encode(serialize_obj(obj)).decode('ascii')
 
 
 def deserialize_bson(text: str) -> Any:
-    """The object that `serialize_bson` made the text of; DeserializationError if that fails."""
+    """Return the object that `serialize_bson` serialised; raise DeserializationError if that fails."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
@@ -139,7 +141,7 @@ def _encode(func: Callable[..., Any], args: tuple[Any, ...] | list[Any], kwargs:
 
 
 def _call_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """The arguments for the function, from those that were given to `PythonTask` in either form."""
+    """Return the arguments of the function, given to `PythonTask` in either form."""
     given = dict(zip(('args', 'kwargs'), args, strict=False))
     if len(args) <= 2 and not given.keys() & kwargs and kwargs.keys() <= {'args', 'kwargs'}:
         given |= kwargs
@@ -161,7 +163,7 @@ def _default_file() -> str:
 
 
 def _own(name: str, flags: int) -> int:
-    """Open a file in a directory where everyone can make files, if it is ours alone."""
+    """Open a file of ours in a directory where all users can create files (an opener for `open`)."""
     descriptor = private.open_file(name, flags & ~os.O_TRUNC)
     if flags & os.O_TRUNC:
         os.ftruncate(descriptor, 0)

@@ -1,6 +1,6 @@
-"""Loggers for what every process loads and hardly any has something to log of.
+"""Deferred loading of `logging` for modules that every process loads and that rarely log.
 
-`logging` is loaded with the first message, as that takes a tenth of the time in which a sub-agent starts.
+Importing `logging` takes a tenth of a sub-agent's start time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _to_do: list[Callable[[], object]] = []
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of that name, set up as this process wants it."""
+    """Return the logger of that name, after the set-up of this process."""
     import logging
 
     while _to_do:
@@ -24,5 +24,5 @@ def logger(name: str) -> logging.Logger:
 
 
 def set_up_by(set_up: Callable[[], object]) -> None:
-    """Have `set_up()` called before the first message."""
+    """Register a function to be called before the first message."""
     _to_do.append(set_up)

@@ -1,4 +1,4 @@
-"""Partitions of a pilot: what they are called, and how an application says how large they are.
+"""Partitions of a pilot: their uids and sizes.
 
 The size of a partition is a dict: {'nodes': 2}, or {'cores': 4}, or {'cores': 4, 'gpus': 1}.
 """
@@ -17,16 +17,16 @@ NODES, CORES, GPUS = 'nodes', 'cores', 'gpus'
 _NAMES = (NODES, CORES, GPUS)
 
 WHOLE = 'whole'
-"""What names the pilot in the record that the coordinator has of a partition."""
+"""The key of the pilot's uid in the coordinator's record of a partition."""
 
 
 def partition_uid(pilot: str, number: int) -> str:
-    """What the coordinator knows a partition by, and the name of its agent's directory in the pilot's sandbox."""
+    """Return the uid of a partition, which is also the name of its agent's directory in the pilot's sandbox."""
     return f'{pilot}.{number:04d}'
 
 
 def sizes(value: Any) -> int | list[Size]:
-    """A cast: a number of like partitions, or the sizes of all; a single size makes a list of one."""
+    """Cast to a number of equal partitions, or to a list of sizes; a single size becomes a list of one."""
     if isinstance(value, Mapping):
         return [size(value)]
     if isinstance(value, list | tuple):
@@ -39,7 +39,7 @@ def sizes(value: Any) -> int | list[Size]:
 
 
 def size(value: Any) -> Size:
-    """A cast: the size of one partition, without what is 0."""
+    """Cast to the size of one partition, without zeros."""
     if not isinstance(value, Mapping):
         raise CastError('a list of sizes, each of them a dict such as {"nodes": 2} or {"cores": 4, "gpus": 1}')
     found = {}
@@ -58,12 +58,12 @@ def size(value: Any) -> Size:
 
 
 def total(wanted: Sequence[Size], name: str) -> int:
-    """How many nodes, cores or GPUs all partitions have together."""
+    """Return the total number of nodes, cores or GPUs of all partitions."""
     return sum(each.get(name, 0) for each in wanted)
 
 
 def check_sizes(partitions: int | list[Size], nodes: int, cores: int, gpus: int) -> None:
-    """Return if a pilot of that size can have these partitions, as far as that can be known before it runs."""
+    """Raise a DescriptionError if a pilot of that size is too small for the partitions, as far as the client knows."""
     if isinstance(partitions, int):
         if cores and partitions > cores:
             raise DescriptionError(f'PilotDescription.partitions is {partitions}, but each needs a core, and cores is '
@@ -74,12 +74,12 @@ def check_sizes(partitions: int | list[Size], nodes: int, cores: int, gpus: int)
         if name == NODES and wanted and not nodes:
             raise DescriptionError('PilotDescription.partitions asks for nodes, but the pilot is sized by cores: give '
                                    'the sizes of its partitions in cores, too')
-        if wanted > there and not (nodes and name != NODES):   # of whole nodes, only the agent knows the cores
+        if wanted > there and not (nodes and name != NODES):   # only the agent knows the cores of whole nodes
             raise DescriptionError(f'PilotDescription.partitions asks for {wanted} {name}, but {name} is {there}')
 
 
 def whole(partitions: list[Size]) -> Size:
-    """What a pilot has to have for these partitions, if its description does not say."""
+    """Return the size of a pilot that consists of these partitions."""
     found = {name: total(partitions, name) for name in _NAMES}
     if found[NODES] and found[CORES]:
         raise DescriptionError('PilotDescription.partitions has sizes in nodes and sizes in cores: the size of the '

@@ -1,4 +1,4 @@
-"""What the descriptions of RAPTOR masters and workers need not say, filled in wherever they are submitted."""
+"""Defaults for the descriptions of RAPTOR masters and workers, applied wherever they are submitted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rp_api.errors import DescriptionError
 from rp_api.raptor_link import ANY, MASTER_PROGRAM, WORKER_PROGRAM
 
 NAMED_ENV = 'rp'
-"""The environment that the agent itself runs in."""
+"""The environment of the agent itself."""
 
 
 def complete_master(description: TaskDescription) -> None:
-    """Have the description run the program for masters, unless it names one of its own."""
+    """Set the master program as executable, unless the description has one."""
     _complete(description, MASTER_PROGRAM, [description.raptor_file, description.raptor_class or 'Master'], [])
 
 
 def complete_worker(description: TaskDescription) -> None:
-    """Have the description run the program for workers, unless it names one of its own; it must name its master."""
+    """Set the worker program as executable, unless the description has one; the worker's master must be set."""
     master = description.raptor_id
     if not master or master == ANY:
         raise DescriptionError(f'TaskDescription.raptor_id is {master!r}, but a worker has one master: set its uid')
@@ -28,7 +28,7 @@ def complete_worker(description: TaskDescription) -> None:
 
 
 def complete(description: TaskDescription) -> None:
-    """Complete the description of a master or of a worker, and no other one."""
+    """Complete the description of a master or worker; others are left unchanged."""
     if description.mode == c.RAPTOR_MASTER:
         complete_master(description)
     elif description.mode == c.RAPTOR_WORKER:

@@ -1,8 +1,8 @@
 """Dict-like records with a fixed set of typed fields: plain data on the wire, attributes in the code.
 
-A record is a dict, so that it goes through msgpack and JSON as it is. Its fields can be read and set as items
-and as attributes, all fields are always there (but for required ones that were never given), a value is cast
-to its field's type when it is set, and an unknown field is refused with the name that was probably meant.
+A record is a dict, so msgpack and JSON serialise it. Fields can be read and set as items and as attributes. All fields
+are always present, except required ones that were never set; a value is cast to the field's type when it is set; an
+unknown field raises an error that suggests similar names.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 
-REQUIRED: Any = object()  # the default of a field that has none: `verify` insists on it
+REQUIRED: Any = object()  # the default of a field without one, which `verify` requires
 
 _TRUE = {'1', 'true', 'yes', 'on'}
 _FALSE = {'0', 'false', 'no', 'off'}
 
 
 class Field(NamedTuple):
-    """The type of a field, as a function that casts a value or raises, and its default (or its maker)."""
+    """The type of a field, as a cast, and its default value or factory."""
 
     cast: Callable[[Any], Any]
     default: Any = REQUIRED
 
 
 class Record(dict[str, Any]):
-    """A dict with the fields of `FIELDS` and no others.
+    """A dict with the fields in `FIELDS` and no others.
 
-    Sub-classes list their fields in `FIELDS` and annotate them, so that attribute access is type-checked.
-    None stands for the default, except in a required field, whose cast decides.
+    Subclasses list their fields in `FIELDS` and annotate them, so that attribute access is type-checked. None means the
+    default, except for a required field, whose cast decides.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class Record(dict[str, Any]):
     def __init__(self, from_dict: Mapping[str, Any] | None = None, **values: Any) -> None:
         super().__init__()
         if from_dict is not None and not isinstance(from_dict, Mapping):
-            raise attribute_type_error(f'{type(self).__name__} is made from a dict, not from {from_dict!r}')
+            raise attribute_type_error(f'{type(self).__name__} takes a dict, not {from_dict!r}')
         for name, field in self.FIELDS.items():
             if field.default is not REQUIRED:
                 self[name] = None
@@ -60,16 +60,16 @@ class Record(dict[str, Any]):
         super().__setitem__(name, self._cast(name, value))
 
     def update(self, *mappings: Any, **values: Any) -> None:
-        """Sets all given fields, cast and checked like single assignments."""
+        """Set the given fields, cast and checked like single assignments."""
         for name, value in dict(*mappings, **values).items():
             self[name] = value
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as plain dicts and lists, which share nothing with it."""
+        """Return the record as plain dicts and lists, as copies."""
         return {name: plain(value) for name, value in self.items()}
 
     def verify(self) -> None:
-        """Returns if every required field is set, else raises a DescriptionError that names a missing one."""
+        """Raise a DescriptionError if a required field is not set."""
         for name, field in self.FIELDS.items():
             if field.default is REQUIRED and name not in self:
                 raise DescriptionError(f'{type(self).__name__}.{name} is required')
@@ -92,11 +92,11 @@ R = TypeVar('R', bound=Record)
 
 
 class CastError(Exception):
-    """A value cannot be cast; the text says what it should be ('an integer')."""
+    """A value cannot be cast; the text describes the type ('an integer')."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What to append to a message about an unknown name: the nearest known ones, or all if they are few."""
+    """Return the end of a message about an unknown name: similar known names, or all of them if they are few."""
     import difflib  # only needed for messages
 
     names = sorted(known)
@@ -107,7 +107,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value with all records, mappings, tuples and lists inside turned into plain dicts and lists."""
+    """Return the value with all records, mappings, tuples and lists in it converted to plain dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -116,12 +116,12 @@ def plain(value: Any) -> Any:
 
 
 def anything(value: Any) -> Any:
-    """The value as it is."""
+    """Return the value unchanged."""
     return value
 
 
 def integer(value: Any) -> int:
-    """A whole number; text and floats that are one are taken."""
+    """Cast to an integer; text and floats with an integer value are accepted."""
     try:
         whole = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -132,7 +132,7 @@ def integer(value: Any) -> int:
 
 
 def count(value: Any) -> int:
-    """A whole number that is not negative."""
+    """Cast to a non-negative integer."""
     try:
         whole = integer(value)
     except CastError:
@@ -143,7 +143,7 @@ def count(value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    """A finite float."""
+    """Cast to a finite float."""
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -154,14 +154,14 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """A string; numbers are written out."""
+    """Cast to a string; numbers are converted."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     raise CastError('a string')
 
 
 def flag(value: Any) -> bool:
-    """A bool; also yes/no, true/false, on/off, 1/0 as text or number."""
+    """Cast to a bool; yes/no, true/false, on/off and 1/0 are accepted as text or number."""
     word = str(value).strip().lower()
     if word not in _TRUE and word not in _FALSE:
         raise CastError('true or false')
@@ -169,7 +169,7 @@ def flag(value: Any) -> bool:
 
 
 def list_of(cast: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    """A cast to a list of such values; a single value makes a list of one."""
+    """Return a cast to a list of such values; a single value becomes a list of one."""
     def cast_list(value: Any) -> list[Any]:
         values = value if isinstance(value, list | tuple) else [value]
         try:
@@ -180,7 +180,7 @@ def list_of(cast: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
 
 
 def dict_of(cast: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """A cast to a dict of such values with text as keys."""
+    """Return a cast to a dict of such values with string keys."""
     def cast_dict(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise CastError('a dict')
@@ -192,7 +192,7 @@ def dict_of(cast: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
 
 
 def record(cls: type[R]) -> Callable[[Any], R]:
-    """A cast of a dict to the record class `cls`; errors inside keep their own message."""
+    """Return a cast from a dict to the record class `cls`; errors of its fields keep their own message."""
     def cast_record(value: Any) -> R:
         if isinstance(value, cls):
             return value

@@ -1,15 +1,15 @@
-"""The states of pilots and tasks, and the only rules by which they change.
+"""The states of pilots and tasks, and the rules for transitions between them.
 
 Rules of this module:
 
-- A pilot and a task each move along one line of states. Every state has a number; a move to a lower or to the same
-  number changes nothing, because the news is old.
-- A move forward may skip states. Each skipped state is announced once, in order, so that every state is seen exactly
-  once by whoever listens. FAILED and CANCELED can be reached from anywhere; on the way to them nothing is filled in.
-- DONE, FAILED and CANCELED are final and share the highest number. A final state never changes, with one exception:
-  news of the real end may arrive after a cancellation was recorded, so CANCELED can be corrected to DONE or FAILED. A
-  FAILED pilot can be corrected to any final state, because the batch system has the last word on it.
-- Whatever changes a state asks `StateModel.progress`. Nothing else in the project compares states by name.
+- Pilots and tasks each move along one sequence of numbered states. A report of a lower or the same number is outdated
+  and changes nothing.
+- A transition may skip states. Each skipped state is announced once, in order, so that a listener sees every state
+  exactly once. FAILED and CANCELED can be reached from any state; no skipped states are announced then.
+- DONE, FAILED and CANCELED are final and share the highest number. A final state does not change, with two exceptions:
+  CANCELED can be corrected to DONE or FAILED, because the report of the real end may arrive after a cancellation was
+  recorded. A FAILED pilot can be corrected to any final state, because the report of the batch system takes precedence.
+- All transitions use `StateModel.progress`. No other code compares states by name.
 
 The tables follow the state model in the documentation of RADICAL-Pilot. The value of a state constant is its name.
 """
@@ -51,7 +51,7 @@ AGENT_STAGING_OUTPUT: Final = 'AGENT_STAGING_OUTPUT'
 TMGR_STAGING_OUTPUT_PENDING: Final = 'TMGR_STAGING_OUTPUT_PENDING'
 TMGR_STAGING_OUTPUT: Final = 'TMGR_STAGING_OUTPUT'
 
-# names from the time when a task manager was called a unit manager
+# aliases from the time when a task manager was called a unit manager
 UMGR_SCHEDULING_PENDING = TMGR_SCHEDULING_PENDING
 UMGR_SCHEDULING = TMGR_SCHEDULING
 UMGR_STAGING_INPUT_PENDING = TMGR_STAGING_INPUT_PENDING
@@ -61,7 +61,7 @@ UMGR_STAGING_OUTPUT = TMGR_STAGING_OUTPUT
 
 
 class State(NamedTuple):
-    """One row of a state table: the state, its number, who holds the entity meanwhile, and what happens to it."""
+    """A row of a state table: state, number, module and component that hold the entity, and meaning."""
 
     name: str
     value: int
@@ -102,15 +102,15 @@ TASK_STATES = (
     State(CANCELED, 15, 'task manager', 'task manager', 'was ended on request'),
 )
 
-# the only moves from one final state to another
+# the only transitions between final states
 _LATE_END = ((CANCELED, DONE), (CANCELED, FAILED))
 _PILOT_LATE_END = (*_LATE_END, (FAILED, DONE), (FAILED, CANCELED))
 
 
 class StateModel:
-    """One linear model of states: their numbers, and the answer for every move from one state to another.
+    """A linear sequence of states: their numbers, and the result of every transition.
 
-    All answers are computed with the first question, so that asking costs one dictionary look-up. Agents never ask.
+    All results are computed on first use, so that each is one dictionary lookup. Agents do not use them.
     """
 
     def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...]) -> None:
@@ -121,41 +121,47 @@ class StateModel:
 
     @property
     def names(self) -> list[str]:
-        """All states of the model, in the order of their numbers."""
+        """All states in the order of their numbers."""
         return [row.name for row in self.rows]
 
     def value(self, state: str | None) -> int:
-        """The number of `state`; -1 for None, which is the state of an entity of which nothing is known yet."""
+        """Return the number of a state, or -1 for None, the state of an entity without reports."""
         try:
             return self.values[state]
         except (KeyError, TypeError):
             raise self._unknown(state) from None
 
     def is_final(self, state: str | None) -> bool:
-        """Whether an entity in `state` has ended."""
+        """Return whether a state is final."""
         return self.value(state) == self.rows[-1].value
 
     def progress(self, current: str | None, target: str) -> tuple[str, list[str]]:
-        """The state that an entity is in after it was told to move to `target`, and the states to announce for that.
+        """Return the state after a transition, and the states to announce.
 
-        `current` is None for an entity that has no state yet. Old news gives `(current, [])`. Raises `StateError` for
-        an unknown state and for a final state that was told to become another one.
+        Args:
+            current: The present state; None if the entity has none yet.
+            target: The reported state.
+
+        Returns:
+            The new state, and the states to announce in order; `(current, [])` for an outdated report.
+
+        Raises:
+            StateError: A state is unknown, or the transition leads from one final state to another.
         """
         new, passed = self.step(current, target)
         return new, list(passed)
 
     def step(self, current: str | None, target: str) -> tuple[str, tuple[str, ...]]:
-        """What `progress` gives, for those who have many entities: nothing is copied."""
+        """Return the same as `progress`, as a shared tuple that is not copied: for large numbers of entities."""
         try:
             return self._steps[current, target]
         except (KeyError, TypeError):
             raise self._refusal(current, target) from None
 
     def collapse(self, states: Iterable[str | None]) -> str | None:
-        """The one state that stands for several reports on one entity; None if there is no report.
+        """Return the state that results from several reports on one entity; None without a report.
 
-        DONE wins over FAILED, FAILED over CANCELED, and each over any state that is not final; of those the one that is
-        furthest along wins.
+        DONE takes precedence over FAILED, FAILED over CANCELED, then the state with the highest number.
         """
         seen = set(states)
         for state in FINAL:
@@ -164,7 +170,7 @@ class StateModel:
         return max(seen, key=self.value, default=None)
 
     def check(self) -> None:
-        """Verify the invariants of the model's tables; raises `StateError` on the first that does not hold."""
+        """Verify the invariants of the tables; raise `StateError` for the first violation."""
         self._check_values()
         for current in self.values:
             for target in self.names:
@@ -181,7 +187,7 @@ class StateModel:
         return steps
 
     def _step(self, current: str | None, target: str) -> tuple[str, list[str]] | None:
-        """The rule behind `progress`; None for an illegal move."""
+        """Return the result of one transition; None if it is illegal."""
         here, there = self.values[current], self.values[target]
         if current is not None and (there < here or target == current):
             return current, []
@@ -238,21 +244,21 @@ TASK = StateModel('task', TASK_STATES, _LATE_END)
 
 
 def pilot_value(state: str | None) -> int:
-    """The number of a pilot state: 0 for NEW up to 5 for the final ones, -1 for None."""
+    """Return the number of a pilot state: 0 (NEW) to 5 (final), -1 for None."""
     return PILOT.value(state)
 
 
 def task_value(state: str | None) -> int:
-    """The number of a task state: 0 for NEW up to 15 for the final ones, -1 for None."""
+    """Return the number of a task state: 0 (NEW) to 15 (final), -1 for None."""
     return TASK.value(state)
 
 
 def progress(model: StateModel, current: str | None, target: str) -> tuple[str, list[str]]:
-    """The new state and the states to announce when an entity of `model` moves from `current` to `target`."""
+    """Return the new state and the states to announce, see `StateModel.progress`."""
     return model.progress(current, target)
 
 
-# the states of 2015, as the texts found in traces and databases of that time
+# state names of 2015, as found in traces and databases of that time
 CAMEL_CASE_STATES: Mapping[str, str] = {
     'New': NEW,
     'Done': DONE,
@@ -283,7 +289,7 @@ CAMEL_CASE_STATES: Mapping[str, str] = {
     'StagingOutput': TMGR_STAGING_OUTPUT,
 }
 
-# the constants of 2015 that have another name now
+# constants of 2015 that were renamed
 OLD_DEFINES: Mapping[str, str] = {
     'CANCELING': CANCELED,
     'PENDING': PMGR_LAUNCHING_PENDING,
@@ -305,6 +311,6 @@ OLD_DEFINES: Mapping[str, str] = {
     'STAGING_OUTPUT': TMGR_STAGING_OUTPUT,
 }
 
-# some of these names are common words, so they exist as constants only for applications that ask for them
+# some of these names are common words, so they become constants only on request
 if 'RP_ENABLE_OLD_DEFINES' in os.environ:
     globals().update(OLD_DEFINES)

@@ -1,6 +1,6 @@
-"""What the pilots and tasks of a session are by its traces alone: for sessions without a hub, as simulated ones are.
+"""Pilots and tasks of a session derived from its traces, for sessions without a hub such as simulated ones.
 
-Pilots and tasks look as those that hubs have stored (`rp_api.coordination.sessions`), as far as traces know them.
+They have the form of `rp_api.coordination.sessions`, with the data that traces contain.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rp_profiling.read.trace import Trace
 
 PMGR, TMGR = 'pmgr.0000', 'tmgr.0000'
-"""The managers that all pilots and tasks are counted to, as traces do not say whose they are."""
+"""The managers of all pilots and tasks, because traces do not record them."""
 
 
 def pilots(trace: Trace) -> Iterator[dict[str, Any]]:
-    """The pilots whose agents have told what they have."""
+    """Yield the pilots whose agents have reported their resources."""
     from rp_profiling.analyse.occupation import Occupation
 
     for place, resources in Occupation(trace).resources.items():
@@ -27,7 +27,7 @@ def pilots(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def tasks(trace: Trace) -> Iterator[dict[str, Any]]:
-    """The tasks, each with the pilot and the slots that it had last."""
+    """Yield the tasks, each with its last pilot and slots."""
     columns = trace.columns
     had = {int(columns.uid[row]): int(row) for row in trace.rows_of('schedule_ok')}
     for task in map(int, trace.entities('task')):
@@ -42,7 +42,7 @@ def tasks(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _slots(message: str) -> list[dict[str, Any]]:
-    """The slots of all ranks, from the short form that traces have."""
+    """Return the slots of all ranks, from the short form in traces."""
     from rp_profiling.write.slots import CORE, parse
 
     found = []

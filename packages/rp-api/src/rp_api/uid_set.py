@@ -1,4 +1,4 @@
-"""A set of uids that takes little memory for those that end in a number, however many there are."""
+"""A compact set of uids that end in a number."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _NUMBERS = {f'{number:0{_DIGITS}d}': number for number in range(10**_DIGITS)}
 
 
 class UidSet:
-    """Uids that were added; exact, and never smaller.
+    """A set of uids that only grows.
 
-    Uids are numbered as a rule, so what comes before the last three digits is kept once for a thousand of them: that is
-    less than a byte for each of many. Other uids are kept as they are.
+    Most uids are numbered, so the part before the last three digits is stored once with a bitmap for 1000 uids: less
+    than a byte for each. Other uids are stored as they are.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class UidSet:
         return bool(self._numbered or self._others)
 
     def add(self, uid: str) -> bool:
-        """Add a uid; False if it was there."""
+        """Add a uid; return False if it was present."""
         number = _number(uid)
         if number < 0:
             before = len(self._others)
@@ -52,5 +52,5 @@ class UidSet:
 
 
 def _number(uid: str) -> int:
-    """The number in which a uid ends; -1 if there is none."""
+    """Return the last three digits of a uid as a number; -1 if they are not digits."""
     return _NUMBERS.get(uid[-_DIGITS:], -1)

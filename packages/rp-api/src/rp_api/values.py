@@ -1,8 +1,8 @@
-"""Return values as plain data: what msgpack cannot take travels pickled, what is large stays in a file.
+"""Return values as plain data: values that msgpack cannot hold are pickled, large ones are stored in files.
 
-A value that is no plain data is a dict with one key of its own, `__rp_pickled__` with the bytes or `__rp_file__` with a
-path. As with everything that is pickled, only values of the application's own functions may be restored: whoever
-restores one knows from its own description of the task, not from what came, that the task is such a function.
+Such a value is a dict with one key, `__rp_pickled__` with the bytes or `__rp_file__` with a path. Unpickling executes
+code, so only values of the application's own functions may be restored. The receiver knows from its own description of
+the task, not from the message, that the task is such a function.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _PICKLED, _FILE = '__rp_pickled__', '__rp_file__'
 _SCALARS = frozenset({int, float, bool, type(None)})
 _INTEGERS = range(-1 << 63, 1 << 64)
 _PROTOCOL = 5
-_WORTH_A_VIEW = 64 << 10   # bytes of a buffer that is worth being kept out of a pickle
+_WORTH_A_VIEW = 64 << 10   # minimum size in bytes of a buffer that is kept out of a pickle
 
 
 def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-    """The value's pickle, without its large buffers if there is a list for them; SerializationError if it has none."""
+    """Return the pickled value, its large buffers moved to `buffers` if given; raise SerializationError on failure."""
     left_in = None if buffers is None else _Sieve(buffers).leaves_in
     try:
         data = pickle.dumps(value, _PROTOCOL, buffer_callback=left_in)
-    except Exception:   # lambdas, local classes, ...: how that shows depends on the object
+    except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
         data = b'__main__'
     if b'__main__' not in data:
         return data
-    # what belongs to the main script goes by value: that of the other side is another one
+    # objects of the main script are pickled by value, because the receiver has another main script
     import cloudpickle  # type: ignore[import-untyped]
 
     if buffers is not None:
@@ -38,18 +38,18 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
     try:
         return bytes(cloudpickle.dumps(value, _PROTOCOL, buffer_callback=left_in))
     except Exception as error:
-        raise SerializationError(f'{type(value).__name__} cannot travel: {error}') from error
+        raise SerializationError(f'{type(value).__name__} cannot be serialised: {error}') from error
 
 
 def size_of(data: bytes, buffers: list[pickle.PickleBuffer]) -> int:
-    """Bytes of a pickle and of what was kept out of it."""
+    """Return the size in bytes of a pickle with its buffers."""
     return len(data) + sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def to_plain(value: Any, directory: str, name: str) -> Any:
-    """The value as plain data; SerializationError if it cannot travel.
+    """Return the value as plain data; raise SerializationError if that is impossible.
 
-    A large one goes to a new file in the directory, `<name>.<random>.value`.
+    A large value is written to a new file in the directory, `<name>.<random>.value`.
     """
     if type(value) in _SCALARS and (type(value) is not int or value in _INTEGERS):
         return value
@@ -70,14 +70,14 @@ def to_plain(value: Any, directory: str, name: str) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """The value that `to_plain` made this of, or a list of such; DeserializationError if it cannot be restored."""
+    """Return the value of `to_plain`, or a list of them; raise DeserializationError if one cannot be restored."""
     if type(value) is list:
         return [_restored(each) if type(each) is dict else each for each in value]
     return _restored(value) if type(value) is dict else value
 
 
 def is_pickled(value: Any) -> bool:
-    """Whether `from_plain` would unpickle something, which runs code of whoever has made the value."""
+    """Return whether `from_plain` would unpickle something, which executes code of the sender."""
     return any(_is_pickled(each) for each in value) if type(value) is list else _is_pickled(value)
 
 
@@ -100,7 +100,7 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether msgpack can take it, and gives it back as it was (but for tuples, which arrive as lists)."""
+    """Return whether msgpack restores the value unchanged (except for tuples, which become lists)."""
     kind = type(value)
     if kind is list or kind is tuple:
         return all(_is_plain(each) for each in value)
@@ -123,7 +123,7 @@ def _is_valid(text: str) -> bool:
 
 
 class _Sieve:
-    """Collects the large buffers of a pickle."""
+    """A collector of the large buffers of a pickle."""
 
     __slots__ = ('_buffers',)
 
@@ -131,7 +131,7 @@ class _Sieve:
         self._buffers = buffers
 
     def leaves_in(self, buffer: pickle.PickleBuffer) -> bool:
-        """Whether the buffer is so small that it stays in the pickle."""
+        """Collect the buffer, or return True if it is small and stays in the pickle."""
         if buffer.raw().nbytes < _WORTH_A_VIEW:
             return True
         self._buffers.append(buffer)

@@ -1,9 +1,9 @@
-"""The face of the system: `import radical.pilot as rp`.
+"""The public interface: `import radical.pilot as rp`.
 
-One table of names, each with the module that holds it and the distribution that ships the module. A name is looked up
-when it is first used (PEP 562) and then kept as an attribute of this module, where `mock.patch` can replace it. A name
-whose distribution is not installed is an AttributeError that says what to install, so that `hasattr` works.
-`__init__.pyi` tells the same names to type checkers and editors.
+A table lists the public names, each with the module and the distribution that provide it. A name is imported on first
+use (PEP 562) and then kept as an attribute of this module, where `mock.patch` can replace it. Using a name whose
+distribution is not installed raises an `AttributeError` that names the `pip install` command, so that `hasattr` works.
+`__init__.pyi` declares the same names for type checkers and editors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rp_api import __version__
 version = version_short = version_base = version_detail = __version__
 version_branch = version_tag = None
 
-# (distribution, module): the names that the face takes from that module
+# (distribution, module): the public names that the module provides
 _SOURCES = {
     ('rp-client', 'rp_client.session'): 'Session',
     ('rp-client', 'rp_client.pilot_manager'): 'PilotManager',
@@ -59,7 +59,7 @@ _SOURCES = {
         AGENT_EXECUTING_COMPONENT AGENT_STAGING_OUTPUT_COMPONENT""",
 }
 
-# modules of this package, reached as attributes without an import of their own
+# submodules, available as attributes without an import statement
 _MODULES = 'constants pilot_description raptor raptor_tasks staging_directives states task_description utils'
 
 _OLD_STATES = """
@@ -74,7 +74,7 @@ _TABLE = {name: source for source, names in _SOURCES.items() for name in names.s
 
 
 def __getattr__(name: str) -> object:
-    """The object called `name`, imported now; AttributeError if there is none or its distribution is missing."""
+    """Import and return the object called `name`; raise AttributeError if it is unknown or not installed."""
     if name in _MODULES.split():
         return import_module(f'{__name__}.{name}')
     if name == '__all__':
@@ -88,7 +88,7 @@ def __getattr__(name: str) -> object:
         from rp_api.distributions import missing
 
         sentence = missing(distribution)
-        if sentence is None:  # the distribution is there, and something that it needs is not
+        if sentence is None:  # the distribution is installed, but one of its own requirements is not
             raise
         raise AttributeError(f'{__name__}.{name}: {sentence}') from None
     globals()[name] = value
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names that can be used here: those whose distribution is installed."""
+    """Return the public names whose distribution is installed."""
     from rp_api.distributions import missing
 
     absent = {distribution for distribution in {source[0] for source in _SOURCES} if missing(distribution)}

@@ -1,4 +1,4 @@
-"""The names of `radical.pilot` for type checkers and editors; `__init__.py` has the same as a table."""
+"""The names of `radical.pilot` for type checkers and editors, the same as in the table of `__init__.py`."""
 
 from radical.pilot import constants as constants
 from radical.pilot import pilot_description as pilot_description

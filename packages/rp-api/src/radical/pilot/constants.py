@@ -1,3 +1,3 @@
-"""`radical.pilot.constants`: the values that descriptions, directives and callbacks take."""
+"""`radical.pilot.constants`: values for descriptions, staging directives and callbacks."""
 
 from rp_api.constants import *  # noqa: F403

@@ -1,6 +1,6 @@
-"""`radical.pilot.raptor`: masters and workers, and what applications call functions with.
+"""`radical.pilot.raptor`: RAPTOR masters and workers, the `Executor`, and streams of results.
 
-A name is looked up when it is first used. If rp-raptor is not installed, it is an AttributeError that says so.
+A name is imported on first use. Without rp-raptor it raises an `AttributeError` that names the `pip install` command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TABLE = {
 
 
 def __getattr__(name: str) -> object:
-    """The object called `name`, imported now."""
+    """Import and return the object called `name`; raise AttributeError if it is unknown or not installed."""
     if name not in _TABLE:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from rp_api.distributions import missing
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The names that there are, installed or not."""
+    """Return the public names, installed or not."""
     return sorted(_TABLE)

@@ -1,4 +1,4 @@
-"""The names of `radical.pilot.raptor` for type checkers and editors; `raptor.py` has the same as a table."""
+"""The names of `radical.pilot.raptor` for type checkers and editors, the same as in the table of `raptor.py`."""
 
 from rp_raptor.client.futures import Executor as Executor
 from rp_raptor.client.stream import stream as stream

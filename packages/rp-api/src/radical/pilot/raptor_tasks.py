@@ -1,4 +1,4 @@
-"""`radical.pilot.raptor_tasks`: the application's handles of masters and workers, under the names they had there."""
+"""`radical.pilot.raptor_tasks`: the client's handles of RAPTOR masters and workers, under their earlier import path."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _TABLE = {'Raptor': 'RaptorMaster', 'RaptorMaster': 'RaptorMaster', 'RaptorWorke
 
 
 def __getattr__(name: str) -> object:
-    """The class called `name`; AttributeError if there is none, or rp-client is not installed."""
+    """Return the class called `name`; raise AttributeError if it is unknown or rp-client is not installed."""
     if name not in _TABLE:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     return getattr(import_module('radical.pilot'), _TABLE[name])
 
 
 def __dir__() -> list[str]:
-    """The names that there are, installed or not."""
+    """Return the public names, installed or not."""
     return sorted(_TABLE)

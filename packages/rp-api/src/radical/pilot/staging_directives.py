@@ -1,4 +1,4 @@
-"""`radical.pilot.staging_directives`: what directives say, once they are expanded."""
+"""`radical.pilot.staging_directives`: expanded staging directives."""
 
 from rp_api.staging.directive import Directive, describe, expand
 

@@ -1,3 +1,3 @@
-"""`radical.pilot.task_description`: task descriptions, and the names of their attributes as constants."""
+"""`radical.pilot.task_description`: task descriptions, and their attribute names as constants."""
 
 from rp_api.description.task import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""How the client and its agents reach each other: the coordination contract and its backends.
+"""Coordination of the client and its agents: the contract and its backends.
 
-`connect` chooses the backend, `contract` describes what all of them keep.
+`connect` selects the backend, `contract` defines the guarantees of all backends.
 """

@@ -1,6 +1,6 @@
-"""Which backend coordinates a session, and how client and agents get to it.
+"""Selection of the coordination backend of a session, for client and agents.
 
-Backends are imported when they are needed: a session of the one does not need what the other is made of.
+Backends are imported on first use, so that the requirements of the others need not be installed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _AGENT_CONNECTIONS = {
 
 
 def coordinator(session: str, directory: Path, settings: Settings) -> Coordinator:
-    """What coordinates the session of that uid, whose files are in this directory; not started yet."""
+    """Return the coordinator of a session, not yet started; `directory` holds the session's files."""
     kind = 'mongodb' if settings.dburl else 'served' if settings.hub_url else 'hub'
     return cast(Coordinator, _load(_COORDINATORS[kind])(session, directory, settings))
 
 
 def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> AgentConnection:
-    """The connection of an agent of a pilot; `access` is what `Coordinator.agent_access` gave."""
+    """Return the connection of an agent of a pilot; `access` is `Coordinator.agent_access`."""
     backend = access.get('backend')
     if backend not in _AGENT_CONNECTIONS:
-        raise CoordinationError(f'the session is coordinated by {backend!r}, which this agent does not know (known '
-                                f'are: {", ".join(_AGENT_CONNECTIONS)}): upgrade rp-agent and rp-api')
+        raise CoordinationError(f'the session is coordinated by {backend!r}, which this agent does not support '
+                                f'(supported: {", ".join(_AGENT_CONNECTIONS)}): upgrade rp-agent and rp-api')
     return cast(AgentConnection, _load(_AGENT_CONNECTIONS[backend])(loop, access, pilot, agent))
 
 

@@ -1,27 +1,27 @@
-"""The coordination contract: what the client and the agents can rely on, whichever backend carries it.
+"""The coordination contract: the guarantees for client and agents, independent of the backend.
 
-- Tasks go in by the bulk and each is handed to exactly one agent of the pilot that it is bound to.
-- Delivery is at least once, effects are exactly once: what is sent again is recognised by its uid (tasks, pilots,
-  commands) or changes nothing (states only move forward).
-- An update of a task counts only if it comes from the pilot that the task is bound to: a pilot that was given up, and
-  comes back when its tasks run elsewhere, changes nothing.
-- A pilot that is active may report the same state again, with all that is known of it now (a node was lost, for one).
-- What was accepted is kept until the session ends. A backend that was restarted serves it again, and so does a client
-  that takes over the session of another one (`recover`).
-- A client takes in the changes that are delivered to it, and acknowledges separately how far its application was told
-  of them: for all entities of an owner, up to a mark (`acknowledge`). The next client tells its application the rest.
-- An agent whose process has died, or that is silent for longer than its lease, is declared lost: its pilot becomes
-  FAILED, with the reason.
-- Nothing here blocks. All methods are called in the thread of the connection's event loop; all callbacks come there.
-- `room` is False while too much is on its way; `on_room` is called when more can be sent. An agent that has enough
-  tasks asks for no more (`hold`).
+- Tasks are submitted in bulks, and each is delivered to exactly one agent of the pilot that it is bound to.
+- Delivery is at least once, effects are exactly once: duplicates are recognised by uid (tasks, pilots, commands) or
+  have no effect (states only move forward).
+- An update of a task counts only if it comes from the pilot that the task is bound to: a pilot that was declared lost,
+  and returns when its tasks run on another pilot, changes nothing.
+- An active pilot may report the same state again with new information (for example after the loss of a node).
+- Accepted data is kept until the session ends. A restarted backend delivers it again, also to a client that takes over
+  the session of another one (`recover`).
+- A client receives changes, and acknowledges separately which of them its application has been notified of: for all
+  entities of an owner, up to a mark (`acknowledge`). The next client notifies its application of the rest.
+- An agent whose process has died, or that does not answer within its lease, is declared lost: its pilot becomes FAILED,
+  with the reason.
+- Nothing blocks. All methods are called in the thread of the connection's event loop; all callbacks run there.
+- `room` is False while too many messages are in flight; `on_room` is called when more can be sent. An agent with enough
+  tasks requests no more (`hold`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any, NamedTuple
 
 from rp_api.errors import CoordinationError
@@ -29,20 +29,20 @@ from rp_api.wire import codec
 from rp_profiling.write.host_clock import Moment, Reading
 
 PROTOCOL = 3
-"""Version of the messages between client, hub and agents; peers of another version are refused."""
+"""Version of the messages between client, hub and agents; peers with another version are rejected."""
 
 BULK = 1024
-"""Most entities in one message."""
+"""Maximum number of entities in one message."""
 
 UNBOUND = ''
-"""Stands for the pilot of a task that is not bound to one yet."""
+"""The pilot of a task that is not bound yet."""
 
 LEASE = 60.0
-"""Seconds after which a silent agent counts as lost, unless the session says otherwise."""
+"""Seconds after which an agent that does not answer is declared lost; a session may set another value."""
 
 
 class Update(NamedTuple):
-    """A state that a pilot or task has reached, and what became known with it (plain data, see also `PackedInfo`)."""
+    """A state that a pilot or task has reached, with its information (plain data, see also `PackedInfo`)."""
 
     uid: str
     state: str
@@ -50,9 +50,9 @@ class Update(NamedTuple):
 
 
 class PackedInfo(Mapping[str, Any]):
-    """What became known with a state, as it travels: most of it nobody ever looks at, so it is unpacked anew each time.
+    """The information of an update as received: most of it is never read, so it is unpacked on each access.
 
-    It is `packed` by `rp_api.wire.codec`. What cannot be read says only that it cannot be.
+    It is `packed` by `rp_api.wire.codec`. If it cannot be unpacked, it holds only an error text.
     """
 
     __slots__ = ('packed',)
@@ -61,13 +61,13 @@ class PackedInfo(Mapping[str, Any]):
         self.packed = packed
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the unpacked information."""
         try:
             info = codec.unpack(self.packed)
         except CoordinationError as error:
             info = error
         return info if isinstance(info, dict) else {
-            'exception': f'the agent has sent what cannot be read: {short(info)}'}
+            'exception': f'the agent has sent information that cannot be read: {short(info)}'}
 
     def __getitem__(self, name: str) -> Any:
         return self.as_dict()[name]
@@ -79,38 +79,38 @@ class PackedInfo(Mapping[str, Any]):
         return len(self.as_dict())
 
     def __bool__(self) -> bool:
-        return True   # what says nothing is not packed
+        return True   # empty information is not packed
 
     def __repr__(self) -> str:
         return repr(self.as_dict())
 
 
 def packed_info(info: Mapping[str, Any] | None) -> bytes | None:
-    """What is known as it travels, None if that is nothing."""
-    if type(info) is PackedInfo:   # as most are
+    """Return the information of an update as sent, or None if it is empty."""
+    if type(info) is PackedInfo:   # the usual case
         return info.packed
     return codec.pack(info) if info else None
 
 
 class Submission(NamedTuple):
-    """A task on its way to a pilot: its uid and its description, both as plain data."""
+    """A task for a pilot: its uid and its description, both plain data."""
 
     uid: str
     description: Mapping[str, Any]
 
 
 class Mark(NamedTuple):
-    """How far a client is: the changes of agents that it was given (`reported`), and its own ones (`own`)."""
+    """The progress of a client: the agents' changes that it has received (`reported`), and its own (`own`)."""
 
     reported: int = 0
     own: int = 0
 
 
 class KnownPilot(NamedTuple):
-    """A pilot as the session has it: what it was inserted with, and the last update.
+    """A pilot as stored in the session: the record that it was inserted with, and the last update.
 
-    `told` is the last state that an application was told (NEW: none). `info` of one that is FAILED or CANCELED has
-    `reached`, the state before that.
+    `told` is the last state of which an application was notified (NEW: none). The `info` of a FAILED or CANCELED pilot
+    has `reached`, the state before that.
     """
 
     uid: str
@@ -121,10 +121,10 @@ class KnownPilot(NamedTuple):
 
 
 class KnownTask(NamedTuple):
-    """A task as the session has it: whose it is, where it is bound to, and the last update.
+    """A task as stored in the session: its owner, its pilot, and the last update.
 
-    `attempts` counts how often it was bound to a pilot. `told` is the last state that an application was told (NEW:
-    none); a task that was bound anew may be in an earlier one.
+    `attempts` counts how often it was bound to a pilot. `told` is the last state of which an application was notified
+    (NEW: none); a task that was bound again may be in an earlier one.
     """
 
     uid: str
@@ -138,7 +138,7 @@ class KnownTask(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A part of what a session holds: notes and pilots come with the first one, tasks in the order of submission."""
+    """A part of a session's data: notes and pilots are in the first page, tasks in the order of submission."""
 
     notes: dict[str, Any]
     pilots: list[KnownPilot]
@@ -146,38 +146,38 @@ class Page(NamedTuple):
     last: bool
 
 
-def _nobody(*_: Any) -> None:
-    """Default of the callbacks: nobody wants to know."""
+def _ignore(*_: Any) -> None:
+    """Ignore the call: the default of callbacks."""
 
 
 class Connection(ABC):
-    """What both sides of the coordination have in common."""
+    """The common part of client and agent connections."""
 
     def __init__(self) -> None:
-        self.on_lost: Callable[[str], None] = _nobody
-        self.on_found: Callable[[], None] = _nobody
-        self.on_refused: Callable[[str], None] = _nobody
-        self.on_room: Callable[[], None] = _nobody
-        self.on_clock: Callable[[Reading], None] = _nobody
-        """Is told how far the clock here is ahead of the coordinator's, when that is known, and perhaps again."""
+        self.on_lost: Callable[[str], None] = _ignore
+        self.on_found: Callable[[], None] = _ignore
+        self.on_refused: Callable[[str], None] = _ignore
+        self.on_room: Callable[[], None] = _ignore
+        self.on_clock: Callable[[Reading], None] = _ignore
+        """Called with the offset of this clock to the coordinator's when it is known, possibly several times."""
 
     @property
     @abstractmethod
     def room(self) -> bool:
-        """Whether more can be sent now."""
+        """True if more can be sent now."""
 
     @property
     @abstractmethod
     def settled(self) -> bool:
-        """Whether everything that was sent has been accepted (and will survive a restart)."""
+        """True if everything sent has been accepted (and will survive a restart)."""
 
     @abstractmethod
     def when_settled(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as everything that was sent until now has been accepted (which may be at once)."""
+        """Call `callback` as soon as everything sent until now has been accepted, possibly at once."""
 
     @abstractmethod
     def tell_moment(self, moment: Moment) -> None:
-        """Have the coordinator record a moment that is in a profile here, if it keeps one; it may get lost."""
+        """Send a moment in a local profile to the coordinator, which may record it; it may get lost."""
 
     @abstractmethod
     def update_pilots(self, updates: Sequence[Update]) -> None:
@@ -189,34 +189,31 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Say goodbye and free everything; what is not settled by then may be lost."""
+        """Say goodbye and release all resources; messages that are not settled may be lost."""
 
 
 class ClientConnection(Connection):
-    """The client's side: gives pilots, tasks and commands, gets updates."""
+    """The client's side: sends pilots, tasks and commands, receives updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_pilots: Callable[[list[Update]], None] = _nobody
-        self.on_tasks: Callable[[list[Update]], None] = _nobody
-        self.on_mark: Callable[[], None] = _nobody
-        """Is called when `mark` has moved."""
+        self.on_pilots: Callable[[list[Update]], None] = _ignore
+        self.on_tasks: Callable[[list[Update]], None] = _ignore
+        self.on_mark: Callable[[], None] = _ignore
+        """Called when `mark` has moved."""
 
     @abstractmethod
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
-        """Make pilots known, by uid, with a record of plain data; must come before tasks for them.
-
-        `owner` is kept with them.
-        """
+        """Insert pilots by uid, with a record of plain data and their owner; required before tasks for them."""
 
     @abstractmethod
     def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
-        """Hand at most `BULK` tasks to a pilot (`UNBOUND`: to none, they are only kept); `owner` is kept with them."""
+        """Bind at most `BULK` new tasks to a pilot (`UNBOUND`: only store them), and store their owner."""
 
     def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
-        """The same for tasks (uid, description) whose descriptions have something in common; all that is packed.
+        """Insert tasks (uid, description) whose descriptions share a common part; all of it is packed.
 
-        Where both have an attribute, that of the task counts.
+        Attributes of the description override those of the common part.
         """
         descriptions = codec.unpack_bulk(common, [description for _, description in tasks])
         self.insert_tasks(pilot, [Submission(uid, description) for (uid, _), description in
@@ -224,70 +221,70 @@ class ClientConnection(Connection):
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
-        """Hand at most `BULK` tasks that were inserted before to this pilot, as if they were new there.
+        """Bind at most `BULK` stored tasks to this pilot, as if they were new there.
 
-        Tasks that are bound to it already, and those that have left their agent, stay as they are.
+        Tasks that are already bound to it, and those that have left their agent, are unchanged.
         """
 
     @abstractmethod
     def forget_tasks(self, uids: Sequence[str]) -> None:
-        """Drop what is kept about at most `BULK` tasks, those of them that are final, but for their uids and states.
+        """Delete the data of those of at most `BULK` tasks that are final, except for uids and states.
 
         A client that takes over finds them without owner.
         """
 
     @abstractmethod
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
-        """Send a command to all agents of a pilot; what one client sends to one agent arrives in the order sent."""
+        """Send a command to all agents of a pilot; an agent receives the commands of one client in order."""
 
     @abstractmethod
     def note(self, key: str, value: Any) -> None:
-        """Keep plain data under this key, in place of what was there; for the client that takes over (`recover`)."""
+        """Store plain data under a key, replacing a previous value; for a client that takes over (`recover`)."""
 
     @property
     @abstractmethod
     def mark(self) -> Mark:
-        """Covers all updates that were delivered here, and of what was sent at least that which is accepted."""
+        """Covers all updates that were delivered here, and at least those sent ones that were accepted."""
 
     @abstractmethod
     def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
-        """The application was told all states that the tasks and pilots of these owners had reached at this mark."""
+        """Record that the application was notified of the states of these owners' entities up to the mark."""
 
     @abstractmethod
     def recover(self, on_page: Callable[[Page], None]) -> None:
-        """Have everything that the session holds delivered page by page; `on_tasks` and `on_pilots` wait for the end.
+        """Deliver the session's data page by page; `on_tasks` and `on_pilots` are called only after the last page.
 
-        To be called before anything else is sent. A client that takes a session over is given nothing before that.
+        Call this before sending anything else. A client that takes over a session receives nothing before.
         """
 
     def finish(self, done: Callable[[], object]) -> None:
-        """Have the session closed, after all that was sent before; `done` is called when that is accepted.
+        """Close the session after everything sent before; `done` is called when that is accepted.
 
-        Nothing but `close` may follow. A backend whose `close` waits for the answer has it closed there.
+        Only `close` may follow. A backend whose `close` waits for the answer closes the session there.
         """
         self.when_settled(done)
 
     @abstractmethod
     def detach(self) -> None:
-        """Close, but leave the session open: its pilots go on, and another client may take over."""
+        """Close, but leave the session open: its pilots continue, and another client may take over."""
 
 
 class AgentConnection(Connection):
-    """The agent's side: gets tasks and commands, gives updates. Tasks and commands come in the order they were sent."""
+    """The agent's side: receives tasks and commands in the order in which they were sent, sends updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_tasks: Callable[[list[dict[str, Any]]], None] = _nobody
-        self.on_command: Callable[[dict[str, Any]], None] = _nobody
+        self.on_tasks: Callable[[list[dict[str, Any]]], None] = _ignore
+        self.on_command: Callable[[dict[str, Any]], None] = _ignore
 
     @abstractmethod
     def hold(self, on: bool) -> None:
-        """Ask for no more tasks (what is on its way still comes), or ask for them again. Commands always come."""
+        """Stop requesting tasks (those in flight still arrive), or request them again. Commands always arrive."""
 
     @abstractmethod
     def unsettled(self) -> list[Update]:
-        """The updates of tasks that have been sent, but not accepted; for an agent that has to end without."""
+        """Return the updates of tasks that were sent but not accepted, for an agent that has to end without them."""
 
     def remove_endpoint(self) -> None:
-        """Remove what a coordinator that is gone for good has left on this host, as nobody else is left to do so."""
-        return   # most leave nothing
+        """Remove the files that a coordinator which does not return has left on this host."""
+        return   # most coordinators leave none

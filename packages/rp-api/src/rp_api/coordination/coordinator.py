@@ -1,4 +1,4 @@
-"""The client's hold on the coordination of its session: how it is started, reached, watched and left."""
+"""The client's interface to the coordinator of its session: start, connection, supervision and end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rp_api.loop.event_loop import Loop
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a session wants to be coordinated; what is empty is not asked for.
+    """The coordination settings of a session.
 
-    `dburl` names a MongoDB, `hub_url` a stand-alone hub. Otherwise the session has a hub of its own, which also listens
-    at the network interface `listen` (`tcp://<interface>[:<port>]`), and whose agents are told to connect to `address`
-    (what a tunnel or a gateway makes of it). `lease` are the seconds after which a silent agent counts as lost,
-    `orphan_timeout` those that pilots without work wait for an application that died.
+    `dburl` is the URL of a MongoDB, `hub_url` that of a stand-alone hub. Without both, the session has its own hub,
+    which also listens at the network interface `listen` (`tcp://<interface>[:<port>]`), and whose agents connect to
+    `address` (that of a tunnel or a gateway). `lease` is the number of seconds after which an agent that does not
+    answer is declared lost, `orphan_timeout` the number of seconds that pilots without work wait for an application
+    that died.
     """
 
     dburl: str = ''
@@ -30,12 +31,11 @@ class Settings:
 
 
 class Coordinator(ABC):
-    """Starts or finds what coordinates one session.
+    """The coordinator of one session, as the client starts or finds it.
 
-    `endpoint` is its address for people and traces, without any secret. `agent_access` is what agents need to reach it
-    (`connect.agent_connection`), plain data with secrets: to be kept private. `attached` tells that the session was
-    there before, and open: a client that takes it over calls `ClientConnection.recover`, before which it is given
-    nothing.
+    `endpoint` is its address for messages and traces, without secrets. `agent_access` is the plain data that agents
+    need to reach it (`connect.agent_connection`), including secrets. `attached` is true if the session existed and is
+    open: a client that takes it over calls `ClientConnection.recover`, and receives nothing before.
     """
 
     endpoint: str
@@ -44,33 +44,33 @@ class Coordinator(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start or find it; returns when it serves. Raises CoordinationError, with the reason, if it does not."""
+        """Start or find the coordinator, and return when it serves; raise CoordinationError if it does not."""
 
     @abstractmethod
     def connect(self, loop: Loop) -> ClientConnection:
-        """The client's connection."""
+        """Return the client's connection."""
 
     @abstractmethod
     def watch(self, loop: Loop) -> None:
-        """From now on, start it again when it dies; an exception in the loop tells that this is in vain."""
+        """Restart the coordinator from now on when it dies; an exception in the loop reports that this failed."""
 
     @property
     def reachable(self) -> bool:
-        """Whether agents on other hosts find it at the address in `agent_access`."""
+        """True if agents on other hosts reach it at the address in `agent_access`."""
         return True
 
     def listen(self, address: str, done: Callable[[str], object]) -> None:
-        """Become reachable at `tcp://<interface or address>:*`, in the loop; `done(error)` is called when it is."""
+        """Listen also at `tcp://<interface or address>:*`; `done(error)` is called in the loop afterwards."""
         done('')
 
     def ending(self) -> None:
-        """From now on, in the loop's thread: once the session is closed, it is not to be started again."""
-        return   # many do nothing of their own accord
+        """Do not restart the coordinator after the end of the session; called in the loop's thread."""
+        return   # many coordinators never restart
 
     def when_open(self, callback: Callable[[], object]) -> None:
-        """Call `callback()` in the loop as soon as another client can take the session over if this one dies."""
+        """Call `callback()` in the loop as soon as another client could take the session over from this one."""
         callback()
 
     @abstractmethod
     def stop(self, patience: float, *, leave: bool = False) -> None:
-        """Wait at most that many seconds for its end, end it then, leave nothing behind; `leave`: let it go on."""
+        """Wait at most `patience` seconds for its end, then stop it and clean up; `leave`: let it run."""

@@ -1,4 +1,4 @@
-"""The hub of a session, as its client sees it: started in a process of its own, found again, started again, left."""
+"""The hub of a session in a process of its own, from the client's side: start, restart, supervision and end."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from rp_api.system.processes import exit_code, reap_left, start_time
 from rp_api.system.processes import leave as leave_process
 
 RESTARTS = 5
-"""How often a hub is started again before the session gives up."""
+"""Number of restarts of a hub before the session fails."""
 
 STEADY = 60.0
-"""Seconds after which the death of a hub has nothing to do with the one before."""
+"""Seconds of operation after which the count of restarts begins again."""
 
 ANSWER = 1.0
-"""Seconds between looks at a hub that was found, until it has told its process id."""
+"""Seconds between checks of an existing hub until it reports its process id."""
 
 KILLED = 5.0
-"""Seconds that a killed process may take to be gone."""
+"""Seconds to wait for the end of a killed process."""
 
 _log = logging.getLogger('radical.pilot.engine')
 
@@ -78,7 +78,7 @@ class HubProcess(Coordinator):
 
     @property
     def pid(self) -> int:
-        """The process id, once it is known."""
+        """The process id; 0 until it is known."""
         return self._pid
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class HubProcess(Coordinator):
         if endpoints:
             self._config['endpoints'] = endpoints
             self._read_config()
-            if self._open:   # else it is written when the session can be taken over
+            if self._open:   # otherwise it is saved when the session can be taken over
                 hub_file.save(self._directory, self._config)
         done(error)
 
@@ -141,18 +141,18 @@ class HubProcess(Coordinator):
             self._handle.send_signal(signal.SIGKILL)
             self._await_end(KILLED)
         self._forget()
-        reap_left()   # it may have been our child in an earlier session
+        reap_left()   # the hub may have been our child in an earlier session
         code = self.ended()
         if in_order and (hub_file.is_closed(self._directory) if code is None else code == 0):
             hub_file.remove(self._directory)
         shutil.rmtree(self._config['runtime_dir'], ignore_errors=True)
 
     def ended(self) -> int | None:
-        """The exit code when the process is our child and has ended (and reap it then); None if that is not known."""
+        """Return the exit code of a child that has ended, and reap it; None if it is unknown."""
         return None if self._process is None else exit_code(self._process, waits=False)
 
     def last_words(self, lines: int = 5) -> str:
-        """The last lines of the hub's log."""
+        """Return the last lines of the hub's log."""
         try:
             return '\n'.join(self._log_file.read_text(encoding='utf-8', errors='replace').splitlines()[-lines:])
         except OSError:
@@ -161,7 +161,7 @@ class HubProcess(Coordinator):
     # starting
 
     def _is_served(self) -> bool:
-        """Whether a hub is at work for this session."""
+        """Return whether a hub serves this session."""
         try:
             release(claim(str(self._directory)))
         except CoordinationError:
@@ -169,7 +169,7 @@ class HubProcess(Coordinator):
         return False
 
     def _start_process(self, *, fresh: bool, patient: bool = False) -> None:
-        """Start the hub, and return when it serves; raises `CoordinationError` with its reason if it cannot."""
+        """Start the hub, and return when it serves; raise `CoordinationError` with the reason if it does not."""
         with open(self._log_file, 'a', encoding='utf-8') as log:
             try:
                 self._process = subprocess.Popen(
@@ -180,7 +180,7 @@ class HubProcess(Coordinator):
         self._started = time.monotonic()
         try:
             self._watch_process(self._process.pid, start_time(self._process.pid))
-        except OSError as error:   # nobody would notice its end
+        except OSError as error:   # its end would stay unnoticed
             self._process.kill()
             self._process.wait()
             raise CoordinationError(f'the hub of the session cannot be watched: {error.strerror}') from error
@@ -200,10 +200,10 @@ class HubProcess(Coordinator):
 
     @staticmethod
     def _tell(process: subprocess.Popen[str], config: dict[str, Any]) -> dict[str, Any]:
-        """Give a hub its configuration; its answer, which is empty if it died."""
+        """Send the configuration to a hub, and return its answer, which is empty if it died."""
         assert process.stdin is not None
         assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):   # it died at once
+        with contextlib.suppress(BrokenPipeError):   # it has died
             process.stdin.write(json.dumps(config) + '\n')
             process.stdin.close()
         with process.stdout:
@@ -213,7 +213,7 @@ class HubProcess(Coordinator):
     # watching
 
     def _watch_process(self, pid: int, started: int | None) -> bool:
-        """Have an eye on that process; False if it has ended already."""
+        """Watch a process; return False if it has ended."""
         self._forget()
         self._handle = ProcessHandle.open(pid, started)
         if self._handle is None:
@@ -230,7 +230,7 @@ class HubProcess(Coordinator):
             self._handle = None
 
     def _met(self, hub: dict[str, Any]) -> None:
-        """The hub has told who it is, and that this is its client; from now on, others may take the session over."""
+        """Handle the hub's welcome: from now on, other clients can take the session over."""
         if not self._open:
             hub_file.save(self._directory, self._config)
             self._open = True
@@ -241,11 +241,11 @@ class HubProcess(Coordinator):
             try:
                 if not self._watch_process(self._pid, hub.get('started')):
                     self._died()
-            except OSError:   # no more descriptors
+            except OSError:   # out of file descriptors
                 self._look()
 
     def _look(self) -> None:
-        """See whether the hub is still there that was found, but has not answered yet."""
+        """Check an existing hub that has not answered yet."""
         assert self._loop is not None
         if self._is_served():
             self._timer = self._loop.call_later(ANSWER, self._look)
@@ -253,8 +253,8 @@ class HubProcess(Coordinator):
             self._died()
 
     def _died(self) -> None:
-        """Start the hub again; it finds everything in its file, and the peers find it."""
-        if self._ending and hub_file.is_closed(self._directory):   # it has ended as it was told to
+        """Restart the hub, which recovers from its file; peers reconnect."""
+        if self._ending and hub_file.is_closed(self._directory):   # a regular end
             return
         self._forget()
         code = self.ended()
@@ -264,8 +264,8 @@ class HubProcess(Coordinator):
         while True:
             self._restarts += 1
             if self._restarts > RESTARTS:
-                raise CoordinationError(f'{reason}, {self._restarts} times now; its last words: {self.last_words()}')
-            _log.warning('%s and is started again', reason)
+                raise CoordinationError(f'{reason}, {self._restarts} times; end of its log: {self.last_words()}')
+            _log.warning('%s, restarting it', reason)
             try:
                 self._start_process(fresh=False, patient=True)
             except (CoordinationError, OSError) as error:
@@ -274,12 +274,12 @@ class HubProcess(Coordinator):
                 return
 
     def _await_end(self, patience: float) -> bool:
-        """Whether the process, if it is known, has ended, waiting for that at most that many seconds."""
+        """Wait at most `patience` seconds, and return whether the process has ended; False if it is unknown."""
         return self._handle is not None and self._handle.wait(patience)
 
 
 def _check_socket(endpoint: str) -> None:
-    """Raise `OwnershipError` if others could have put the socket there; that it is gone shows later."""
+    """Raise `OwnershipError` if other users could have created the socket; a missing one is detected later."""
     if endpoint.startswith('ipc://'):
         with contextlib.suppress(FileNotFoundError):
             private.check_directory(os.path.dirname(endpoint.removeprefix('ipc://')))

@@ -1,6 +1,6 @@
-"""Which processes serve and use a session, as its file notes them (meta `hub` and `client`), so that others can look.
+"""The processes that serve and use a session, as recorded in its database (meta `hub` and `client`) for other tools.
 
-A process that ends in order takes its note away. So a note of a process that is not there tells that it died.
+A process removes its record at a regular end. A record of a process that does not exist means that it died.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ CLIENT = 'client'
 
 @dataclass(frozen=True)
 class Where:
-    """A process: its id, the host that knows this id (`host_id`), the name of that host, and its start time there.
+    """A process: its id, the id and name of its host (`host_id`), and its start time there.
 
-    The start time is None in the file of a session that version 2.0.0 has served.
+    The start time is None in sessions of version 2.0.0.
     """
 
     pid: int
@@ -30,30 +30,30 @@ class Where:
 
     @property
     def local(self) -> bool:
-        """Whether the process id means something here."""
+        """True if the process id is valid on this host."""
         return self.host == host_id()
 
     @property
     def gone(self) -> bool:
-        """Whether the process cannot exist any more: this host was started again since."""
+        """True if the process cannot exist any more because its host has booted since."""
         return not self.local and self.host_name == os.uname().nodename
 
     @property
     def runs(self) -> bool:
-        """Whether the process runs here."""
+        """True if the process runs on this host."""
         return self.local and lives(self.pid, self.started)
 
 
 def note(pid: int, host: str, host_name: str, started: int | None) -> str:
-    """What a session notes about a process."""
+    """Return the record of a process."""
     return json.dumps([pid, host, host_name, started])
 
 
 def own_note() -> str:
-    """What a session notes about this process."""
+    """Return the record of this process."""
     return note(os.getpid(), host_id(), os.uname().nodename, start_time(os.getpid()))
 
 
 def read_note(text: str | None) -> Where | None:
-    """The process of a note; None if there is none."""
+    """Return the process of a record; None if there is none."""
     return Where(*json.loads(text)) if text else None

@@ -1,6 +1,6 @@
-"""The results of a session, as its hub has stored them: `python -m rp_api.coordination.results SESSION_DIRECTORY`.
+"""The results of a session from its hub's database: `python -m rp_api.coordination.results SESSION_DIRECTORY`.
 
-Prints one JSON object per task. Works while the session runs, after it has ended, and after the application has died.
+Prints one JSON object per task, at any time: while the session runs, after its end, and after the application died.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rp_api.errors import CoordinationError
 
 
 def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """The tasks of a session in the order of their submission: `uid`, `pilot`, `state`, and what is known about each.
+    """Return the tasks of a session in the order of submission: `uid`, `pilot`, `state`, and their information.
 
-    A task that has left its pilot, but that the application has not seen any more, has its `target_state` as state.
-    Raises `FileNotFoundError` if that is not the directory of a session.
+    A task that has left its pilot, and that the application has not received, has its `target_state` as state.
+    Raise `FileNotFoundError` if the directory is not that of a session.
     """
     return _read(sessions.database(directory))
 
@@ -33,7 +33,7 @@ def _read(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Print the results of a session; the exit code."""
+    """Print the results of a session, and return the exit code."""
     if len(sys.argv) != 2:
         print('usage: python -m rp_api.coordination.results SESSION_DIRECTORY', file=sys.stderr)
         return 2

@@ -13,13 +13,13 @@ from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo
 from rp_api.wire import codec
 
 MANY_BYTES = 16 << 20
-"""Size after which a message takes no further entity."""
+"""Size of a message in bytes after which no entity is added."""
 
 Row = TypeVar('Row', bound=tuple[Any, ...])
 
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Rows, whose last column is the large one, in parts that make messages of a decent size."""
+    """Yield rows, whose last column has variable size, in parts for messages of limited size."""
     first = size = 0
     for end, row in enumerate(rows, 1):
         size += len(row[-1] or b'')
@@ -31,33 +31,33 @@ def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
-    """Updates as (uid, state, packed info)."""
+    """Return updates as rows (uid, state, packed info)."""
     return [(uid, state, packed_info(info)) for uid, state, info in updates]
 
 
 def unpacked(rows: Sequence[Any]) -> list[Update]:
-    """The updates that such rows are."""
+    """Return the updates in such rows."""
     return [Update(uid, state, wire.unpack_info(info)) for uid, state, info in rows]
 
 
 def taken(rows: Sequence[Any]) -> list[Update]:
-    """The same for tasks, of which there are many: their info stays packed."""
+    """Return the updates of tasks in such rows; their info stays packed, because there are many."""
     return [Update(uid, state, PackedInfo(info) if info else None) for uid, state, info in rows]
 
 
 def known_pilot(row: list[Any]) -> KnownPilot:
-    """A pilot of a page: (uid, record, state, info, the last state that was told, the last one before the end)."""
+    """Return a pilot from a page's row: uid, record, state, info, last notified state, last state before the end."""
     uid, record, state, info, told, passed = row
     return KnownPilot(uid, codec.unpack(record), state, with_reached(state, wire.unpack_info(info), passed), told)
 
 
 def with_reached(state: str, info: dict[str, Any] | None, passed: str) -> dict[str, Any] | None:
-    """What is known about the state of a pilot, with the last state before, if it has ended badly."""
+    """Return the information about a pilot, with the last state before the end if it has failed or was cancelled."""
     return {**(info or {}), 'reached': passed} if state in (states.FAILED, states.CANCELED) else info
 
 
 def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
-    """The tasks of a page: (id of the shared part, uid, owner, pilot, attempts, rest of the description, ...)."""
+    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ..."""
     tasks = []
     for shared_id, group in groupby(rows, itemgetter(0)):
         bulk = list(group)

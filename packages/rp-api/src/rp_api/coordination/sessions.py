@@ -1,7 +1,7 @@
-"""What is in the directories of sessions, as their hubs have stored it; the sessions are not disturbed by looking.
+"""Read access to the directories of sessions, as their hubs have stored them, without disturbing the sessions.
 
-Files are opened for reading only, and no lock is held longer than a query takes, so this works while a session runs,
-after it has ended, and after everything that belonged to it has died.
+Files are opened read-only, and locks are held only during a query, so this works while a session runs, after its end,
+and after all its processes died.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from rp_profiling.read.files import paths_below
 DATABASE = 'hub.db'
 
 OPEN = 'open'
-"""The application is there."""
+"""The application runs."""
 
 ORPHANED = 'orphaned'
-"""The hub is there, without an application: pilots go on, and the session can be attached to."""
+"""The hub runs without an application: pilots continue, and the session can be attached to."""
 
 CRASHED = 'crashed'
-"""Neither is there, and the session was not closed: it can be attached to."""
+"""Neither hub nor application runs, and the session was not closed: it can be attached to."""
 
 RESTING = 'resting'
-"""The hub has ended in order, as no pilot was left to wait for; results can be had by attaching to the session."""
+"""The hub has ended regularly, because no pilot was left; attaching to the session delivers the results."""
 
 CLOSED = 'closed'
 """The application has closed the session."""
 
 ELSEWHERE = 'elsewhere'
-"""The hub was started on another host, which knows whether it is there."""
+"""The hub was started on another host; its status is known only there."""
 
 _PAGE = 4096
 
@@ -51,9 +51,9 @@ _OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*js
 
 @dataclass(frozen=True)
 class Summary:
-    """A session at a glance; `tasks` and `pilots` count states, `size` is in bytes.
+    """The summary of a session; `tasks` and `pilots` count states, `size` is in bytes.
 
-    `created` and `closed` are in seconds since 1970; one that was not closed has 0.
+    `created` and `closed` are in seconds since 1970; `closed` is 0 if the session was not closed.
     """
 
     uid: str
@@ -68,34 +68,34 @@ class Summary:
     size: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as plain data."""
+        """Return the summary as plain data."""
         return {'uid': self.uid, 'where': self.directory, 'created': self.created, 'closed': self.closed,
                 'state': self.state, 'hub': _place(self.hub), 'application': _place(self.client),
                 'pilots': self.pilots, 'tasks': self.tasks, 'size': self.size}
 
 
 def find(base: str | Path) -> list[Path]:
-    """The directories of sessions directly below `base`, sorted; none if that is no directory that can be read."""
+    """Return the directories of sessions directly below `base`, sorted; empty if `base` cannot be read."""
     return sorted(path.parent for path in Path(base).glob(f'*/{DATABASE}'))
 
 
 def is_session(directory: str | Path) -> bool:
-    """Whether a session has its files in the directory."""
+    """Return whether the directory is that of a session."""
     return (Path(directory) / DATABASE).is_file()
 
 
 def database(directory: str | Path) -> sqlite3.Connection:
-    """The session's file, opened for reading; `FileNotFoundError` if the directory is not that of a session."""
+    """Return the session's database, opened read-only; raise `FileNotFoundError` if there is none."""
     if not is_session(directory):
         raise FileNotFoundError(f'{directory} is not the directory of a session: it has no {DATABASE}')
     path = Path(directory).absolute() / DATABASE
-    # where no hub is at work, not even the files that readers share are made: the directory may be an archive
+    # without a running hub, SQLite must not create its shared files: the directory may be an archive
     frozen = '' if path.with_name(f'{DATABASE}-wal').exists() else '&immutable=1'
     return sqlite3.connect(f'{path.as_uri()}?mode=ro{frozen}', uri=True)
 
 
 def summary(directory: str | Path) -> Summary:
-    """What is to be said about a session in one line."""
+    """Return the summary of a session."""
     with closing(database(directory)) as db:
         meta = dict(db.execute('SELECT key, value FROM meta'))
         pilots = Counter(state for state, record in db.execute('SELECT state, description FROM pilots')
@@ -110,17 +110,17 @@ def summary(directory: str | Path) -> Summary:
 
 
 def pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """The pilots of a session: `uid`, `state`, `record`, and what is known about each."""
+    """Yield the pilots of a session: `uid`, `state`, `record`, and their information."""
     return (each for each in _pilots(directory) if WHOLE not in each['record'])
 
 
 def partitions(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """The partitions of all its pilots, which have the same; the pilot is named by the `record`."""
+    """Yield the partitions of all pilots, in the same form; the `record` has the uid of the pilot."""
     return (each for each in _pilots(directory) if WHOLE in each['record'])
 
 
 def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Pilots and partitions, which are pilots to the hub."""
+    """Yield pilots and partitions, which are pilots to the hub."""
     with closing(database(directory)) as db:
         rows = db.execute('SELECT uid, state, info, description FROM pilots ORDER BY rev').fetchall()
     for uid, state, info, record in rows:
@@ -128,7 +128,7 @@ def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """The tasks of a session in the order of submission: `uid`, `pilot`, `state`, `description`, and what is known."""
+    """Yield the tasks of a session in the order of submission, with description, state and information."""
     with closing(database(directory)) as db:
         after = 0
         while page := db.execute(
@@ -143,7 +143,7 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def export(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Everything that a session holds, without its keys, each with a `type`.
+    """Yield the data of a session, without its keys, each item with a `type`.
 
     One `session`, then each `pilot` and `partition`, then each `task`.
     """
@@ -157,9 +157,9 @@ def export(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def purge(directory: str | Path) -> list[str]:
-    """Remove what the session has in its directory, and the directory if nothing else is in it; gives what is left.
+    """Remove the session's files, and its directory if nothing else is in it; return the remaining paths.
 
-    Raises `CoordinationError` if the session is in use.
+    Raise `CoordinationError` if the session is in use.
     """
     path = Path(directory)
     pilots = _pilot_names(path)
@@ -171,7 +171,7 @@ def purge(directory: str | Path) -> list[str]:
         for own in (*_fetched(path, pilots), path):
             for found in _own_files(own):
                 found.unlink()
-            with suppress(OSError):   # what is left in it is not ours
+            with suppress(OSError):   # it has files of other origin
                 own.rmdir()
     finally:
         release(claimed)
@@ -179,17 +179,17 @@ def purge(directory: str | Path) -> list[str]:
 
 
 def known(state: str, info: bytes | None) -> dict[str, Any]:
-    """What is known about a pilot or task besides its description, as `facts` says, from packed `info`."""
+    """Return the information about a pilot or task from packed `info`, see `facts`."""
     return facts(state, wire.unpack_info(info) or {})
 
 
 def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
-    """What is known about a pilot or task: all of `info` that says something to people.
+    """Return the part of `info` that is meant for users.
 
-    One that has left its agent, but that the application has not seen any more, has the `state` that it would get.
+    A pilot or task that has left its agent, and that the application has not received, has its future `state`.
     """
     target = info.get('target_state')
-    # `raptor` is how to connect to a RAPTOR master, with a key
+    # `raptor` is the address of a RAPTOR master, with a key
     found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
     return {**found, **({'state': target} if target and state not in states.FINAL else {})}
 
@@ -197,7 +197,7 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
 def _count_tasks(db: sqlite3.Connection) -> Counter[str]:
     counts = Counter(dict(db.execute(
         'SELECT state, count(*) FROM tasks WHERE state NOT LIKE ? GROUP BY state', ('TMGR_STAGING_OUTPUT%',))))
-    # what has left its agent and waits for the application: its end is known
+    # tasks that have left their agent and wait for the application: their final state is known
     for state, info in db.execute('SELECT state, info FROM tasks WHERE state LIKE ?', ('TMGR_STAGING_OUTPUT%',)):
         counts[known(state, info).get('state', state)] += 1
     return counts
@@ -220,20 +220,20 @@ def _place(where: Where | None) -> dict[str, Any] | None:
 
 
 def _pilot_names(directory: Path) -> list[str]:
-    """The pilots whose traces and logs may have been fetched into the directory, each into one of its own."""
+    """Return the pilots with a directory of fetched traces and logs."""
     with closing(database(directory)) as db:
         return [uid for uid, in db.execute('SELECT uid FROM pilots') if (directory / uid).is_dir() and '/' not in uid]
 
 
 def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
-    """The directories with what was fetched of pilots: those of tasks and partitions, then the one that they are in."""
+    """Yield the directories of fetched files: for each pilot those of its tasks and partitions, then its own."""
     for pilot in pilots:
         yield from (path for path in (directory / pilot).iterdir() if path.is_dir() and not path.is_symlink())
         yield directory / pilot
 
 
 def _own_files(directory: Path) -> list[Path]:
-    """The files that sessions and their managers write."""
+    """Return the files that sessions and their managers write."""
     return [path for path in directory.iterdir() if path.is_file() and _OWN.fullmatch(path.name)]
 
 

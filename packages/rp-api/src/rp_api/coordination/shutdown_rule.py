@@ -1,20 +1,20 @@
-"""When a hub without an application ends: the rule, apart from clocks and sockets.
+"""The rule for the end of a hub without an application, independent of clocks and sockets.
 
-While a client is attached, nothing happens. When it is lost without having said goodbye, what is bound to pilots is
-finished; then the hub waits `timeout` seconds for somebody to attach, and has the pilots cancelled if nobody does
-(`timeout` 0: at once, without finishing). When the pilots are gone, the hub ends; it does not wait longer than
-`CANCEL_TIMEOUT` seconds for pilots that do not answer. A client that has left on purpose (detached) wants its pilots to
-go on: none is cancelled, and the hub ends when all have ended.
+While a client is attached, nothing happens. When it is lost without a goodbye, tasks that are bound to pilots are
+finished; then the hub waits `timeout` seconds for a client to attach, and otherwise has the pilots cancelled (`timeout`
+0: at once, without finishing tasks). When the pilots have ended, the hub ends; it waits at most `CANCEL_TIMEOUT`
+seconds for pilots that do not answer. If the client has detached, no pilots are cancelled, and the hub ends when all of
+them have ended.
 """
 
 from __future__ import annotations
 
 CANCEL_TIMEOUT = 30.0
-"""Seconds that cancelled pilots have to say goodbye."""
+"""Seconds to wait for cancelled pilots to say goodbye."""
 
 
 class ShutdownRule:
-    """Decides, from what is attached and what is left to do, what an orphaned hub has to do next."""
+    """Decides on the next step of an orphaned hub, based on attached clients and remaining work."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -25,21 +25,21 @@ class ShutdownRule:
 
     @property
     def orphaned(self) -> bool:
-        """Whether the client was lost and nobody has attached since."""
+        """True if the client was lost and none has attached since."""
         return self._orphaned
 
     def client_lost(self, *, detached: bool = False) -> None:
-        """The client is gone without having closed the session; `detached`: on purpose."""
+        """Record the loss of the client without closing the session; `detached` if that was on purpose."""
         self._orphaned = True
         self._detached = detached
 
     def client_attached(self) -> None:
-        """A client is there (again). What was cancelled stays so; should this client get lost, all begins anew."""
+        """Record that a client has attached; cancelled pilots stay cancelled."""
         self._orphaned = self._detached = False
         self._idle_since = self._cancelled_at = None
 
     def next(self, now: float, unfinished: bool | int, pilots: int) -> tuple[str, float | None]:
-        """What to do now, one of 'wait', 'cancel', 'end'; and when to ask again at the latest (None: on changes)."""
+        """Return the next step ('wait', 'cancel' or 'end'), and when to ask again (None: only after changes)."""
         if not self._orphaned:
             return 'wait', None
         if self._detached:

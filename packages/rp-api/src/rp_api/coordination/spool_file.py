@@ -1,9 +1,9 @@
-"""Updates that an agent could not deliver, in a file: what the agent appends, and the client reads.
+"""The spool file of updates that an agent could not deliver: written by the agent, read by agent and client.
 
-The file begins with a line that says what it is, then come records: length and checksum (CRC-32) of what follows, 4
-bytes each, most significant first, and msgpack of `[kind, uid, state, info]`, where `kind` is 'task' or 'pilot'. It is
-only ever appended to. A writer that dies, or a disk that is full, can leave a last record that is not whole: it is
-ignored, and cut off before anything else is written.
+The file begins with a line that identifies its format, followed by records: length and checksum (CRC-32) of the
+content, 4 bytes each, most significant first, and msgpack of `[kind, uid, state, info]`, where `kind` is 'task' or
+'pilot'. Records are only appended. The last record is incomplete if the writer died or the disk was full: it is ignored
+when reading, and cut off before writing.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class _Record(NamedTuple):
     kind: str
     update: Update
     end: int
-    """Where in the file the next one begins."""
+    """The offset of the next record."""
 
 
 class SpoolContent(NamedTuple):
-    """What a file holds, each in the order in which it was written, and how many bytes at its end are no use."""
+    """The updates in a file, in the order of writing, and the number of unusable bytes at its end."""
 
     tasks: list[Update]
     pilots: list[Update]
@@ -41,9 +41,9 @@ class SpoolContent(NamedTuple):
 
 
 def read(path: str | os.PathLike[str]) -> SpoolContent:
-    """Everything in a file; it stays as it is.
+    """Return the content of a file without changing it.
 
-    `FileNotFoundError` or another `OSError` if it cannot be read, `CoordinationError` if it is not such a file.
+    Raise `OSError` if it cannot be read, `CoordinationError` if it has another format.
     """
     with open(private.open_file(path, readable=True), 'rb') as file:
         _check_magic(file, path)
@@ -56,26 +56,26 @@ def read(path: str | os.PathLike[str]) -> SpoolContent:
 
 
 class SpoolFile:
-    """A file of updates that is written, and read from its beginning, by one process.
+    """A file of updates that one process writes, and reads from its beginning.
 
-    It is made (mode 0600, and its directory, if that has gone) with the first update. What is there already is kept.
+    The file (mode 0600) and its directory are created with the first update. Existing content is kept.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._fd = -1
         self.end = 0
-        """The length of the file."""
+        """Length of the file in bytes."""
         self.read = len(MAGIC)
-        """How much of it was taken."""
+        """Number of bytes that have been read."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that has not been read."""
+        """True if there are unread updates."""
         return self.end > self.read
 
     def append(self, tasks: Sequence[Update] = (), pilots: Sequence[Update] = ()) -> None:
-        """Add updates; `OSError` if that fails, and then none of them is there."""
+        """Append updates; raise `OSError` if that fails, and then append none of them."""
         if self._fd < 0:
             self._open()
         data = b''.join([*[_record('task', update) for update in tasks],
@@ -88,7 +88,7 @@ class SpoolFile:
         self.end += len(data)
 
     def take(self, count: int) -> list[Update]:
-        """The next updates of tasks, at most `count`, that were not taken before; none if there are no more."""
+        """Return the next unread updates of tasks, at most `count`."""
         found: list[Update] = []
         with open(self._fd, 'rb', closefd=False) as file:
             file.seek(self.read)
@@ -101,19 +101,19 @@ class SpoolFile:
         return found
 
     def sync(self) -> None:
-        """Return when what was written survives a failure of the machine, too."""
+        """Return when everything written has reached the disk."""
         if self._fd >= 0:
             os.fsync(self._fd)
 
     def remove(self) -> None:
-        """Remove the file; a next update makes a new one. Harmless if there is none."""
+        """Remove the file, if there is one; the next update creates a new one."""
         if self._fd >= 0:
             self.close()
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
 
     def close(self) -> None:
-        """Leave the file as it is; harmless if there is none."""
+        """Close the file, if there is one."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -131,10 +131,10 @@ class SpoolFile:
 
 
 def _prepare(fd: int, path: str) -> int:
-    """Make a file, new or not, ready for what is appended; gives its length."""
-    os.fchmod(fd, 0o600)   # it may have been there with other bits
+    """Prepare a file, new or not, for appending, and return its length."""
+    os.fchmod(fd, 0o600)   # an existing file may have another mode
     size = os.fstat(fd).st_size
-    if size < len(MAGIC):   # not even that could be written
+    if size < len(MAGIC):   # new, or its writer died early
         os.ftruncate(fd, 0)
         _write(fd, MAGIC, 0)
         return len(MAGIC)
@@ -161,11 +161,11 @@ def _record(kind: str, update: Update) -> bytes:
 
 
 def _records(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[_Record]:
-    """The records from here on, up to the first one that is not whole."""
+    """Yield the records from the current position up to the first incomplete one."""
     end = file.tell()
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         length, checksum = _HEAD.unpack(head)
-        if not 0 < length <= codec.MAX_BYTES:   # a file that grew before its content came has zeros there
+        if not 0 < length <= codec.MAX_BYTES:   # zeros, where a file grew before its content was written
             return
         body = file.read(length)
         if len(body) < length or zlib.crc32(body) != checksum:
@@ -175,15 +175,15 @@ def _records(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[_Record]
 
 
 def _parsed(body: bytes, path: str | os.PathLike[str]) -> tuple[str, Update]:
-    """Kind and update in a record."""
+    """Return kind and update of a record."""
     match codec.unpack(body):
         case [('task' | 'pilot') as kind, str(uid), str(state), (None | dict()) as info]:
             return kind, Update(uid, state, info)
-    raise CoordinationError(f'{os.fspath(path)} holds something else than updates: was it written by another version?')
+    raise CoordinationError(f'{os.fspath(path)} has records that are not updates: was it written by another version?')
 
 
 def _check_magic(file: IO[bytes], path: str | os.PathLike[str]) -> None:
-    """Go past the first line, if it is the right one; a file that is too short for it is an empty one."""
+    """Skip the first line, and raise if it is another one; a shorter file counts as empty."""
     start = file.read(len(MAGIC))
     if not MAGIC.startswith(start):
-        raise CoordinationError(f'{os.fspath(path)} is not a file of updates: it does not begin with {MAGIC!r}')
+        raise CoordinationError(f'{os.fspath(path)} is not a spool file of updates: it does not start with {MAGIC!r}')

@@ -1,12 +1,12 @@
-"""The messages that peers send to the hub: their form, checked before anything is done with them.
+"""The form of messages from peers to the hub, checked before they are processed.
 
-A peer with the right keys may still be of another version or broken, and must not be able to harm the session. So what
-gets past this module has the types that the hub relies on.
+A peer with valid keys may have another version or be broken, and must not be able to harm the session. Messages that
+pass this module have the types that the hub relies on.
 """
 
 from __future__ import annotations
 
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
 
 from rp_api.coordination.contract import PackedInfo
@@ -18,7 +18,7 @@ _PID_MAX = 2**31 - 1
 
 
 def parse(data: bytes) -> tuple[int, str, list[Any]]:
-    """Number, operation and arguments of a message; `CoordinationError` if it does not have them."""
+    """Return number, operation and arguments of a message; raise `CoordinationError` if it is malformed."""
     message = codec.unpack(data)
     if not isinstance(message, list) or len(message) < 2:
         raise CoordinationError('malformed message: a number and an operation are needed')
@@ -29,27 +29,27 @@ def parse(data: bytes) -> tuple[int, str, list[Any]]:
 
 
 def check(role: str, operation: str, arguments: list[Any]) -> None:
-    """Return if this is an operation of that role with the right arguments; else raise `CoordinationError`."""
+    """Raise `CoordinationError` unless this is an operation of that role with valid arguments."""
     form.check(operation, arguments, _ARGUMENTS[role], f'a {role}')
 
 
 def check_hello(hello: dict[str, Any]) -> None:
-    """Return if somebody of this protocol's version says hello properly; else raise `CoordinationError`."""
+    """Raise `CoordinationError` unless a hello of this protocol version is valid."""
     for name, fits in _HELLO.items():
         if not fits(hello.get(name)):
             raise CoordinationError(f'malformed message: hello with {name}={short(hello.get(name))}')
 
 
 def unpack_info(data: bytes | None) -> dict[str, Any] | None:
-    """What is known with a state, None if that is nothing; of what cannot be read, only that it cannot be.
+    """Return the information of an update, or None if it is empty; an error text replaces what cannot be read.
 
-    It comes from agents, and the hub passes it on as it is.
+    The hub forwards the information of agents unchecked.
     """
     return PackedInfo(data).as_dict() if data else None
 
 
 def _rows(*columns: set[type]) -> Check:
-    """A check for a list of rows, each of which has these columns with one of these types."""
+    """Return a check for a list of rows, each with these columns of one of these types."""
     def check(value: Any) -> bool:
         if type(value) is not list or not set(map(type, value)) <= {list} or not set(map(len, value)) <= {len(columns)}:
             return False
@@ -77,5 +77,5 @@ _ARGUMENTS: dict[str, form.Table] = {
 _HELLO: dict[str, Check] = {
     'role': lambda value: value in ('client', 'agent'), 'uid': is_text, 'agent': is_text, 'instance': is_text,
     'host': is_text, 'host_name': is_text, 'pid': lambda value: is_number(value) and 0 < value <= _PID_MAX,
-    'started': lambda value: value is None or is_number(value),   # version 2.0.0 does not tell
+    'started': lambda value: value is None or is_number(value),   # version 2.0.0 does not send it
     'since': is_number, 'others': is_number, 'settled': is_number, 'hold': is_flag, 'recover': is_flag}

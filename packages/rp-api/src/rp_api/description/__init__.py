@@ -1,4 +1,4 @@
-"""What applications fill in: descriptions of tasks and pilots.
+"""Descriptions of tasks and pilots, which applications fill in.
 
 They are imported from their modules, `rp_api.description.task` and `rp_api.description.pilot`.
 """

@@ -1,11 +1,11 @@
-"""The types and ranges of attributes: from a type as a schema writes it to the function that casts values to it.
+"""Types and ranges of description attributes: casts and checks.
 
-A type is written as `str`, `int`, `float`, `bool`, `Any`, `[T]` (a list of T), `{str: T}` (a dict with text as keys) or
-as a cast: a function that takes a value and returns it cast, or raises `CastError` with what it should be. A cast gives
-back the very object it was given if there is nothing to change, so that a list which many descriptions share stays
-shared; it never changes that object.
+A schema writes a type as `str`, `int`, `float`, `bool`, `Any`, `[T]` (a list of T), `{str: T}` (a dict with string
+keys) or as a cast: a function that returns the value cast to the type, or raises `CastError` with a description of the
+type. A cast returns the same object if nothing changes, so that a list which many descriptions share stays shared, and
+never modifies its argument.
 
-A check is a function that gives None for a value in its range, and otherwise says what is allowed.
+A check is a function that returns None for a value in range, and otherwise a description of the range.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Check = Callable[[Any], 'str | None']
 
 
 def text(value: Any) -> str:
-    """A string; numbers, bools, paths and objects that know how to write themselves (as URLs do) are written out."""
+    """Cast to a string: numbers, bools, paths and objects that define `__str__` (such as URLs) are converted."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, os.PathLike):
         path = os.fspath(value)
         return path if isinstance(path, str) else os.fsdecode(path)
-    says_nothing = '__str__' not in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
-    if says_nothing or isinstance(value, Iterable) or callable(value):
+    no_text = '__str__' not in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
+    if no_text or isinstance(value, Iterable) or callable(value):
         raise CastError('a string')
     return str(value)
 
@@ -40,7 +40,7 @@ _SCALARS: dict[Any, Cast] = {str: text, int: record.integer, float: record.numbe
 
 
 def cast_for(spec: Any) -> Cast:
-    """The cast for a type as described above; `TypeError` for anything else, as that is a mistake in a schema."""
+    """Return the cast for a type of a schema (see the module); raise TypeError for a mistake in the schema."""
     if isinstance(spec, list) and len(spec) == 1:
         return list_of(spec[0])
     if isinstance(spec, dict) and list(spec) == [str]:
@@ -54,7 +54,7 @@ def cast_for(spec: Any) -> Cast:
 
 
 def list_of(spec: Any) -> Cast:
-    """A cast to a list of values of that type; a single value makes a list of one, tuples and sets become lists."""
+    """Return a cast to a list of that type. A single value becomes a list of one; tuples and sets become lists."""
     convert = record.list_of(cast_for(spec))
     exact = _exact(spec)
 
@@ -67,7 +67,7 @@ def list_of(spec: Any) -> Cast:
 
 
 def dict_of(spec: Any) -> Cast:
-    """A cast to a dict with text as keys and values of that type."""
+    """Return a cast to a dict with string keys and values of that type."""
     convert = record.dict_of(cast_for(spec))
     exact = _exact(spec)
 
@@ -79,7 +79,7 @@ def dict_of(spec: Any) -> Cast:
 
 
 def one_of(*words: str, ignored: tuple[str, ...] = ()) -> Cast:
-    """A cast to one of `words`, found whatever the case of its letters; those in `ignored` give the empty string."""
+    """Return a cast to one of `words`, regardless of case; those in `ignored` become the empty string."""
     known = {word.lower(): word for word in words} | {word.lower(): '' for word in ignored}
 
     def cast_word(value: Any) -> str:
@@ -91,40 +91,40 @@ def one_of(*words: str, ignored: tuple[str, ...] = ()) -> Cast:
 
 
 def structure(value: Any) -> Any:
-    """A string, or something dict-like: what a staging directive may be."""
+    """Cast to a staging directive: a string or a mapping."""
     if isinstance(value, str | Mapping):
         return value
     raise CastError('a string or a dict')
 
 
 def mapping(value: Any) -> Any:
-    """Something dict-like, as it is."""
+    """Cast to a mapping, which is returned as it is."""
     if isinstance(value, Mapping):
         return value
     raise CastError('a dict')
 
 
 def at_least(minimum: int) -> Check:
-    """A check that a number is not below `minimum`."""
+    """Return a check that a number is not less than `minimum`."""
     def check(value: Any) -> str | None:
         return None if value >= minimum else f'{minimum} or more'
     return check
 
 
 def path_part(value: str) -> str | None:
-    """A check that a name can be the name of a directory and of a part of a URL."""
+    """Check that a name can be part of a path and of a URL."""
     if '/' in value or value in ('.', '..') or not value.isprintable() or ' ' in value:
         return 'a word without "/" and white space, other than "." and ".."'
     return None
 
 
 def path(value: str) -> str | None:
-    """A check that a text can be the path of a file."""
+    """Check that a text can be a path."""
     return 'a path without NUL characters' if '\0' in value else None
 
 
 def _exact(spec: Any) -> Callable[[Iterable[Any]], bool]:
-    """Whether values are all of that type already, found without a cast."""
+    """Return a function that tells whether all values already have that type, without casting them."""
     if spec is Any:
         return lambda values: True
     if spec in (str, int, float, bool):

@@ -1,4 +1,4 @@
-"""The description of a pilot, and the names of its attributes as constants (`RESOURCE`, `NODES` ...)."""
+"""Pilot descriptions, and their attribute names as constants (`RESOURCE`, `NODES` ...)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ PARTITIONS = 'partitions'
 CONFIG = '_config'
 
 ALLOCATION = 'local.allocation'
-"""The platform on which a pilot without a size has all there is."""
+"""The platform on which a pilot without a size gets all nodes of the enclosing batch job."""
 
 
 def _service(value: Any) -> TaskDescription:
-    """A verified description of a service; a dict becomes one, and a description without a mode gets the right one."""
+    """Cast to a verified description of a service; a missing mode is set."""
     if not isinstance(value, Mapping):
         raise CastError('a TaskDescription or a dict')
     service = value if isinstance(value, TaskDescription) else TaskDescription(value)
@@ -58,62 +58,62 @@ def _service(value: Any) -> TaskDescription:
 
 
 class PilotDescription(Description):
-    """Which platform a pilot is for, how much of it for how long, and what is prepared there.
+    """The platform, the size, the run time and the preparation of a pilot.
 
-    Made from a dict, or filled in attribute by attribute; attributes can be read and set as items, too:
+    Create it from a dict or set its attributes one by one; attributes can also be read and set as items:
 
         pilot = PilotDescription({'resource': 'local.localhost', 'runtime': 15})
         pilot.nodes = 1
 
-    An attribute that is not set has its default; setting it to None is the same as not setting it.
+    An attribute that is not set has its default; setting it to None unsets it.
 
-    - `uid` (str, None): unique within the session, which makes up one (`pilot.0000` ...) if it is not set. It names
-      directories, so it is one word without "/".
-    - `resource` (str, None): the platform's label, `<site>.<machine>`; needed.
-    - `access_schema` (str, None): the way to reach it, if the platform's definition has several.
+    - `uid` (str, None): unique within the session, which generates one (`pilot.0000` ...) by default. It is part of
+      directory names and must be one word without "/".
+    - `resource` (str, None): label of the platform, `<site>.<machine>`; required.
+    - `access_schema` (str, None): name of the access schema, if the platform's definition has several.
 
-    Size; either `nodes`, or `cores` (and `gpus`) is needed, or the sizes of all `partitions`. Without a size, a pilot
+    Size. Required: `nodes`, `cores` (and `gpus`), or the sizes of all `partitions`. Without a size, a pilot
     on `local.allocation` has all nodes of the job that the application runs in.
 
     - `nodes` (int, 0): number of whole nodes.
-    - `backup_nodes` (int, 0): nodes to ask for on top, from which broken ones are replaced when the pilot starts.
+    - `backup_nodes` (int, 0): additional nodes to request, which replace broken ones when the pilot starts.
     - `cores`, `gpus` (int, 0): totals; they are rounded up to whole nodes.
-    - `memory` (int, 0): total memory to ask the batch system for, in MB; 0 leaves it to the batch system.
+    - `memory` (int, 0): total memory to request from the batch system, in MB; 0 requests none.
     - `runtime` (int, 10): minutes, more than 0.
-    - `partitions` (int or list of dicts, 0): parts of the pilot, each of which has an agent of its own: how many like
-      ones, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1}`; what is left then is for partitions that
-      are added later (`Pilot.add_partition`). 0: the pilot is not divided.
+    - `partitions` (int or list of dicts, 0): parts of the pilot, each with its own agent: the number of equal
+      partitions, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1}`. Resources beyond the listed sizes
+      remain for partitions that are added later (`Pilot.add_partition`). 0: the pilot is not divided.
 
     Batch job
 
-    - `queue` (str, None): queue or partition, or QOS where the platform calls that a queue; default is the platform's.
+    - `queue` (str, None): queue or partition, or QOS where the platform uses QOS as queues; default is the platform's.
       `<partition>:<qos>` sets both.
     - `project` (str, None): the allocation to charge; default is the platform's. `<project>:<reservation>` sets both.
     - `job_name` (str, None): name of the batch job; default is the pilot's uid.
-    - `requeue` (bool, False): whether the batch system may start the job again, as after the loss of its first node.
-      The pilot then goes on with the tasks that had not started, and those that are `restartable`.
-    - `fail_if_unschedulable` (bool, False): whether the pilot fails when the batch system says that its job cannot
-      start unless something is changed: limits that it exceeds, a partition that is down. By default it waits, and the
-      reason is in `Pilot.log`.
-    - `exit_on_error` (bool, True): whether the application is interrupted when the pilot fails.
+    - `requeue` (bool, False): allow the batch system to restart the job, for example after the loss of its first node.
+      The restarted pilot runs the tasks that had not started, and those that are `restartable`.
+    - `fail_if_unschedulable` (bool, False): fail the pilot when the batch system reports that the job cannot start
+      without a change: it exceeds limits, or its partition is down. By default the pilot waits, and `Pilot.log` has
+      the reason.
+    - `exit_on_error` (bool, True): interrupt the application when the pilot fails.
 
     Files
 
-    - `sandbox` (str, None): base directory on the platform instead of the default one. `$VAR` is expanded on the
-      client, `%(pd.<attribute>)s` is filled in from this description.
-    - `input_staging` (list, []): files of the client to bring into the pilot's sandbox: paths or staging directives.
+    - `sandbox` (str, None): base directory on the platform, instead of the default. `$VAR` is expanded on the
+      client, `%(pd.<attribute>)s` is replaced by that attribute of this description.
+    - `input_staging` (list, []): files of the client to stage to the pilot's sandbox: paths or staging directives.
     - `output_staging` (list of str, []): names in the pilot's sandbox to archive in `staging_output.tgz` at its end.
-    - `cleanup` (bool, False): whether the pilot's sandbox is removed at its end.
+    - `cleanup` (bool, False): remove the pilot's sandbox at its end.
 
-    What is prepared
+    Preparation
 
-    - `prepare_env` (dict of dicts, {}): named environments to make when the agent starts, see `Pilot.prepare_env`.
-    - `services` (list of TaskDescription, []): services that are started before the pilot accepts tasks.
-    - `app_comm` (list of str, []): channels of the application, with names that end in `_queue` or `_pubsub`.
-    - `enable_ep` (bool, False): whether the agent accepts tasks from others than the client.
-    - `reconfig_src` (str, None): a JSON file with task shapes, for the scheduler that changes them.
-    - `_config` (dict, {}): settings to overwrite in the agent's configuration, such as the number of executors and
-      where they live; for tests and measurements.
+    - `prepare_env` (dict of dicts, {}): named environments to create when the agent starts, see `Pilot.prepare_env`.
+    - `services` (list of TaskDescription, []): services to start before the pilot accepts tasks.
+    - `app_comm` (list of str, []): channels of the application; their names end in `_queue` or `_pubsub`.
+    - `enable_ep` (bool, False): accept tasks from other sources than the client.
+    - `reconfig_src` (str, None): JSON file with task shapes, for the scheduler that changes them.
+    - `_config` (dict, {}): overrides of the agent's configuration, such as the number and placement of executors; for
+      tests and measurements.
     """
 
     __slots__ = ()
@@ -198,7 +198,7 @@ class PilotDescription(Description):
             return
         if self.backup_nodes:
             raise DescriptionError(f'PilotDescription.backup_nodes is {self.backup_nodes}, but nodes is not set: '
-                                   'only a pilot that is sized by nodes can have some')
+                                   'only a pilot that is sized by nodes can have backup nodes')
         if not self.cores:
             if self.resource == ALLOCATION and not self.gpus and not self.partitions:
                 return

@@ -1,4 +1,4 @@
-"""The description of a task, and the names of its attributes as constants (`UID`, `RANKS` ...)."""
+"""Task descriptions, and their attribute names as constants (`UID`, `RANKS` ...)."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ SCHEDULER = 'scheduler'
 WORKER_CLASS = 'worker_class'
 WORKER_FILE = 'worker_file'
 
-# uids that would be taken for something else where a uid or one of these words can stand
+# words that are valid where a uid is expected
 RESERVED_UIDS = ('client', 'resource', 'pilot')
 
-# what a task of each mode has to say at least; tasks of RAPTOR's own have defaults for everything
+# the required attribute of each mode; RAPTOR masters and workers have defaults for all attributes
 _NEEDED = {
     c.TASK_EXECUTABLE: EXECUTABLE,
     c.TASK_SERVICE: EXECUTABLE,
@@ -96,12 +96,12 @@ _NEEDED = {
     c.TASK_SHELL: COMMAND,
 }
 
-# types of processes and threads that an application may name although they change nothing
+# types of processes and threads that are accepted and change nothing
 _WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
 
 
 def _per_rank(value: Any) -> Any:
-    """A command for all ranks, or a dict of commands for some: {rank: command or list of commands}, ranks as text."""
+    """Cast to a command for all ranks, or to a dict with a command or list of commands for each rank number."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Mapping) or not all(str(rank).isdecimal() for rank in value):
@@ -123,93 +123,93 @@ def _gpus(value: float) -> str | None:
 
 
 class TaskDescription(Description):
-    """What a task is, what it needs, and where it runs.
+    """The work, the resource requirements and the placement of a task.
 
-    Made from a dict, or filled in attribute by attribute; attributes can be read and set as items, too:
+    Create it from a dict or set its attributes one by one; attributes can also be read and set as items:
 
         task = TaskDescription({'executable': '/bin/date', 'ranks': 2})
         task.arguments = ['-u']
         task['cores_per_rank'] = 4
 
-    An attribute that is not set has its default; setting it to None is the same as not setting it.
+    An attribute that is not set has its default; setting it to None unsets it.
 
     Identity
 
-    - `uid` (str, ''): unique within the task manager, which makes up one (`task.000000` ...) if it is empty. It names
-      directories, so it is one word without "/"; `client`, `resource` and `pilot` are reserved.
-    - `name` (str, ''): a label for people; the task finds it as `$RP_TASK_NAME`.
-    - `metadata` (dict, {}): data of the application, handed back unchanged; plain data only. The key `lm_skip_gpus`,
-      if true, keeps GPU options out of the launch command (srun).
+    - `uid` (str, ''): unique within the task manager, which generates one (`task.000000` ...) by default. It is part of
+      directory names and must be one word without "/"; `client`, `resource` and `pilot` are reserved.
+    - `name` (str, ''): a label, available to the task as `$RP_TASK_NAME`.
+    - `metadata` (dict, {}): plain data of the application, returned unchanged. A true value of the key `lm_skip_gpus`
+      removes GPU options from the launch command (srun).
 
-    What runs
+    Work
 
-    - `mode` (str, 'task.executable'): what kind of task it is, one of the constants `TASK_EXECUTABLE`, `TASK_SERVICE`,
+    - `mode` (str, 'task.executable'): the kind of task, one of the constants `TASK_EXECUTABLE`, `TASK_SERVICE`,
       `TASK_FUNCTION`, `TASK_METHOD`, `TASK_EVAL`, `TASK_EXEC`, `TASK_PROC`, `TASK_SHELL`, `RAPTOR_MASTER`,
-      `RAPTOR_WORKER`, `AGENT_SERVICE`, or one that RAPTOR workers have registered. It decides which of the following
-      are needed.
+      `RAPTOR_WORKER`, `AGENT_SERVICE`, or a mode that RAPTOR workers have registered. It determines which of the
+      following attributes are required.
     - `executable` (str, ''): a program on the PATH or its absolute path; for executables, services and TASK_PROC.
-    - `arguments` (list of str, []): its arguments; `$VAR` and `$(command)` in them are expanded where the task runs.
-    - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or what `PythonTask` returned.
-    - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; `function` is taken if it is empty.
-    - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. What `PythonTask`
-      returned holds its own arguments already, so they stay empty then.
+    - `arguments` (list of str, []): its arguments; `$VAR` and `$(command)` in them are expanded on the task's node.
+    - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or a `PythonTask`.
+    - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; default is the value of `function`.
+    - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. A `PythonTask`
+      includes its arguments; leave these empty.
     - `code` (str, ''): for TASK_EVAL a Python expression, for TASK_EXEC Python statements.
     - `command` (str, ''): for TASK_SHELL, a command line.
-    - `info_pattern` (str, ''): for services, where to find what the service tells about itself: `stdout:<regex>`,
-      `stderr:<regex>` or `file:<path>:<regex>`; the last group of the regular expression is the information.
+    - `info_pattern` (str, ''): for services, the source of the service's information: `stdout:<regex>`,
+      `stderr:<regex>` or `file:<path>:<regex>`; the last group of the regular expression matches the information.
 
-    Where it runs and what it finds there
+    Environment
 
-    - `sandbox` (str, ''): the directory it runs in, absolute or relative to the pilot's; default is `<uid>` in there.
+    - `sandbox` (str, ''): working directory, absolute or relative to the pilot's sandbox; default is `<uid>` in it.
     - `environment` (dict of str, {}): variables to export.
-    - `named_env` (str, ''): an environment that the pilot was told to prepare; the task waits until it is ready.
+    - `named_env` (str, ''): an environment of the pilot (`Pilot.prepare_env`); the task waits until it is ready.
       Functions and methods run in their worker's environment and cannot have one.
-    - `pre_launch`, `post_launch` (list of str, []): shell commands run once before and after the launch, where the task
-      is launched from. If one fails, the task fails.
+    - `pre_launch`, `post_launch` (list of str, []): shell commands run once before and after the launch, on the node
+      that launches the task. If one fails, the task fails.
     - `pre_exec`, `post_exec` (list, []): shell commands run by each rank, on its node, before and after the executable.
       An entry is a command for all ranks, or a dict from rank numbers to a command or a list of commands. If one fails,
       the rank ends with exit code 1.
-    - `pre_exec_sync` (bool, False): whether all ranks wait for each other after `pre_exec`.
+    - `pre_exec_sync` (bool, False): synchronise all ranks after `pre_exec`.
     - `stdout`, `stderr` (str, ''): files for the output, absolute or relative to the sandbox; default `<uid>.out` and
       `<uid>.err`.
     - `input_staging`, `output_staging` (list, []): staging directives, as text (`source > target`) or as dicts.
-    - `stage_on_error` (bool, False): whether output is staged for tasks that failed or were cancelled, too.
-    - `cleanup` (bool, False): whether the sandbox is removed after the task has ended, if it lies in the pilot's.
+    - `stage_on_error` (bool, False): stage the output of failed and cancelled tasks, too.
+    - `cleanup` (bool, False): remove the sandbox after the task has ended, if it lies in the pilot's sandbox.
 
-    What it needs
+    Resources
 
     - `ranks` (int, 1): number of processes, at least 1.
-    - `ranks_per_node` (int, None): at most so many of them on one node; None means no limit.
+    - `ranks_per_node` (int, None): maximum number of ranks on one node; None means no limit.
     - `cores_per_rank` (int, 1): cores for each rank (hardware threads where a platform counts those), at least 1.
-    - `gpus_per_rank` (float, 0.0): GPUs for each rank; a share (0.25) is a part of a GPU, above 1 it is a whole number.
+    - `gpus_per_rank` (float, 0.0): GPUs for each rank: a fraction of one GPU (0.25), or a whole number.
     - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB.
-    - `use_mpi` (bool, None): whether the ranks are MPI processes; None means if there are several.
+    - `use_mpi` (bool, None): start the ranks as MPI processes; None does so if there is more than one.
     - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
-    - `gpu_type` (str, ''): '', `CUDA`, `ROCm` or `Intel`; each rank finds its GPUs in `CUDA_VISIBLE_DEVICES`,
-      `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`.
-    - `slots` (list of Slot, []): the exact place of each rank, if the application does the scheduling itself.
+    - `gpu_type` (str, ''): '', `CUDA`, `ROCm` or `Intel`; determines the variable that lists each rank's GPUs:
+      `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`.
+    - `slots` (list of Slot, []): the exact placement of each rank, if the application does the scheduling itself.
     - `tags` (dict, {}): hints to the agent's scheduler. `colocate`: tasks with the same value run on the same nodes;
       `exclusive`: with different values of `colocate`, on different nodes if possible. `nodes`: a list of the only
-      nodes to run on, by index or name. Some schedulers know others (docs/understand/scheduler.md).
+      nodes to run on, by index or name. Some schedulers accept others (docs/understand/scheduler.md).
 
-    Who runs it and when
+    Scheduling
 
-    - `priority` (int, 0): higher is scheduled earlier, as far as possible.
-    - `pilot` (str, ''): the uid of the pilot to run on; empty lets the task manager choose.
+    - `priority` (int, 0): tasks of higher priority are scheduled earlier, as far as possible.
+    - `pilot` (str, ''): the uid of the pilot to run on; if empty, the task manager chooses.
     - `partition` (int, None): the partition of the pilot to run on.
-    - `raptor_id` (str, ''): the uid of the RAPTOR master that has the task executed; `*` for any.
-    - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and the Python file it is in.
+    - `raptor_id` (str, ''): the uid of the RAPTOR master that executes the task; `*` for any.
+    - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and its Python file.
     - `services` (list of str, []): uids of services; the task finds their information as `$RP_INFO_<UID>`.
     - `timeout` (float, 0.0): seconds after which the task is cancelled, counted from its launch, or from the start of
       its execution if `startup_timeout` is set; 0 means never.
-    - `startup_timeout` (float, 0.0): seconds within which execution has to start; 0 means no limit.
-    - `restartable` (bool, False): whether the task may run again on another pilot when its pilot fails.
+    - `startup_timeout` (float, 0.0): seconds within which execution must start; 0 means no limit.
+    - `restartable` (bool, False): allow the task to run again on another pilot when its pilot fails.
 
-    Old names are understood: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`
+    Old names are accepted: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`
     (threading_type), `gpu_processes` (gpus_per_rank), `gpu_process_type` (gpu_type), `lfs_per_process` (lfs_per_rank),
     `mem_per_process` (mem_per_rank), `scheduler` (raptor_id), `worker_class` (raptor_class), `worker_file`
-    (raptor_file). If both names are set, the old one counts. `cpu_process_type`, `gpu_threads` and `gpu_thread_type`
-    are accepted and have no effect.
+    (raptor_file). If both names are set, the old one takes precedence. `cpu_process_type`, `gpu_threads` and
+    `gpu_thread_type` are accepted and have no effect.
     """
 
     __slots__ = ()
@@ -366,16 +366,16 @@ class TaskDescription(Description):
         self.verify_call()
 
     def verify_call(self) -> None:
-        """What the attributes have to do with each other if the task is a function or method."""
+        """Verify the combination of attributes of a function or method task; raise DescriptionError."""
         mode = self.mode
         if mode not in (c.TASK_FUNCTION, c.TASK_METHOD):
             return
         if self.named_env:
             raise DescriptionError(f'TaskDescription.named_env is {self.named_env!r}, but tasks of mode {mode!r} run '
                                    "in their worker's environment: leave it unset")
-        if dict.get(self, ARGS) or dict.get(self, KWARGS):   # to read a default would be to set it
+        if dict.get(self, ARGS) or dict.get(self, KWARGS):   # reading a default as an attribute would set it
             from rp_api.functions import is_python_task
 
             if is_python_task(self.function):
-                raise DescriptionError('TaskDescription.function holds its arguments already, as PythonTask made it: '
-                                       'leave args and kwargs unset')
+                raise DescriptionError('TaskDescription.function includes its arguments, because PythonTask created '
+                                       'it: leave args and kwargs unset')

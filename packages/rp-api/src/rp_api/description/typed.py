@@ -1,16 +1,15 @@
-"""The base of the descriptions: a dict whose keys are attributes, with types and defaults.
+"""The base class of descriptions: a dict whose keys are attributes, with types and defaults.
 
 Rules of this module:
 
-- Only what was set is stored, because an application may hold hundreds of thousands of descriptions.
-- To the outside all attributes are there, always: reading one that was not set gives its default, and `in`, `len`,
-  iteration, `keys`, `items`, `dict(...)` and comparison see them all. A default that can be changed in place (a list,
-  a dict) is made afresh and stored when it is read as an attribute, by index or by `get`; `items` and `values` give
-  copies.
-- Nothing is checked when it is set. `verify` casts every value to the type of its attribute and refuses what cannot be
-  cast, names that do not exist, and values outside of their range. A value of None means "not set".
-- An alias is an old name of an attribute. `verify` moves its value to the new name; to read the old name is to read the
-  new one then. Aliases are not among the keys: a dict with both names would not say which of them counts.
+- Only values that were set are stored, because an application may hold hundreds of thousands of descriptions.
+- Users always see all attributes: reading one that was not set returns its default, and `in`, `len`, iteration,
+  `keys`, `items`, `dict(...)` and comparison include them all. A mutable default (a list, a dict) is created and stored
+  when it is read as an attribute, by index or by `get`; `items` and `values` return copies.
+- Nothing is checked on assignment. `verify` casts every value to the type of its attribute and rejects values that
+  cannot be cast, unknown names, and values out of range. None means "not set".
+- An alias is an old name of an attribute. `verify` moves its value to the new name; reading the old name then returns
+  the value of the new one. Aliases are not among the keys, because a dict with both names would be ambiguous.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from rp_api.record import CastError, plain, suggestion
 
 D = TypeVar('D', bound='Description')
 
-_LONGEST = 200  # characters of a value that an error message shows
+_LONGEST = 200  # maximum length of a value in an error message
 
 
 class NoSuchAttribute(AttributeUnknown, AttributeError):
-    """An attribute was read that does not exist and was never set: a `KeyError`, and an `AttributeError` as well."""
+    """An attribute that does not exist and was never set was read: both a `KeyError` and an `AttributeError`."""
 
 
 class Description(dict[str, Any]):
     """A dict with typed attributes; see the rules of this module.
 
-    A sub-class lists its attributes in `_schema` (name -> type, as `casts` describes them), and where they apply also
-    in `_defaults` (None if not listed), `_aliases` (old name -> name), `_checks` (name -> check, see `casts`) and
-    `_refused` (name that is no attribute -> what to use instead).
+    A subclass lists its attributes in `_schema` (name -> type, see `casts`), and optionally `_defaults` (default None),
+    `_aliases` (old name -> name), `_checks` (name -> check, see `casts`) and `_refused` (rejected name -> the
+    alternative, for the error message).
     """
 
     __slots__ = ()
@@ -47,7 +46,7 @@ class Description(dict[str, Any]):
     _checks: ClassVar[Mapping[str, Check]] = {}
     _refused: ClassVar[Mapping[str, str]] = {}
 
-    # made from the above for each class
+    # derived from the tables above for each subclass
     _all_defaults: ClassVar[dict[str, Any]] = {}
     _casts: ClassVar[Mapping[str, Cast]] = {}
     _mutable: ClassVar[tuple[str, ...]] = ()
@@ -61,23 +60,23 @@ class Description(dict[str, Any]):
         cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None) -> None:
-        if type(from_dict) is dict:   # most are made from one
+        if type(from_dict) is dict:   # the common case
             super().__init__(from_dict)
             return
         super().__init__()
         if from_dict is None:
             return
         if not isinstance(from_dict, Mapping):
-            raise attribute_type_error(f'{type(self).__name__} is made from a dict, not from {_shown(from_dict)}')
+            raise attribute_type_error(f'{type(self).__name__} takes a dict, not {_shown(from_dict)}')
         self.update(from_dict)
 
     @classmethod
     def from_sparse(cls: type[D], values: Mapping[str, Any]) -> D:
-        """The description that `sparse` gave `values` for."""
+        """Return the description with these values; the inverse of `sparse`."""
         return cls(values)
 
     def sparse(self) -> dict[str, Any]:
-        """What was set and differs from the default, as plain data that shares no list or dict with this one."""
+        """Return the values that differ from their defaults, as plain data that shares no list or dict with this."""
         defaults = self._all_defaults
         found = {}
         for name, value in self._stored():
@@ -86,7 +85,7 @@ class Description(dict[str, Any]):
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """All attributes and what else was set, as plain data that shares no list or dict with this one."""
+        """Return all attributes and other keys, as plain data that shares no list or dict with this."""
         full = self._full()
         for name, value in self._stored():
             if isinstance(value, list | tuple | dict):
@@ -94,7 +93,12 @@ class Description(dict[str, Any]):
         return full
 
     def verify(self) -> None:
-        """Cast all values to the types of their attributes; raises `DescriptionError` for what cannot be right."""
+        """Cast all values to the types of their attributes.
+
+        Raises:
+            DescriptionError: A name is unknown, a value has a wrong type or is out of range, or attributes that are
+                needed are missing or contradict each other.
+        """
         self._resolve_aliases()
         casts, checks, unset = self._casts, self._checks, []
         for name, value in self._stored():
@@ -103,7 +107,7 @@ class Description(dict[str, Any]):
                 continue
             cast = self._cast(name, value)
             if cast is not value:
-                self[name] = cast  # an existing key, so this is allowed while iterating
+                self[name] = cast  # the key exists, so the dict may change while it is iterated
             if name in checks:
                 self._check(name, cast)
         for name in unset:
@@ -111,9 +115,9 @@ class Description(dict[str, Any]):
         self._verify()
 
     def verify_alone(self, values: dict[str, Any]) -> bool:
-        """Verify some of the attributes, each by itself; False if that is not enough for one of them.
+        """Verify single attributes; return False if one of them needs the complete `verify`.
 
-        `values` has the attributes, which are cast there as well.
+        `values` has the attributes; their cast values are set in it and in the description.
         """
         casts, checks = self._casts, self._checks
         for name, value in values.items():
@@ -121,13 +125,13 @@ class Description(dict[str, Any]):
                 return False
             cast = self._cast(name, value)
             if cast is not value:
-                self[name] = values[name] = cast   # existing keys, so this is allowed while iterating
+                self[name] = values[name] = cast   # the keys exist, so the dicts may change while they are iterated
             if name in checks:
                 self._check(name, cast)
         return True
 
     def _verify(self) -> None:
-        """What a sub-class has to say about its attributes as a whole; all values have their types."""
+        """Verify the attributes as a whole; all values have their types. Subclasses override this."""
 
     def _cast(self, name: str, value: Any) -> Any:
         cast = self._casts.get(name)
@@ -145,7 +149,7 @@ class Description(dict[str, Any]):
             raise DescriptionError(f'{type(self).__name__}.{name} is {_shown(value)}, but must be {allowed}')
 
     def _resolve_aliases(self) -> None:
-        """Move what was set by an old name; 0, '' and None by an old name mean "not set"."""
+        """Move values set by old names to the new ones; 0, '' and None by an old name mean "not set"."""
         aliases = self._aliases
         for old in [name for name in dict.keys(self) if name in aliases]:
             value = dict.pop(self, old)
@@ -158,13 +162,13 @@ class Description(dict[str, Any]):
             return f'{start}: {self._refused[str(name)]}'
         return start + suggestion(str(name), self._schema)
 
-    # what is stored, and the full view of it
+    # stored values, and the complete view
 
     def _stored(self) -> ItemsView[str, Any]:
         return dict.items(self)
 
     def _full(self) -> dict[str, Any]:
-        """All attributes and what else was set, in the order of the schema, with fresh defaults."""
+        """Return all attributes and other keys, in the order of the schema, with new copies of mutable defaults."""
         full = self._all_defaults.copy()
         for name in self._mutable:
             full[name] = full[name].copy()
@@ -220,7 +224,7 @@ class Description(dict[str, Any]):
         return reversed(self._names())
 
     def __delitem__(self, key: str) -> None:
-        """Set an attribute back to its default; `KeyError` for a name that is neither an attribute nor set."""
+        """Reset an attribute to its default; raise KeyError for a name that is neither an attribute nor set."""
         self.pop(key)
 
     def __eq__(self, other: object) -> bool:
@@ -253,7 +257,7 @@ class Description(dict[str, Any]):
         return self._full().items()
 
     def get(self, key: str, default: Any = None) -> Any:
-        if key in self:  # which is not the same as being stored
+        if key in self:  # it may have a default without being stored
             return self[key]
         return default
 
@@ -263,7 +267,7 @@ class Description(dict[str, Any]):
         return self[key]
 
     def pop(self, key: str, *default: Any) -> Any:
-        """The value of an attribute, which is set back to its default."""
+        """Return the value of an attribute, and reset it to its default."""
         if key not in self and default:
             return default[0]
         value = self[key]
@@ -271,7 +275,7 @@ class Description(dict[str, Any]):
         return value
 
     def update(self, *others: Any, **values: Any) -> None:
-        """Set what `others` (dicts, descriptions, pairs) and `values` hold; a description holds all its attributes."""
+        """Set values from `others` (dicts, descriptions, pairs) and `values`; a description replaces all attributes."""
         for other in others:
             if isinstance(other, type(self)):
                 other = dict(other._stored())
@@ -281,7 +285,7 @@ class Description(dict[str, Any]):
         dict.update(self, values)
 
     def copy(self: D) -> D:
-        """A description with the same values, which shares lists and dicts with this one."""
+        """Return a description with the same values; lists and dicts are shared."""
         return _restore(type(self), dict(self._stored()))
 
     __copy__ = copy
@@ -294,14 +298,14 @@ class Description(dict[str, Any]):
 
 
 def _restore(cls: type[D], stored: dict[str, Any]) -> D:
-    """The description of that class with exactly these values stored."""
+    """Return a description of class `cls` that stores exactly these values."""
     made = cls()
     dict.update(made, stored)
     return made
 
 
 def _sparse(value: Any) -> Any:
-    """Plain data made of `value`, in which descriptions hold only what was set."""
+    """Return `value` as plain data, with descriptions reduced to the values that were set."""
     if isinstance(value, Description):
         return value.sparse()
     if isinstance(value, dict):
@@ -310,6 +314,6 @@ def _sparse(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """The value for an error message."""
+    """Return the value for an error message."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'

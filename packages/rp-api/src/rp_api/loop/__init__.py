@@ -1,4 +1,4 @@
-"""The event loop that every process has, handles of processes for it, and threads for work that blocks.
+"""The event loop of every process, process handles for it, and threads for blocking work.
 
 Imports `system`.
 """

@@ -1,8 +1,8 @@
-"""The event loop: one thread that waits on file descriptors, ZeroMQ sockets and deadlines, and never polls.
+"""The event loop: one thread that waits for file descriptors, ZeroMQ sockets and deadlines, without polling.
 
 Rules: callbacks run one after the other in the thread that called `run()`; they must not block. Only `call_soon` and
-`stop` may be called from other threads. An exception that leaves a callback ends `run()` and is raised from it: a
-broken component ends loudly instead of limping on.
+`stop` may be called from other threads. An exception in a callback ends `run()` and is raised from it, so that a broken
+component ends instead of continuing in an undefined state.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import zmq
 
 _LONGEST = 3600.0
-"""Seconds of the longest wait in one go; also what makes an endless deadline harmless."""
+"""Seconds of the longest single wait; this also limits an infinite deadline."""
 
-_READABLE = int(zmq.POLLIN)   # a plain number, which is much faster
+_READABLE = int(zmq.POLLIN)   # a plain number is much faster than the enum
 
 _MANY = 1024
-"""Timers from which on it is worth while to look for cancelled ones, which otherwise stay until they are due."""
+"""Number of timers above which cancelled ones are removed; otherwise they stay until they are due."""
 
 
 class Timer:
-    """A callback that is due at a deadline (seconds of the monotonic clock); equal deadlines keep their order."""
+    """A callback with a deadline (seconds of the monotonic clock); equal deadlines keep their order."""
 
     __slots__ = ('args', 'callback', 'deadline', 'number')
 
@@ -42,7 +42,7 @@ class Timer:
         return (self.deadline, self.number) < (other.deadline, other.number)
 
     def cancel(self) -> None:
-        """Make sure that the callback will not be called any more; harmless when it was called already."""
+        """Prevent the call of the callback, if it was not called yet."""
         self.callback = None
         self.args = ()
 
@@ -56,12 +56,12 @@ class Loop:
         self._timers_made = 0
         self._tidy_at = _MANY
         self._fds: dict[int, Callable[[], object]] = {}
-        self._sockets: dict[zmq.Socket[Any], int] = {}   # with the descriptor that announces news
-        self._asked: dict[zmq.Socket[Any], Callable[[], object]] = {}   # those that may have news
-        self._alone: set[zmq.Socket[Any]] = set()   # those that only their callbacks use
+        self._sockets: dict[zmq.Socket[Any], int] = {}   # with the descriptor that signals events
+        self._asked: dict[zmq.Socket[Any], Callable[[], object]] = {}   # sockets that may have events
+        self._alone: set[zmq.Socket[Any]] = set()   # sockets that only their callbacks use
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # so that nobody writes to the number of a closed descriptor; a signal handler may come in between
+        # prevents writing to a closed descriptor; reentrant, because a signal handler may interrupt the holder
         self._wakeup_lock = threading.RLock()
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._fds[self._wakeup] = self._drain_wakeup
@@ -69,17 +69,17 @@ class Loop:
         self._stopping = False
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
-        """Have `callback(*args)` called in the loop's thread, after what was asked for before; thread-safe."""
+        """Schedule `callback(*args)` in the loop's thread, after all scheduled before; thread-safe."""
         self._ready.append((callback, args))
         if self._thread != threading.get_ident():
             self._wake()
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Have `callback(*args)` called in `delay` seconds; gives a timer that can be cancelled."""
+        """Schedule `callback(*args)` in `delay` seconds, and return a timer that can be cancelled."""
         return self.call_at(time.monotonic() + delay, callback, *args)
 
     def call_at(self, deadline: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Have `callback(*args)` called when the monotonic clock reaches `deadline`."""
+        """Schedule `callback(*args)` for the time `deadline` of the monotonic clock, and return its timer."""
         timer = Timer(deadline, self._timers_made, callback, args)
         self._timers_made += 1
         if len(self._timers) >= self._tidy_at:
@@ -100,8 +100,7 @@ class Loop:
     def add_socket(self, socket: zmq.Socket[Any], callback: Callable[[], object], *, alone: bool = False) -> None:
         """Call `callback()` whenever the ZeroMQ socket has a message to receive.
 
-        `alone` promises that nothing but the callback ever uses the socket, which then costs nothing as long as it
-        has no news.
+        `alone` means that only the callback uses the socket, which is then not checked until it signals an event.
         """
         fd = int(socket.getsockopt(zmq.FD))
         self.add_fd(fd, lambda: self._asked.setdefault(socket, callback))
@@ -117,7 +116,7 @@ class Loop:
         self._alone.discard(socket)
 
     def run(self) -> None:
-        """Run callbacks until `stop()` is called, or return at once if it was called before."""
+        """Run callbacks until `stop()` is called; return at once if it was called before."""
         self._thread = threading.get_ident()
         try:
             while not self._stopping:
@@ -128,12 +127,12 @@ class Loop:
             self._thread = None
 
     def stop(self) -> None:
-        """Let `run()` return after the callback that is running; thread-safe."""
+        """Make `run()` return after the current callback; thread-safe."""
         self._stopping = True
         self._wake()
 
     def close(self) -> None:
-        """Free the loop's own descriptors; the loop cannot be used any more."""
+        """Close the loop's own descriptors; the loop cannot be used any more."""
         if self._epoll.closed:
             return
         self._fds.clear()
@@ -156,7 +155,7 @@ class Loop:
 
     def _run_ready(self) -> None:
         self._run_timers()
-        # only what is there now: callbacks that ask for more must not keep the sockets waiting
+        # only those scheduled so far: callbacks that schedule more must not delay the sockets
         for _ in range(len(self._ready)):
             if self._stopping:
                 return
@@ -179,7 +178,7 @@ class Loop:
         self._tidy_at = max(_MANY, 2 * len(self._timers))
 
     def _timeout(self) -> float | None:
-        """Seconds until something is due; None if nothing is."""
+        """Return the seconds until the next callback is due; None if there is none."""
         if self._ready:
             return 0
         while self._timers and self._timers[0].callback is None:
@@ -189,11 +188,11 @@ class Loop:
         return max(0.0, min(_LONGEST, self._timers[0].deadline - time.monotonic()))
 
     def _wait(self) -> None:
-        """Wait for the next event, and run the callbacks of all that have come."""
+        """Wait for the next event, and run the callbacks of all events."""
         if not self._asked:
             self._run_fds(self._timeout())
             return
-        # a descriptor of ZeroMQ announces news once, also to those who only send: the socket itself has to be asked
+        # the descriptor signals an event only once, and sending resets it: the socket itself must be checked
         readable, silent = [], []
         for socket, callback in self._asked.items():
             if int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
@@ -210,11 +209,11 @@ class Loop:
                 callback()
 
     def _run_fds(self, timeout: float | None) -> None:
-        due = []   # filled without a function of its own: mostly there is one
+        due = []   # a loop, because there is mostly one
         for fd, _ in self._epoll.poll(timeout):
             due.append((fd, self._fds.get(fd)))
         for fd, callback in due:
-            # a callback may have closed a descriptor that is next, and another one may have got its number
+            # an earlier callback may have closed the descriptor, and its number may be in use again
             if callback is not None and self._fds.get(fd) is callback:
                 callback()
                 if self._stopping:

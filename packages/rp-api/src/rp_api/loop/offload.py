@@ -1,4 +1,4 @@
-"""Blocking work, such as copying files, outside of the event loop."""
+"""Blocking work, such as copying files, in threads outside of the event loop."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Done = Callable[[Any], object]
 Failed = Callable[[BaseException], object]
 
 Offload = Callable[[Work, Done, Failed], None]
-"""Runs its first argument outside of the event loop, and in the loop the second one with the result, or the third one
-with what was raised instead: whoever asks for work says what becomes of it then."""
+"""Runs its first argument outside of the event loop, then in the loop the second one with the result, or the third one
+with the exception."""
 
 
 class Helpers:
-    """A few threads that do blocking work for an event loop; they start when they are first needed.
+    """A few threads for the blocking work of an event loop; they are started on demand.
 
-    They are daemons, so that work which never ends, as on a dead file server, does not keep the process from ending.
+    They are daemons, so that work which never ends, as on a dead file server, does not prevent the end of the process.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -38,11 +38,11 @@ class Helpers:
         self._lock = threading.Lock()
 
     def run(self, work: Work, done: Done, failed: Failed) -> None:
-        """Run `work()` in a helper thread, and `done(result)` in the loop afterwards, or `failed(error)` if it raises.
+        """Run `work()` in a thread, then `done(result)` in the loop, or `failed(error)` if it raises.
 
-        It also fails if there is no thread, and none can be started. After `close` nothing happens.
+        It also fails if no thread can be started. After `close` it is ignored.
         """
-        with self._lock:   # whoever closes is another thread
+        with self._lock:   # another thread may close
             if self._closed:
                 return
             self._pending += 1
@@ -55,15 +55,15 @@ class Helpers:
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
-            if not self._threads:   # else the others will do the work
+            if not self._threads:   # otherwise the others do the work
                 self._pending -= 1
-                _, _, failed = self._jobs.get()   # type: ignore[misc]  # the only job there is
+                _, _, failed = self._jobs.get()   # type: ignore[misc]  # the only job
                 self._loop.call_soon(failed, error)
         else:
             self._threads.append(thread)
 
     def close(self, timeout: float) -> None:
-        """Start nothing more, and wait at most `timeout` seconds for what is running."""
+        """Start no more work, and wait at most `timeout` seconds for running work."""
         with self._lock:
             self._closed = True
         for _ in self._threads:
@@ -74,7 +74,7 @@ class Helpers:
 
     @cached_property
     def _jobs(self) -> SimpleQueue[tuple[Work, Done, Failed] | None]:
-        """What waits for a thread; made with the first job, before there is any thread."""
+        """The waiting jobs; created with the first one, before any thread."""
         from queue import SimpleQueue  # many processes have no such work
 
         return SimpleQueue()
@@ -87,7 +87,7 @@ class Helpers:
     def _carry_out(self, work: Work, done: Done, failed: Failed) -> None:
         try:
             result = work()
-        except BaseException as error:   # whatever it is, it concerns those who wait for this, and nobody else
+        except BaseException as error:   # it concerns only the caller of `run`
             self._loop.call_soon(failed, error)
         else:
             self._loop.call_soon(done, result)

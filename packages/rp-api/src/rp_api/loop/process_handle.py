@@ -1,4 +1,4 @@
-"""A handle of one process: its end can be waited for or watched by a loop, and signals reach no other process."""
+"""Process handles: wait for the end of a process, watch it in a loop, and send signals to no other process."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class ProcessHandle:
 
     @classmethod
     def open(cls, pid: int, started: int | None = None) -> ProcessHandle | None:
-        """The process with that number and start time, see `open_process`; None if it has ended."""
+        """Return the process with that number and start time (see `open_process`), or None if it has ended."""
         fd = open_process(pid, started)
         return None if fd is None else cls(fd)
 
     @classmethod
     def of_child(cls, pid: int) -> ProcessHandle:
-        """A child of this process that was not waited for; ProcessLookupError if it was reaped all the same."""
+        """Return a child of this process that was not waited for; raise ProcessLookupError if it was reaped."""
         return cls(os.pidfd_open(pid))
 
     def fileno(self) -> int:
-        """The descriptor, for `select` and the like."""
+        """Return the descriptor, for `select`."""
         return self._fd
 
     def watch(self, loop: Loop, ended: Callable[[], object]) -> None:
-        """Have the loop call `ended()` once, when the process has ended."""
+        """Call `ended()` once in the loop when the process has ended."""
         def on_end() -> None:
             loop.remove_fd(self._fd)
             ended()
@@ -46,18 +46,18 @@ class ProcessHandle:
         self._loop = loop
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Return True when the process has ended, False if that takes longer than so many seconds."""
+        """Wait at most that many seconds, and return whether the process has ended."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing to a process that has ended."""
+        """Send a signal, unless the process has ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, number)
 
     def close(self) -> None:
-        """Watch the process no more, and free the descriptor."""
+        """Stop watching the process, and close the descriptor."""
         if self._loop is not None:
             self._loop.remove_fd(self._fd)
         os.close(self._fd)

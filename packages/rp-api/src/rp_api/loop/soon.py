@@ -1,4 +1,4 @@
-"""Work that is done once per turn of the loop, however often it is asked for."""
+"""Deferred calls, at most once per turn of the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rp_api.loop.event_loop import Loop
 
 
 class Soon:
-    """Calls a function once in the loop's thread, however often it is asked to before that; thread-safe."""
+    """Calls a function in the next turn of the loop, once for any number of requests; thread-safe."""
 
     __slots__ = ('_due', '_function', '_loop')
 
@@ -23,5 +23,5 @@ class Soon:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        self._due = False   # before the call, so that what comes in meanwhile asks again
+        self._due = False   # before the call, so that requests during the call are not lost
         self._function()

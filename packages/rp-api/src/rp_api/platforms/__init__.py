@@ -1,7 +1,7 @@
-"""Platforms: the machines that pilots run on, and the table of batch systems and launch methods (`systems`).
+"""Platforms: definitions of the machines that pilots run on, and the table of batch systems and launch methods.
 
-`get_platform('local.localhost')` gives the definition of a platform: data files of this package, and files of the same
-form below the user's home directory. Definitions are imported when they are used: agents need the table alone.
+`get_platform('local.localhost')` returns the definition of a platform, from the data files of this package and from the
+user's configuration directory. Definitions are imported on first use, because agents need only the table (`systems`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The schema of a platform definition: every field that a configuration file may have, its type and default.
+"""The schema of platform definitions: the fields of a configuration file, with types and defaults.
 
-The fields are those of the resource configurations of RADICAL-Pilot 1.103. A number of 0 cores, GPUs or MB
-means that the resource manager finds out on the machine. `UNITS` says what numbers mean; `review` looks for
-values that are possible, but cannot be meant.
+The fields are those of the resource configurations of RADICAL-Pilot 1.103. If the number of cores, GPUs or MB is 0, the
+resource manager detects it on the machine. `UNITS` lists the units of numbers; `review` reports values that are valid
+but implausible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GPU_REQUESTS = ('gpus', 'gres', 'none')
 
 UNITS = {'mem_per_node': 'MB', 'lfs_size_per_node': 'MB', 'hb_delay': 's', 'hb_timeout': 's', 'hb_frequency': 's',
          'cores_per_node': 'cores', 'gpus_per_node': 'GPUs'}
-"""The units of fields that have one. A MB is 1024 * 1024 bytes."""
+"""The units of fields. A MB is 1024 * 1024 bytes."""
 
 ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     'smt': ('a number of hardware threads for each core, at least 1', lambda value: _is_positive(value)),
@@ -47,9 +47,9 @@ ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     'iface': ('the name of a network interface', lambda value: _is_text(value)),
     'gpu': ('the model of the GPUs', lambda value: _is_text(value)),
 }
-"""What `system_architecture` may hold, and what each of its values must be. Other keys are kept as they are."""
+"""The known keys of `system_architecture`: the meaning of the value, and its check. Other keys are kept unchanged."""
 
-# names of earlier versions, which are still found in users' files
+# names of earlier versions, which still occur in users' files
 _RENAMED = {
     'lrms': 'resource_manager',
     'task_launch_method': 'launch_methods',
@@ -82,7 +82,7 @@ def _is_list(value: Any, is_valid: Callable[[Any], bool]) -> bool:
 
 
 class AccessSchema(Record):
-    """One way to reach the platform: URLs for submitting jobs, moving files, and interactive commands."""
+    """An access schema of a platform: URLs for submitting jobs, transferring files, and interactive commands."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Field]] = {
@@ -112,7 +112,7 @@ class RaptorConfig(Record):
 
 
 class ResourceConfig(Record):
-    """A platform. The endpoints at the top level are those of the access schema that was chosen."""
+    """The definition of a platform. The endpoints at its top level are those of the chosen access schema."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Field]] = {
@@ -221,7 +221,7 @@ class ResourceConfig(Record):
     task_environment: dict[str, str]
 
     def verify(self) -> None:
-        """Returns if the definition can be used, else raises a DescriptionError that says what is wrong."""
+        """Raise a DescriptionError that names the field, unless the definition is valid."""
         super().verify()
         if not self.resource_manager:
             raise DescriptionError('resource_manager is required')

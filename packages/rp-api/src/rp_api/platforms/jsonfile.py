@@ -1,4 +1,4 @@
-"""Configuration files: JSON with `#` comments, read with errors that name file and line, and merged."""
+"""Configuration files: reading JSON with `#` comments, merging, and expanding environment variables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from rp_api.errors import PlatformError
 
-# a string, which is kept whatever it holds, or a comment
+# a string, which is kept, or a comment outside of strings
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|#[^\n]*')
 _VARIABLE = re.compile(r'\$\{(\w+)(?::([^}]*))?\}')
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """The object in the file; a PlatformError names file, line and reason if there is none."""
+    """Return the object in the file; raise a PlatformError that names file, line and reason if it is invalid."""
     try:
         with open(path, encoding='utf-8') as file:
             content = file.read()
@@ -33,7 +33,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with all that `over` says; objects in both are merged in turn, all else is replaced."""
+    """Return `base` updated with `over`; objects in both are merged recursively, other values are replaced."""
     merged = dict(base)
     for key, value in over.items():
         known = merged.get(key)
@@ -43,7 +43,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expand(value: Any) -> Any:
-    """The value with `${NAME:default}` in its strings replaced from the environment (no default: empty)."""
+    """Return the value with each `${NAME:default}` in its strings replaced from the environment (default: empty)."""
     if isinstance(value, Mapping):
         return {key: expand(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -58,6 +58,6 @@ def _variable(match: re.Match[str]) -> str:
 
 
 def user_dir() -> str:
-    """The directory where users keep configuration files."""
+    """Return the directory of the user's configuration files."""
     base = os.environ.get('RADICAL_CONFIG_USER_DIR') or os.path.expanduser('~')
     return os.path.join(base, '.radical', 'pilot', 'configs')

@@ -1,8 +1,7 @@
-"""Finding platform definitions: the shipped ones, and those of the user, which win key by key.
+"""Lookup of platform definitions: those of this package, overridden key by key by those of the user.
 
-A platform has the label `<site>.<name>`; it stands under `<name>` in a file `resource_<site>.json`, which is
-looked for in this package's `data` directory and in
-`${RADICAL_CONFIG_USER_DIR:-$HOME}/.radical/pilot/configs`.
+The platform `<site>.<name>` is the entry `<name>` of a file `resource_<site>.json` in the `data` directory of this
+package or in `${RADICAL_CONFIG_USER_DIR:-$HOME}/.radical/pilot/configs`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,20 @@ _PLACEHOLDER = re.compile(r'%\(pd\.(\w+)\)s')
 
 
 def list_platforms(retired: bool = False) -> list[str]:
-    """The labels of all platforms, sorted; with `retired` also of those whose machine does not exist any more."""
+    """Return the labels of all platforms, sorted; those of retired machines only if `retired` is true."""
     return sorted(f'{site}.{name}' for site in _sites() for name, config in _read_site(site).items()
                   if retired or not config.retired)
 
 
 def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
-    """The verified definition of a platform, with one access schema merged to its top level.
+    """Return the verified definition of a platform, with one access schema merged to its top level.
 
-    `schema` is the name of an access schema, by default the platform's own choice, or its first one. A
-    PlatformError says which labels or schemas there are if this is none of them, or which file and key is
-    wrong.
+    Args:
+        label: The platform's label, `<site>.<name>`.
+        schema: The name of an access schema; by default the platform's default schema, or else its first one.
+
+    Raises:
+        PlatformError: The label or the schema is unknown, or the definition is invalid.
     """
     site, _, name = str(label).partition('.')
     definitions = _read_site(site) if name else {}
@@ -47,32 +49,31 @@ def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
 
 
 def get_resource_configs() -> dict[str, dict[str, ResourceConfig]]:
-    """All definitions, by site and name, those of retired platforms among them."""
+    """Return all definitions, including retired platforms, by site and name."""
     return {site: _read_site(site) for site in _sites()}
 
 
 def get_resource_config(resource: str) -> ResourceConfig | None:
-    """The definition of a platform with its default access schema, or None if the label is not known."""
+    """Return the definition of a platform with its default access schema, or None if the label is unknown."""
     site, _, name = resource.partition('.')
     return get_platform(resource) if name and name in _read_site(site) else None
 
 
 def get_resource_fs_url(resource: str, schema: str | None = None) -> str:
-    """The URL of the platform's file system in that access schema (None: the default one); PlatformError if unknown."""
+    """Return the URL of a platform's file system in an access schema (default: as `get_platform`)."""
     return get_platform(resource, schema).filesystem_endpoint
 
 
 def get_resource_job_url(resource: str, schema: str | None = None) -> str:
-    """The URL of the platform's job manager in that access schema (None: the default one); PlatformError if unknown."""
+    """Return the URL of a platform's job manager in an access schema (default: as `get_platform`)."""
     return get_platform(resource, schema).job_manager_endpoint
 
 
 def load_config(kind: str, name: str = 'default') -> dict[str, Any]:
-    """The user's configuration file `<kind>_<name>.json`, with `${NAME:default}` replaced from the
-    environment.
+    """Return the user's configuration file `<kind>_<name>.json`, with environment variables expanded.
 
-    Kinds are session, pmgr, tmgr and agent. Without a file of the name 'default' the configuration is empty;
-    any other name must have one (else PlatformError).
+    Kinds are session, pmgr, tmgr and agent. If the file is missing, the configuration 'default' is empty, and any
+    other name raises a PlatformError.
     """
     path = os.path.join(user_dir(), f'{kind}_{name}.json')
     if name == 'default' and not os.path.exists(path):
@@ -82,10 +83,10 @@ def load_config(kind: str, name: str = 'default') -> dict[str, Any]:
 
 
 def fill(value: Any, description: Mapping[str, Any]) -> Any:
-    """The value with `%(pd.attr)s` in all its strings replaced by that attribute of a pilot description.
+    """Return the value with each `%(pd.attr)s` in its strings replaced by that attribute of a pilot description.
 
-    With the attribute in upper case, its value is put in upper case. A PlatformError names an attribute that
-    does not exist or is not set.
+    An attribute in upper case is replaced by the value in upper case. Raise a PlatformError for an attribute that does
+    not exist or is not set.
     """
     if isinstance(value, Mapping):
         return {key: fill(item, description) for key, item in value.items()}
@@ -97,9 +98,9 @@ def fill(value: Any, description: Mapping[str, Any]) -> Any:
 
 
 def filled(config: ResourceConfig, description: Mapping[str, Any]) -> ResourceConfig:
-    """The definition with attributes of a pilot description filled in.
+    """Return the definition with attributes of a pilot description filled in.
 
-    Work directory and queue are left as they are: the description may have its own, and who uses them fills them in.
+    Work directory and queue are filled in later, because the description may override them.
     """
     changed = {name: found for name, value in config.items()
                if name not in _LEFT and (found := fill(value, description)) != value}
@@ -116,7 +117,7 @@ def _attribute(match: re.Match[str], description: Mapping[str, Any]) -> str:
 
 
 def _sites() -> list[str]:
-    """The sites for which there is a file."""
+    """Return the sites that have a file."""
     names: set[str] = set()
     for directory in _DATA, user_dir():
         if os.path.isdir(directory):
@@ -125,14 +126,14 @@ def _sites() -> list[str]:
 
 
 def _read_site(site: str) -> dict[str, ResourceConfig]:
-    """The definitions of a site by name; empty if there is no file for it."""
+    """Return the definitions of a site by name; empty if there is no file."""
     merged: dict[str, Any] = {}
     paths = [os.path.join(directory, f'resource_{site}.json') for directory in (_DATA, user_dir())]
     paths = [path for path in paths if os.path.exists(path)]
     for path in paths:
         definitions = read_json(path)
         for name, values in definitions.items():
-            _define(path, f'{site}.{name}', values)  # by itself, so that the error names the right file
+            _define(path, f'{site}.{name}', values)  # checked before merging, so that the error names the right file
         merged = merge(merged, definitions)
     where = ' over '.join(reversed(paths))
     return {name: _define(where, f'{site}.{name}', values, verify=True) for name, values in merged.items()}
@@ -150,7 +151,7 @@ def _define(where: str, label: str, values: Any, verify: bool = False) -> Resour
 
 
 def _choose_schema(config: ResourceConfig, schema: str | None) -> None:
-    """Merges the access schema to the top level of the definition."""
+    """Merge the access schema to the top level of the definition."""
     chosen = schema or config.default_schema or next(iter(config.schemas), '')
     if schema and schema not in config.schemas:
         known = ', '.join(config.schemas) or 'none'

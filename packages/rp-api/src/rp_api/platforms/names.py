@@ -1,4 +1,4 @@
-"""The names that platform definitions may use: those of this project, and those of extensions that are installed."""
+"""The names that platform definitions may use, including those of installed extensions."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from rp_api.extensions import installed
 from rp_api.platforms import systems
 
 FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))
-"""First parts of URLs of file systems."""
+"""URL schemes of file systems."""
 
 HOP_SCHEMES = ('fork', 'local', 'ssh', 'gsissh')
-"""Schemes of URLs of hosts without a batch system, and for interactive commands."""
+"""URL schemes of hosts without a batch system, and for interactive commands."""
 
 HOPS = ('', 'ssh', 'gsissh')
-"""What follows the scheme of a batch system, after a +."""
+"""Suffixes of a batch system's URL scheme, after a +."""
 
 
 def resource_managers() -> set[str]:
-    """The names of resource managers."""
+    """Return the names of resource managers."""
     others = {system.resource_manager for system in systems.other_systems() if system.agent}
     return {*systems.RESOURCE_MANAGERS, *others, *installed('radical_pilot.resource_managers')}
 
 
 def launch_methods() -> set[str]:
-    """The names of launch methods."""
+    """Return the names of launch methods."""
     return {*systems.LAUNCH_METHODS, *installed('radical_pilot.launch_methods')}
 
 

@@ -1,4 +1,4 @@
-"""What is questionable about a platform definition that can be read: names, units, and numbers that contradict."""
+"""Review of valid platform definitions: unknown names, implausible units, and contradictory numbers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rp_api.platforms.names import FILE_SCHEMES, HOP_SCHEMES, job_schemes, launc
 from rp_api.record import suggestion
 
 _LEAST_MEMORY, _MOST_MEMORY = 1024, 64 * 1024**2
-"""MB: nodes with less than a GB or more than 64 TB are none that pilots run on."""
+"""Plausible memory of a node in MB: 1 GB to 64 TB."""
 
 _MOST_STORAGE = 1024**3
-"""MB."""
+"""Plausible node-local storage in MB."""
 
 
 def review(config: ResourceConfig) -> list[str]:
-    """What is questionable about the definition, in sentences; empty if nothing is."""
+    """Return the implausible parts of a definition, one sentence each."""
     return [*_names(config), *_endpoints(config), *_amounts(config), *_devices(config), *_attributes(config)]
 
 
@@ -44,11 +44,11 @@ def _endpoints(config: ResourceConfig) -> Iterator[str]:
         for name, known in schemes.items():
             scheme, separator, _ = access[name].partition('://')
             if access[name] and not separator:
-                yield f'schemas.{schema}.{name} is {access[name]!r}, which is no URL'
+                yield f'schemas.{schema}.{name} is {access[name]!r}, which is not a URL'
             elif access[name] and scheme not in known:
                 yield _unknown(f'schemas.{schema}.{name}', scheme, known)
     if not config.schemas and not config.job_manager_endpoint:
-        yield 'there are no schemas: it is not known how to reach the platform'
+        yield 'there are no schemas and no job_manager_endpoint: the platform cannot be reached'
 
 
 def _amounts(config: ResourceConfig) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The table of batch systems and launch methods, from which every other list of them is derived.
+"""The table of batch systems and launch methods, from which all other lists of them are derived.
 
-A batch system of another distribution is an entry point of the group `radical_pilot.batch_systems` that leads to a
-`BatchSystem`, a launch method one of the group `radical_pilot.launch_methods` that leads to its class.
+A batch system of another distribution is an entry point in the group `radical_pilot.batch_systems` that refers to a
+`BatchSystem`; a launch method is one in the group `radical_pilot.launch_methods` that refers to its class.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _CLIENT = 'rp_client.launcher.batch.systems'
 
 
 class BatchSystem(NamedTuple):
-    """A batch system, or another source of nodes, as client and agent know it."""
+    """A batch system, or another source of nodes, as client and agent use it."""
 
     resource_manager: str = ''
-    """The name by which platform definitions ask for it; empty if the agent has nothing to find out."""
+    """The name in platform definitions; empty if the agent has no resource manager for it."""
     agent: str = ''
-    """`module:attribute` of that which makes its resource manager, without arguments (docs/extend)."""
+    """`module:attribute` of the factory of its resource manager, called without arguments (docs/extend)."""
     scheme: str = ''
-    """The first part of the scheme of URLs to which jobs are submitted; empty if there are no such jobs."""
+    """The first part of the URL scheme for submitting jobs; empty if no jobs are submitted."""
     client: str = ''
-    """`module:attribute` of that which makes its `rp_client.launcher.batch.systems.base.BatchSystem`."""
+    """`module:attribute` of the factory of its `rp_client.launcher.batch.systems.base.BatchSystem`."""
     job_variable: str = ''
-    """The environment variable with the id of the job that a process runs in; empty if there are no jobs."""
+    """The environment variable with the id of the enclosing job; empty if there are no jobs."""
     marks: tuple[str, ...] = ()
-    """Environment variables, one of which is set in its jobs besides; empty if the job variable suffices."""
+    """Environment variables, at least one of which is also set in its jobs; empty if the job variable suffices."""
     other_marks: tuple[str, ...] = ()
-    """Environment variables that are not set in its jobs, but in those of another one with the same job variable."""
+    """Environment variables that are set only in jobs of another batch system with the same job variable."""
     adaptor: str = ''
-    """The module below `radical.saga.adaptors` that submits its jobs; empty if rp-client does that itself."""
+    """The module below `radical.saga.adaptors` that submits its jobs; empty if rp-client submits them itself."""
 
 
 _TORQUE = ('PBS_NUM_PPN', 'PBS_VNODENUM')
 
-BATCH_SYSTEMS = (   # in the order in which a process looks for the job that it is in
+BATCH_SYSTEMS = (   # in the order in which a process looks for its enclosing job
     BatchSystem('SLURM', f'{_AGENT}.slurm:Slurm', 'slurm', f'{_CLIENT}.slurm:Slurm', 'SLURM_JOB_ID'),
     BatchSystem('PBSPRO', f'{_AGENT}.pbspro:PbsPro', 'pbspro', f'{_CLIENT}.pbspro:PBSPro', 'PBS_JOBID',
                 other_marks=_TORQUE),
@@ -51,10 +51,10 @@ BATCH_SYSTEMS = (   # in the order in which a process looks for the job that it 
                 adaptor='cobalt.cobaltjob'),
     BatchSystem('LOADLEVELER', f'{_AGENT}.loadleveler:LoadLeveler', 'loadl', f'{_CLIENT}.loadleveler:LoadLeveler',
                 'LOADL_STEP_ID', adaptor='loadl.loadljob'),
-    # the name of the job variable alone says little
+    # the job variable has a generic name
     BatchSystem('SGE', f'{_AGENT}.sge:Sge', 'sge', f'{_CLIENT}.sge:GridEngine', 'JOB_ID',
                 ('SGE_TASK_ID', 'PE_HOSTFILE', 'SGE_CELL')),
-    # an instance that was started in a job of another batch system has perhaps only some of its nodes
+    # a Flux instance inside a job of another batch system may have only some of the job's nodes
     BatchSystem('FLUX', f'{_AGENT}.flux:Flux', 'flux', f'{_CLIENT}.flux:Flux', 'FLUX_URI'),
     BatchSystem(scheme='condor', client=f'{_CLIENT}.condor:Condor', adaptor='condor.condorjob'),
 )
@@ -68,20 +68,20 @@ _OTHER_MANAGERS = {
     'LOADL': f'{_AGENT}.loadleveler:LoadLeveler',
     'YARN': f'{_AGENT}.yarn:Yarn',
 }
-"""Resource managers to which no jobs are submitted, and other names of those to which they are."""
+"""Resource managers without job submission, and alternative names of others."""
 
 LOCAL_MANAGERS = ('FORK', 'DEBUG', 'YARN')
-"""Resource managers that give the agent's own machine, without a job of a batch system."""
+"""Resource managers that provide the agent's own machine, without a batch job."""
 
 RESOURCE_MANAGERS = _OTHER_MANAGERS | {
     system.resource_manager: system.agent for system in BATCH_SYSTEMS if system.agent}
 """`module:attribute` of each resource manager of this project."""
 
 SCHEMES = {system.scheme: system.client for system in BATCH_SYSTEMS if system.client}
-"""`module:attribute` of what submits jobs to the URLs of each scheme."""
+"""`module:attribute` of the submitter for each URL scheme."""
 
 JOB_VARIABLES = sorted({system.job_variable for system in BATCH_SYSTEMS if system.job_variable})
-"""Environment variables of processes in jobs."""
+"""Environment variables that are set in batch jobs."""
 
 
 class LaunchMethod(NamedTuple):
@@ -90,9 +90,9 @@ class LaunchMethod(NamedTuple):
     where: str
     """`module:attribute` of its class."""
     programs: tuple[str, ...] = ()
-    """The programs that it launches with, one of which is enough; none if it needs none."""
+    """Programs that it launches with, one of which suffices; empty if it needs none."""
     dvm: bool = False
-    """It launches into virtual machines, which an executor of the agent keeps."""
+    """It launches into distributed virtual machines, which an executor of the agent starts."""
 
 
 def _method(where: str, *programs: str, dvm: bool = False) -> LaunchMethod:
@@ -129,7 +129,7 @@ LAUNCH_METHODS = {
 
 
 def other_systems() -> list[BatchSystem]:
-    """The batch systems of other distributions; `PlatformError` for an entry point that is none."""
+    """Return the batch systems of other distributions; raise PlatformError for an entry point of another type."""
     found = []
     for point in installed(GROUP).values():
         system = point.load()
@@ -141,5 +141,5 @@ def other_systems() -> list[BatchSystem]:
 
 
 def submitter(scheme: str) -> str:
-    """`module:attribute` of what submits jobs to URLs of this scheme, without hop; empty if nothing does."""
+    """Return `module:attribute` of the submitter for a URL scheme (without hop); empty if there is none."""
     return SCHEMES.get(scheme) or next((system.client for system in other_systems() if system.scheme == scheme), '')

@@ -1,8 +1,8 @@
 """The resources of a pilot: nodes with cores and GPUs, and the slots that ranks of tasks occupy on them.
 
-The application-level way to place tasks: `nodes.find_slots(RankRequirements(n_cores=2), n_slots=4)` occupies
-and returns four slots, or None; `nodes.release_slots(slots)` gives them back. All types are dict-like and are
-plain data on the wire. They may be used from several threads.
+Applications can place tasks themselves: `nodes.find_slots(RankRequirements(n_cores=2), n_slots=4)` occupies and returns
+four slots, or returns None; `nodes.release_slots(slots)` frees them. All types are dict-like, plain data on the wire,
+and thread-safe.
 """
 
 from __future__ import annotations

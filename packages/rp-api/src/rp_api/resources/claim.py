@@ -1,4 +1,4 @@
-"""A request and an occupied slot in numbers: what the search works with instead of the dict-like records."""
+"""Requests and occupied slots in integer units, the form in which the search handles them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ Devices = tuple[str, tuple[int, ...], tuple[int, ...]]  # kind, indices, units o
 
 
 class SlotConflict(ResourceError, AssertionError):
-    """A slot cannot be occupied, because something in it is not free, or not be released, because it is not
-    held.
+    """A slot cannot be occupied because a device is not free, or not be released because it is not occupied.
 
     Also an AssertionError, as in RADICAL-Pilot 1.103.
     """
 
 
 class Shape(NamedTuple):
-    """Rank requirements in units; the numbers of devices and the amounts may be zero, the units are not."""
+    """Rank requirements in units; numbers of devices and amounts may be zero, units may not."""
 
     n_cores: int
     core_units: int
@@ -42,12 +41,12 @@ class Shape(NamedTuple):
                    rr['n_gpus'], max(1, to_units(rr['gpu_occupation'])), rr['lfs'], rr['mem'], rr['numa'])
 
     def covers(self, other: Shape) -> bool:
-        """Whether this asks for at least as much as `other` in every field."""
+        """Return whether this requires at least as much as `other` in every field."""
         return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
 
 
 class Claim(NamedTuple):
-    """What a slot takes of its node; slots that take the same are the same claim."""
+    """The resources that a slot takes of its node; slots that take the same resources are equal claims."""
 
     cores: tuple[int, ...]
     core_units: tuple[int, ...]
@@ -58,21 +57,21 @@ class Claim(NamedTuple):
 
     @classmethod
     def of(cls, slot: Slot) -> Claim:
-        """The claim of a slot that may come from anywhere; SlotConflict if it makes no sense on any node."""
+        """Return the claim of an untrusted slot; raise SlotConflict if it is invalid on any node."""
         return cls(*_devices(slot['cores'], 'core'), *_devices(slot['gpus'], 'GPU'), slot['lfs'], slot['mem'])
 
     def devices(self) -> tuple[Devices, Devices]:
-        """The kinds of devices, each with the indices and the units of each."""
+        """Return, for each kind of device, the indices and the units of each."""
         return ('cores', self.cores, self.core_units), ('gpus', self.gpus, self.gpu_units)
 
     def text(self) -> str:
-        """For messages: the numbers of the devices and the amounts."""
+        """Return the device numbers and amounts for messages."""
         parts = [f'{kind} {", ".join(map(str, indices))}' for kind, indices, _ in self.devices() if indices]
         parts += [f'{getattr(self, name)} MB {name}' for name in AMOUNTS if getattr(self, name)]
         return f'[{"; ".join(parts)}]'
 
     def slot(self, node_index: int, node_name: str) -> Slot:
-        """The slot of this claim on a node; made without the casts, since everything is known to be right."""
+        """Return the slot of this claim on a node; casts are skipped, because the values are valid."""
         slot = Slot.__new__(Slot)
         dict.update(slot, {
             'cores': _occupations(self.cores, self.core_units),
@@ -83,7 +82,7 @@ class Claim(NamedTuple):
 
 
 class Ledger(dict[Claim, int]):
-    """How many slots of each claim are handed out."""
+    """The number of occupied slots of each claim."""
 
     __slots__ = ()
 
@@ -91,14 +90,14 @@ class Ledger(dict[Claim, int]):
         self[claim] = self.get(claim, 0) + 1
 
     def remove(self, claim: Claim) -> None:
-        """Strikes out one slot; a KeyError if there is none."""
+        """Remove one slot; raise KeyError if there is none."""
         if self[claim] == 1:
             del self[claim]
         else:
             self[claim] -= 1
 
     def owned(self, kind: str) -> Counter[int]:
-        """By device of that kind, the units that slots hold."""
+        """Return the units that slots hold of each device of that kind."""
         owned: Counter[int] = Counter()
         for claim, times in self.items():
             for each, indices, units in claim.devices():
@@ -108,18 +107,18 @@ class Ledger(dict[Claim, int]):
         return owned
 
     def amount(self, name: str) -> int:
-        """The MB of storage ('lfs') or memory ('mem') that slots hold."""
+        """Return the MB of storage ('lfs') or memory ('mem') that slots hold."""
         held: int = sum(getattr(claim, name) * times for claim, times in self.items())
         return held
 
 
 def requirements(rr: RankRequirements | Mapping[str, Any]) -> RankRequirements:
-    """The requirements, which may be given as a plain dict."""
+    """Return the requirements, converted from a plain dict if needed."""
     return rr if isinstance(rr, RankRequirements) else RankRequirements(rr)
 
 
 def _devices(devices: list[RO], kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The indices in ascending order, and the units of each."""
+    """Return the indices in ascending order, and the units of each."""
     parts: dict[int, float] = {}
     for device in devices:
         if device['occupation'] is DOWN:

@@ -1,8 +1,8 @@
-"""One node: which of its cores, GPUs, storage and memory are taken, and by which slots.
+"""A node: the occupation of its cores, GPUs, storage and memory, and the slots that hold them.
 
-A node keeps a ledger of the slots it handed out, so that a slot which is released twice is refused and never
-frees what meanwhile belongs to another. What is taken but by no slot in the ledger (the occupation a node was
-made with, or that was set on its cores by hand) may be released with any slot that describes it.
+A node keeps a ledger of its occupied slots. A slot that is released twice is rejected, so that it cannot free resources
+of another slot. Resources that are taken without a slot in the ledger (the initial occupation of a node, or one that
+was set on its cores directly) may be released with any slot that describes them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rp_api.resources.claim import AMOUNTS, KINDS, Claim, Ledger, Shape, SlotCon
 from rp_api.resources.pool import ALL, Pool, ensure
 from rp_api.resources.slots import RO, RankRequirements, Slot, occupation
 
-Region = tuple[int, int]  # masks of the cores and GPUs that a slot has to lie in
-Listener = Callable[[Any, bool], None]  # takes the node, and whether more has changed than what is in use
+Region = tuple[int, int]  # masks of the cores and GPUs to which a slot is restricted
+Listener = Callable[[Any, bool], None]  # takes the node, and whether it was redefined rather than only released
 
 
 def _devices(value: Any) -> list[tuple[int, float | None]]:
-    """Index and occupation of a node's devices.
+    """Return index and occupation of a node's devices.
 
-    They are given as a number of devices (all free), or as a list of ROs, dicts, or occupations by position.
+    The value is a number of devices (all free), or a list of ROs, dicts, or occupations by position.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return [(index, FREE) for index in range(value)]
@@ -65,7 +65,7 @@ class Node(Record):
         self._pools: dict[str, Pool] = {}
         self._held = Ledger()
         self._totals = dict.fromkeys(AMOUNTS, 0)
-        self._amounts: list[Node] = [self]  # whose fields lfs and mem show what is free here
+        self._amounts: list[Node] = [self]  # nodes whose fields lfs and mem show the free amounts
         self._listeners: list[Listener] = []
         super().__init__(from_dict, **values)
 
@@ -87,14 +87,14 @@ class Node(Record):
         return _restore, (type(self), self.as_dict(), Ledger(self._held), dict(self._totals))
 
     def find_slot(self, rr: RankRequirements | Mapping[str, Any]) -> Slot | None:
-        """A slot that fulfils the requirements, now occupied; None if there is none at present."""
+        """Occupy and return a slot that fulfils the requirements; return None if there is none at present."""
         slots = self.take(Shape.of(requirements(rr)), 1)
         return slots[0] if slots else None
 
     def allocate_slot(self, slot: Slot | Mapping[str, Any], _check: bool = True) -> None:
-        """Occupies what the slot describes, all or nothing; a SlotConflict says what is not free.
+        """Occupy the resources of a slot, all or nothing; raise a SlotConflict that names those which are not free.
 
-        `_check` is taken for compatibility: the check is cheap and always made.
+        `_check` is accepted for compatibility; the check is always made.
         """
         claim = self._claim(slot)
         with self._lock:
@@ -104,7 +104,7 @@ class Node(Record):
             self._occupy(claim)
 
     def deallocate_slot(self, slot: Slot | Mapping[str, Any]) -> None:
-        """Frees what the slot describes; a SlotConflict if the slot is not (or no longer) allocated here."""
+        """Free the resources of a slot; raise a SlotConflict if the slot is not (or no longer) allocated here."""
         claim = self._claim(slot)
         with self._lock:
             if claim not in self._held:
@@ -113,7 +113,7 @@ class Node(Record):
         self._tell(False)
 
     def take(self, shape: Shape, limit: int) -> list[Slot]:
-        """Up to `limit` slots of this shape, now occupied."""
+        """Occupy and return up to `limit` slots of this shape."""
         slots: list[Slot] = []
         with self._lock:
             for cores, gpus in self._regions(shape):
@@ -126,36 +126,36 @@ class Node(Record):
         return slots
 
     def room(self, shape: Shape, limit: int) -> int:
-        """How many slots of this shape are free at present, counted up to `limit`."""
+        """Return the number of slots of this shape that are free at present, at most `limit`."""
         return self._count(shape, limit, Pool.room, self)
 
     def most(self, shape: Shape, limit: int) -> int:
-        """How many slots of this shape the node would have if nothing were taken, counted up to `limit`."""
+        """Return the number of slots of this shape on the idle node, at most `limit`."""
         return self._count(shape, limit, Pool.most, self._totals)
 
     def is_idle(self) -> bool:
-        """Whether no slot is in use."""
+        """Return whether no slot is in use."""
         return not self._held
 
     def capacity(self) -> dict[str, int]:
-        """Cores and GPUs that are not down, and MB of storage and memory, free or not."""
+        """Return the cores and GPUs that are not down, and the MB of storage and memory, free or not."""
         return {**{kind: pool.usable.bit_count() for kind, pool in self._pools.items()}, **self._totals}
 
     def size(self) -> tuple[int, ...]:
-        """Numbers of cores and GPUs, down or not, and MB of storage and memory."""
+        """Return the numbers of cores and GPUs, down or not, and the MB of storage and memory."""
         return tuple(len(self[kind]) for kind in KINDS) + tuple(self._totals[name] for name in AMOUNTS)
 
     def have_at_least(self, name: str, total: int) -> None:
-        """Takes note that the node has this many MB of storage ('lfs') or memory ('mem'), free or not."""
+        """Set a lower bound for the node's total MB of storage ('lfs') or memory ('mem'), free or not."""
         self._totals[name] = max(self._totals[name], total)
 
     def watch(self, listener: Listener) -> None:
-        """Has the listener called, outside any lock, whenever something may have become free."""
+        """Register a listener, which is called outside of locks whenever resources may have become free."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
     def check(self) -> None:
-        """Raises an AssertionError if the ledger, the pools and the fields contradict each other."""
+        """Raise an AssertionError if ledger, pools and fields contradict each other."""
         title = self._title()
         with self._lock:
             for kind, pool in self._pools.items():
@@ -168,11 +168,11 @@ class Node(Record):
                 ensure(0 <= self[name] <= total - held, f'{title}: {self[name]} MB {name} free of {total}')
 
     def _regions(self, _shape: Shape) -> list[Region]:
-        """The parts of the node in which a slot of this shape may lie."""
+        """Return the regions of the node to which a slot of this shape is restricted."""
         return [(ALL, ALL)]
 
     def _host_name(self) -> str:
-        """The name of the node for launching processes on it."""
+        """Return the name for launching processes on the node."""
         return str(self['name'])
 
     def _title(self) -> str:
@@ -229,7 +229,7 @@ class Node(Record):
             dict.__setitem__(node, name, amount)
 
     def _claim(self, slot: Slot | Mapping[str, Any]) -> Claim:
-        """The claim of a slot that is meant for this node."""
+        """Return the claim of a slot; raise SlotConflict if the slot is for another node."""
         slot = slot if isinstance(slot, Slot) else Slot(slot)
         index, name = slot['node_index'], slot['node_name']
         if index != self['index'] or name not in ('', self._host_name(), self['name']):
@@ -237,7 +237,7 @@ class Node(Record):
         return Claim.of(slot)
 
     def _flaw(self, claim: Claim) -> str | None:
-        """Why the claim cannot be occupied now, or None."""
+        """Return the reason why the claim cannot be occupied now, or None."""
         for kind, indices, units in claim.devices():
             for index, amount in zip(indices, units, strict=True):
                 flaw = self._pools[kind].flaw(index, amount)
@@ -249,7 +249,7 @@ class Node(Record):
         return None
 
     def _adopt(self, claim: Claim) -> None:
-        """Enters a claim in the ledger if nobody in it holds the devices, else raises a SlotConflict."""
+        """Add a claim to the ledger if no slot in it holds the devices; else raise SlotConflict."""
         for kind, indices, units in claim.devices():
             owned, used = self._held.owned(kind), self._pools[kind].used
             if any(used.get(index, 0) - owned[index] < amount
@@ -273,7 +273,7 @@ class Node(Record):
 
 
 def _restore(cls: type[Node], values: dict[str, Any], held: Ledger, totals: dict[str, int]) -> Node:
-    """A copy of a node, with its ledger (for pickle and copy)."""
+    """Return a copy of a node with its ledger, for pickle and copy."""
     node = cls(values)
     node._held = held
     node._totals.update(totals)

@@ -1,12 +1,12 @@
 """The nodes of a pilot, and the search for slots over all of them.
 
-A search is all or nothing. All slots lie on the first node that has room for all of them. If there is none,
-they lie on the first run of as few idle neighbours as can hold them; if there is none either, on the first of
-the nodes with the most room for what is missing, again and again. An agent places tasks by the same rule.
+A search is all or nothing. All slots lie on the first node that has room for all of them. If there is none, they lie on
+the first run of as few idle neighbours as can hold them; otherwise, repeatedly, on the first of the nodes with the most
+room for the remaining slots. An agent places tasks by the same rule.
 
-A search is quick when there is little hope: a request that failed is remembered, and one that asks for no less
-fails at once until something is released; nodes that had no room for a slot of some shape are skipped by searches
-for that shape until something is released there.
+Hopeless searches are fast: a request that failed is remembered, and one that requires at least as much fails at once
+until resources are released. A node without room for a slot of some shape is skipped by searches for that shape until
+resources are released on it.
 """
 
 from __future__ import annotations
@@ -25,67 +25,67 @@ from rp_api.resources.numa import NumaDomainMap, NumaNode
 from rp_api.resources.pool import ensure
 from rp_api.resources.slots import RankRequirements, Slot
 
-_ENOUGH = 1_000  # request shapes to remember the limits of
-_FEW = 50  # shapes to remember the full nodes of: each release looks at all of them
+_ENOUGH = 1_000  # maximum number of request shapes whose limits are remembered
+_FEW = 50  # maximum number of shapes whose full nodes are remembered: each release updates all of them
 _SIZES = ('cores_per_node', 'gpus_per_node', 'lfs_per_node', 'mem_per_node')
 
 
 class NodesDiffer(ResourceError, RuntimeError):
-    """Slots cannot be searched for, because the nodes of the list are not alike."""
+    """Slots cannot be searched for, because the nodes of the list differ."""
 
 
 class Request(NamedTuple):
-    """A search: how many slots of which shape, and at most how many of them on one node."""
+    """A search: the number of slots, their shape, and the maximum number on one node."""
 
     shape: Shape
     n_slots: int
     per_node: int
 
     def covers(self, other: Request) -> bool:
-        """Whether this can only be fulfilled where `other` can be."""
+        """Return whether this requires at least as much as `other`."""
         return (self.n_slots >= other.n_slots and self.per_node <= other.per_node
                 and self.shape.covers(other.shape))
 
 
 class Memory:
-    """What a node list knows about its nodes without looking at them."""
+    """A cache of search results of a node list."""
 
     __slots__ = ('_all', '_open', 'failed', 'limits', 'positions', 'stale')
 
     def __init__(self, nodes: list[Node]) -> None:
         self.positions = {node['index']: position for position, node in enumerate(nodes)}
-        self.stale = False  # a node was changed: the nodes have to be looked at again
+        self.stale = False  # a node was redefined: all nodes must be read again
         self.failed: Request | None = None
-        # the most slots of a shape that can ever be had of one node, and of all
+        # by request: the maximum number of slots on one node, and on all nodes
         self.limits: dict[tuple[Shape, int], tuple[int, int]] = {}
         self._all = (1 << len(nodes)) - 1
-        self._open: dict[Shape, int] = {}  # a bit for each node: whether it may have room for a slot of the shape
+        self._open: dict[Shape, int] = {}  # by shape, a mask of the nodes that may have room for a slot
 
     def open(self, shape: Shape) -> int:
-        """The nodes that may have room for a slot of the shape, as a mask of their positions."""
+        """Return the nodes that may have room for a slot of the shape, as a mask of their positions."""
         return self._open.get(shape, self._all)
 
     def close(self, shape: Shape, position: int) -> None:
-        """Take note that a node has no room for a slot of the shape."""
+        """Record that a node has no room for a slot of the shape."""
         if shape not in self._open and len(self._open) >= _FEW:
             self._open.clear()
         self._open[shape] = self.open(shape) & ~(1 << position)
 
     def reopen(self, index: int) -> None:
-        """Take note that a node may have room again."""
+        """Record that a node may have room again."""
         self.failed = None
         bit = 1 << self.positions[index] if index in self.positions else self._all
         for shape in self._open:
             self._open[shape] |= bit
 
     def closed(self) -> Iterator[tuple[Shape, int]]:
-        """Shapes, and positions of nodes that have no room for a slot of them."""
+        """Yield shapes, and positions of nodes that have no room for a slot of them."""
         for shape, mask in self._open.items():
             yield from ((shape, position) for position in _bits(self._all & ~mask))
 
 
 class NodeList(Record):
-    """The nodes, whether they are alike (`uniform`), and what each of them has (None where they differ)."""
+    """A list of nodes; `uniform` if they are equal, with the size of each (None where they differ)."""
 
     __slots__ = ('_lock', '_memory')
     FIELDS: ClassVar[Mapping[str, Field]] = {
@@ -104,7 +104,7 @@ class NodeList(Record):
         self._lock = RLock()
         self._memory = Memory([])
         super().__init__(from_dict, **values)
-        for name in AMOUNTS:  # known here also when part of it is in use, as in a list that was sent
+        for name in AMOUNTS:  # the totals of nodes that were partly in use when the list was sent
             for node in self['nodes']:
                 node.have_at_least(name, self[f'{name}_per_node'] or 0)
         self.verify()
@@ -118,9 +118,10 @@ class NodeList(Record):
         return type(self), ({'nodes': list(self['nodes'])},)
 
     def verify(self) -> None:
-        """Takes note of the nodes: to be called after some were added or removed (a search does so as well).
+        """Update the list after nodes were added or removed (a search does so as well).
 
-        Raises a ResourceError if two nodes have the same index.
+        Raises:
+            ResourceError: Two nodes have the same index.
         """
         with self._lock:
             nodes = self['nodes']
@@ -137,11 +138,19 @@ class NodeList(Record):
 
     def find_slots(self, rr: RankRequirements | Mapping[str, Any], n_slots: int = 1,
                    ranks_per_node: int | None = None) -> list[Slot] | None:
-        """`n_slots` slots that fulfil the requirements, now occupied; None if so many are not free now.
+        """Occupy and return slots.
 
-        `ranks_per_node` is the most slots that may lie on one node. Raises a ResourceError (a ValueError) if
-        the request could not be fulfilled if everything were free, and NodesDiffer (also a RuntimeError) if
-        the nodes do not all have the same.
+        Args:
+            rr: The requirements of each slot.
+            n_slots: The number of slots.
+            ranks_per_node: The maximum number of slots on one node; None for no limit.
+
+        Returns:
+            The slots, or None if not enough are free at present.
+
+        Raises:
+            ResourceError: The idle nodes could not fulfil the request (a ValueError).
+            NodesDiffer: The nodes are not equal (a RuntimeError).
         """
         rr = requirements(rr)
         with self._lock:
@@ -156,9 +165,10 @@ class NodeList(Record):
             return slots
 
     def release_slots(self, slots: Slot | Mapping[str, Any] | Iterable[Slot | Mapping[str, Any]]) -> None:
-        """Gives slots back.
+        """Release slots.
 
-        A SlotConflict names those that are not (or no longer) in use; the others are released all the same.
+        Raises:
+            SlotConflict: Some slots are not (or no longer) occupied; the others are released.
         """
         refused = []
         for each in [slots] if isinstance(slots, Mapping) else slots:
@@ -174,7 +184,7 @@ class NodeList(Record):
             raise SlotConflict('; '.join(refused))
 
     def check(self) -> None:
-        """Raises an AssertionError if an invariant of a node, or of what is remembered, does not hold."""
+        """Raise an AssertionError if an invariant of a node or of the cache is violated."""
         with self._lock:
             for node in self['nodes']:
                 node.check()
@@ -184,7 +194,7 @@ class NodeList(Record):
             ensure(failed is None or self._plan(failed) is None, f'{failed} is taken for impossible')
 
     def _node(self, node: Any) -> Node:
-        """The node as one of this list's kind; a node of that kind is used as it is."""
+        """Return the node as an instance of `NODE`; an instance is returned as it is."""
         if isinstance(node, self.NODE):
             return node
         if not isinstance(node, Mapping):
@@ -192,7 +202,7 @@ class NodeList(Record):
         return self.NODE(node)
 
     def _request(self, rr: RankRequirements, n_slots: int, ranks_per_node: int | None) -> Request:
-        """The request in numbers, refused if it makes no sense for any list or for this one."""
+        """Return the request in units; raise ResourceError or NodesDiffer if it is invalid."""
         for name, value in ('n_slots', n_slots), ('ranks_per_node', ranks_per_node):
             if value is not None and value < 1:
                 raise ResourceError(f'{name} must be at least 1, not {value}')
@@ -208,7 +218,7 @@ class NodeList(Record):
             raise ResourceError(self._refusal(request, rr))
 
     def _most(self, request: Request) -> tuple[int, int]:
-        """The most slots of the shape that one node, and that all nodes, can ever give."""
+        """Return the maximum number of slots of the shape on one node, and on all nodes."""
         key, limits = (request.shape, request.per_node), self._memory.limits
         if key not in limits:
             if len(limits) >= _ENOUGH:
@@ -233,7 +243,7 @@ class NodeList(Record):
         slots: list[Slot] = []
         for node, number in plan:
             slots += node.take(request.shape, number)
-        if len(slots) < request.n_slots:  # somebody occupied a node directly since the plan was made
+        if len(slots) < request.n_slots:  # a node was occupied directly after planning
             self.release_slots(slots)
             return None
         return slots
@@ -248,7 +258,7 @@ class NodeList(Record):
         return None
 
     def _plan(self, request: Request) -> list[tuple[Node, int]] | None:
-        """The nodes to use and the number of slots on each, or None if there is not enough room."""
+        """Return the nodes to use and the number of slots on each, or None if there is not enough room."""
         nodes, limit, rooms = self['nodes'], min(request.n_slots, request.per_node), {}
         for position in _bits(self._memory.open(request.shape)):
             room = nodes[position].room(request.shape, limit)
@@ -264,8 +274,10 @@ class NodeList(Record):
         return [(nodes[position], number) for position, number in chosen]
 
     def _on_run(self, request: Request, rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:
-        """Positions and numbers of slots on the first run of as few idle nodes as can hold them; None if there is
-        no such run, or if it does not hold them because cores or GPUs are down."""
+        """Return positions and numbers of slots on the first run of as few idle nodes as can hold them.
+
+        None if there is no such run, or if cores or GPUs in it are down.
+        """
         length, idle = -(-request.n_slots // self._most(request)[0]), 0
         for position, node in enumerate(self['nodes']):
             idle = idle + 1 if node.is_idle() else 0
@@ -274,14 +286,14 @@ class NodeList(Record):
         return None
 
     def _freed(self, node: Node, redefined: bool) -> None:
-        """Something may have become free on the node; if redefined, the node may have become another."""
+        """Handle a release on a node, or its redefinition."""
         with self._lock:
             self._memory.reopen(node['index'])
             self._memory.stale |= redefined
 
 
 class NumaNodeList(NodeList):
-    """A list of nodes with NUMA domains; `numa_domain_map` is for nodes that bring no map of their own."""
+    """A list of nodes with NUMA domains; `numa_domain_map` applies to nodes without a map of their own."""
 
     __slots__ = ()
     NODE: ClassVar[type[Node]] = NumaNode
@@ -302,7 +314,7 @@ class NumaNodeList(NodeList):
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, lowest first."""
+    """Yield the positions of the set bits, lowest first."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -310,7 +322,7 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 def _filled(n_slots: int, positions: Iterable[int], rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:
-    """Positions and numbers of slots, each node as full as it can be; None if there is not enough room."""
+    """Return positions and numbers of slots, filling each node in turn; None if there is not enough room."""
     chosen = []
     for position in positions:
         number = min(n_slots, rooms.get(position, 0))
@@ -321,7 +333,7 @@ def _filled(n_slots: int, positions: Iterable[int], rooms: Mapping[int, int]) ->
 
 
 def _on_roomiest(n_slots: int, rooms: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Positions and numbers of slots on the fewest nodes, of which there must be enough."""
+    """Return positions and numbers of slots on the fewest nodes; there must be enough room."""
     chosen: list[tuple[int, int]] = []
     largest_first = sorted(rooms, key=lambda position: (-rooms[position], position))
     while n_slots > rooms[largest_first[len(chosen)]]:

@@ -1,8 +1,7 @@
-"""Nodes with NUMA domains: groups of cores and GPUs that are near to each other.
+"""Nodes with NUMA domains: groups of cores and GPUs that are close to each other.
 
-A domain is a node of its own to look at and to find slots on, but it shares everything with the node it is
-part of: what is taken in one is taken in the other, and slots always carry the index and the name of the
-whole node.
+A domain can be used like a node of its own, but shares all resources with its node: an occupation of one is visible in
+the other, and slots always carry the index and the name of the whole node.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rp_api.resources.slots import Slot
 
 
 class NumaDomain(Record):
-    """The indices of the cores and GPUs that make up a domain; also `NumaDomain([0, 1], [0])`."""
+    """The indices of the cores and GPUs of a domain; also created as `NumaDomain([0, 1], [0])`."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Field]] = {
@@ -40,7 +39,7 @@ class NumaDomain(Record):
 
 
 class NumaDomainMap(dict[int, NumaDomain]):
-    """Domains by their ids, which are integers; ids may be given as text, since JSON knows no other keys."""
+    """Domains by integer id; ids may be given as text, because JSON keys are strings."""
 
     def __init__(self, from_dict: Mapping[Any, Any] | None = None) -> None:
         super().__init__()
@@ -55,19 +54,19 @@ class NumaDomainMap(dict[int, NumaDomain]):
         super().__setitem__(number, members if isinstance(members, NumaDomain) else NumaDomain(members))
 
     def as_dict(self) -> dict[str, Any]:
-        """The map with text as keys, as in JSON."""
+        """Return the map with string keys, as in JSON."""
         return {str(domain): members.as_dict() for domain, members in self.items()}
 
 
 def domain_map(value: Any) -> dict[str, Any]:
-    """A cast to a domain map in its plain form."""
+    """Cast to a domain map in plain form."""
     if not isinstance(value, Mapping):
         raise CastError('a dict of NUMA domains')
     return NumaDomainMap(value).as_dict()
 
 
 class NumaNode(Node):
-    """A node with NUMA domains: a slot whose requirements say `numa` lies in one of them.
+    """A node with NUMA domains: a slot with the requirement `numa` lies in one of them.
 
     The attribute `numa_domains` holds, by domain id, the domains as nodes named `<name>.<id>`.
     """
@@ -82,7 +81,7 @@ class NumaNode(Node):
         self._masks: list[Region] = []
         self._domains: dict[int, Node] | None = {}
         given = {**(from_dict or {}), **values}
-        # last, since the map can only be held against cores and GPUs that are there
+        # set last, because the map is checked against the cores and GPUs
         chosen = given.pop('numa_domain_map', None) if numa_domain_map is None else numa_domain_map
         super().__init__(given)
         self['numa_domain_map'] = chosen
@@ -94,11 +93,11 @@ class NumaNode(Node):
         for masks in zip(*self._masks, strict=True):
             if sum(masks) != functools.reduce(operator.or_, masks):
                 raise SlotConflict(f'the NUMA domains of {self._title()} overlap: {domains}')
-        self._domains = None  # made anew when they are asked for
+        self._domains = None  # created on demand
 
     @property
     def numa_domains(self) -> dict[int, Node]:
-        """The domains as nodes of their own, by domain id; what is taken of them is taken of this node."""
+        """The domains as nodes, by domain id; they share the resources of this node."""
         if self._domains is None:
             self._amounts[1:] = []
             self._domains = {int(domain): DomainNode(self, domain, region) for domain, region
@@ -119,7 +118,7 @@ class NumaNode(Node):
 
 
 class DomainNode(Node):
-    """A NUMA domain of a node, which holds all there is to know about it."""
+    """A NUMA domain of a node; all resources belong to the node."""
 
     __slots__ = ('_host', '_region')
 
@@ -139,7 +138,7 @@ class DomainNode(Node):
         raise SlotConflict(f'{self["name"]} is a domain of {self._title()}: set {name} there')
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Node, (self.as_dict(),)  # a copy no longer shares anything, so it is a node of its own
+        return Node, (self.as_dict(),)  # a copy shares nothing, so it is a node of its own
 
     def check(self) -> None:
         self._host.check()

@@ -1,12 +1,10 @@
-"""The cores, or the GPUs, of one node: which share of each is taken.
+"""The cores, or the GPUs, of one node, and the taken share of each.
 
-Shares are counted in integers, so that ten times 0.1 fills a device exactly. The number of units in a device
-is divisible by 1 to 20 and by a million: all decimals with six places and the usual fractions are whole
-numbers of units; others are rounded down, so that a device always holds n shares of 1/n (for all n up to
-2,000).
+Shares are counted in integer units, so that ten times 0.1 fills a device exactly. The number of units in a device is
+divisible by 1 to 20 and by a million: decimals with six places and the usual fractions are integers. Other shares are
+rounded down, so that a device always holds n shares of 1/n (for all n up to 2,000).
 
-Which devices are wholly free is kept as the bits of an integer, so that finding whole devices, which is the
-usual request, does not look at each of them.
+Free devices are kept as a bitmap, so that finding whole devices, the usual request, does not iterate over all devices.
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ from rp_api.resources.slots import RO, occupation
 UNITS = 2_909_907_000_000
 ALL = -1  # the mask that allows every device
 
-_EPSILON = 0.001  # units; larger than the float error of a six-place decimal, smaller than matters
+_EPSILON = 0.001  # units; larger than the float error of a six-place decimal, and negligible
 
 
 def to_units(part: float) -> int:
-    """The number of units that make up this share of a device."""
+    """Return the number of units in this share of a device."""
     return int(part * UNITS + _EPSILON)
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The indices of the bits that are set, in ascending order."""
+    """Yield the indices of the set bits in ascending order."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -40,7 +38,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Device(RO):
-    """A core or GPU as users see it on a node; setting its occupation marks it in the pool."""
+    """A core or GPU as users see it on a node; setting its occupation updates the pool."""
 
     __slots__ = ('_pool',)
     _pool: Pool
@@ -58,15 +56,15 @@ class Device(RO):
         self._pool.mark(self['index'], self._cast(name, value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RO, (dict(self),)  # a copy is no longer part of the node
+        return RO, (dict(self),)  # a copy does not belong to the node
 
 
 class Pool:
     """The devices of one kind on a node, by index; indices may have gaps.
 
-    `used` are units taken by index, `free` and `usable` are bitmaps over the index: nothing taken, and not
-    down. The owner holds `lock` around all calls but `mark`, which takes it; `changed` is called, without it,
-    after a mark.
+    `used` are the taken units by index; `free` and `usable` are bitmaps of the devices that are entirely free and of
+    those that are not down. The owner holds `lock` around all calls except `mark`, which acquires it; `changed` is
+    called after a mark, without the lock.
     """
 
     __slots__ = ('changed', 'free', 'lock', 'usable', 'used', 'views')
@@ -84,7 +82,7 @@ class Pool:
             self._mark(index, part)
 
     def mark(self, index: int, part: float | None) -> None:
-        """Sets the occupation of a device, whatever it was."""
+        """Set the occupation of a device, replacing the previous one."""
         with self.lock:
             self._mark(index, part)
         self.changed()
@@ -97,10 +95,10 @@ class Pool:
         dict.__setitem__(self.views[index], 'occupation', part)
 
     def find(self, count: int, need: int, mask: int = ALL) -> list[int] | None:
-        """The ascending indices of `count` devices of which `need` units are left, or None.
+        """Return the ascending indices of `count` devices with at least `need` free units, or None.
 
-        A single shared device is the fullest that will do, which keeps whole devices whole. Several at once
-        are the emptiest: that, and nothing else, lets a node hold as many such groups as `room` says.
+        A single shared device is the fullest possible, which preserves whole devices. Several are the emptiest ones:
+        only this lets a node hold as many such groups as `room` returns.
         """
         if need == UNITS:
             free = self.free & mask
@@ -114,37 +112,37 @@ class Pool:
         return sorted(index for _, index in sorted(fitting)[:count])
 
     def room(self, count: int, need: int, mask: int = ALL) -> int:
-        """How many groups of `count` devices with `need` units left in each can be found, one by one."""
+        """Return how many groups of `count` devices with `need` free units each can be found one after the other."""
         if need == UNITS:
             return (self.free & mask).bit_count() // count
         return _groups([(UNITS - self.used[index]) // need for index in bits(self.usable & mask)], count)
 
     def most(self, count: int, need: int, mask: int = ALL) -> int:
-        """What `room` would be if nothing were taken."""
+        """Return `room` for the case that nothing is taken."""
         number = (self.usable & mask).bit_count()
         return number * (UNITS // need) // count if number >= count else 0
 
     def take(self, indices: Sequence[int], units: Sequence[int]) -> None:
-        """Adds the units to what is taken of the devices."""
+        """Add the units to those taken of the devices."""
         for index, amount in zip(indices, units, strict=True):
             self.used[index] += amount
             self._show(index)
 
     def give(self, indices: Sequence[int], units: Sequence[int]) -> None:
-        """Subtracts the units from what is taken of the devices; one that is down stays down."""
+        """Subtract the units from those taken of the devices; a device that is down stays down."""
         for index, amount in zip(indices, units, strict=True):
             self.used[index] = max(0, self.used[index] - amount)
             self._show(index)
 
     def _show(self, index: int) -> None:
-        """Brings the bitmap and what users see in line with `used`."""
+        """Update the bitmap and the visible occupation from `used`."""
         bit, used = 1 << index, self.used[index]
         if self.usable & bit:
             self.free = self.free & ~bit if used else self.free | bit
             dict.__setitem__(self.views[index], 'occupation', BUSY if used == UNITS else used / UNITS)
 
     def flaw(self, index: int, amount: int) -> str | None:
-        """Why `amount` more units of this device cannot be taken, or None."""
+        """Return the reason why `amount` more units of this device cannot be taken, or None."""
         view = self.views.get(index)
         if view is None:
             return 'does not exist'
@@ -155,7 +153,7 @@ class Pool:
         return None
 
     def check(self) -> None:
-        """Raises an AssertionError if bitmaps, counts and what users see differ."""
+        """Raise an AssertionError if bitmaps, counts and visible occupations differ."""
         for index, view in self.views.items():
             bit, used = 1 << index, self.used[index]
             shown = occupation(view['occupation'])
@@ -168,15 +166,15 @@ class Pool:
 
 
 def ensure(condition: bool, message: str) -> None:
-    """Raises an AssertionError if an invariant does not hold (a statement `assert` may be switched off)."""
+    """Raise an AssertionError if an invariant is violated (a statement `assert` may be disabled)."""
     if not condition:
         raise AssertionError(message)
 
 
 def _groups(shares: Sequence[int], count: int) -> int:
-    """The most groups of `count` different devices, if device i can be in `shares[i]` groups.
+    """Return the maximum number of groups of `count` different devices, if device i can be in `shares[i]` groups.
 
-    k groups can be made exactly when sum(min(share, k)) >= k * count, and then fewer can as well: bisect.
+    k groups are possible exactly if sum(min(share, k)) >= k * count; this is monotonic, hence bisection.
     """
     low, high = 0, sum(shares) // count
     while low < high:

@@ -1,4 +1,4 @@
-"""What a rank asks for, and what it occupies: the plain records that cross the wire."""
+"""The requirements of a rank, and the slot that it occupies: plain records on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rp_api.record import CastError, Field, Record, count, flag, integer, number
 
 
 def share(value: Any) -> float:
-    """The occupation of a device that is in use: above 0 (nothing of it) up to 1 (all of it)."""
+    """Cast to the occupation of a device that is in use: above 0, at most 1 (all of it)."""
     try:
         part = number(value)
     except CastError:
@@ -21,7 +21,7 @@ def share(value: Any) -> float:
 
 
 def occupation(value: Any) -> float | None:
-    """The occupation of any device: from 0 (FREE) to 1 (BUSY), or None (DOWN)."""
+    """Cast to the occupation of a device: from 0 (FREE) to 1 (BUSY), or None (DOWN)."""
     if value is None:
         return None
     try:
@@ -34,7 +34,7 @@ def occupation(value: Any) -> float | None:
 
 
 class ResourceOccupation(Record):
-    """A core or GPU by its index on the node, and which share of it is in use (None: it must not be used)."""
+    """A core or GPU by its index on the node, with the share that is in use (None: it must not be used)."""
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Field]] = {'index': Field(count, 0), 'occupation': Field(occupation)}
@@ -50,7 +50,7 @@ RO = ResourceOccupation
 
 
 def devices(whole: float) -> Callable[[Any], list[RO]]:
-    """A cast to a list of RO that takes ROs, dicts, and plain indices as devices of occupation `whole`."""
+    """Return a cast to a list of RO that accepts ROs, dicts, and indices (devices of occupation `whole`)."""
     cast = record(RO)
 
     def cast_devices(value: Any) -> list[RO]:
@@ -65,9 +65,9 @@ def devices(whole: float) -> Callable[[Any], list[RO]]:
 
 
 class Slot(Record):
-    """What one rank occupies on one node: cores, GPUs, and MB of node-local storage and memory.
+    """The resources that one rank occupies on one node: cores, GPUs, and MB of node-local storage and memory.
 
-    `cores` and `gpus` may be given as indices, which means all of each of them.
+    `cores` and `gpus` may be given as indices of devices that are occupied entirely.
     """
 
     __slots__ = ()
@@ -91,12 +91,10 @@ class Slot(Record):
 
 
 class RankRequirements(Record):
-    """What each rank of a task needs: numbers of cores and GPUs, the share of each, and MB of storage and
-    memory.
+    """The requirements of each rank: numbers of cores and GPUs, the share of each, and MB of storage and memory.
 
-    With `numa`, all of it has to lie in one NUMA domain. Requirements are ordered field by field: `a <= b`
-    says that `a` asks for no more than `b` in any field; two that each ask for more somewhere are not
-    ordered.
+    With `numa`, all of it must lie in one NUMA domain. Requirements are partially ordered: `a <= b` if `a` requires at
+    most as much as `b` in every field.
     """
 
     __slots__ = ()
@@ -139,6 +137,6 @@ class RankRequirements(Record):
 
 
 def _devices_text(number_of: int, kind: str, part: float) -> str:
-    """For messages: '2 cores', '1 GPU (0.5 of each)'."""
+    """Return the text for messages: '2 cores', '1 GPU (0.5 of each)'."""
     plural = '' if number_of == 1 else 's'
     return f'{number_of} {kind}{plural}' + ('' if part == BUSY else f' ({part:g} of each)')

@@ -1,4 +1,4 @@
-"""A clock that goes from event to event: a simulation takes no longer than what it computes."""
+"""A virtual clock for discrete-event simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualClock:
-    """Calls functions at virtual times, in seconds from 0; those of the same time in the order in which they came."""
+    """Calls functions at virtual times, in seconds from 0; those of the same time in the order of their insertion."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -16,20 +16,20 @@ class VirtualClock:
         self._count = 0
 
     def time(self) -> float:
-        """The present virtual time."""
+        """Return the current virtual time."""
         return self.now
 
     def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call a function at a time, at once if that has passed."""
+        """Call a function at a time, or at once if that has passed."""
         self._count += 1
         heappush(self._events, (max(when, self.now), self._count, callback, arguments))
 
     def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call a function after so many seconds."""
+        """Call a function after a number of seconds."""
         self.call_at(self.now + delay, callback, *arguments)
 
     def run(self) -> None:
-        """Go on until nothing is left to happen."""
+        """Process events until none is left."""
         while self._events:
             self.now, _, callback, arguments = heappop(self._events)
             callback(*arguments)

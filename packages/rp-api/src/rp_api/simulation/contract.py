@@ -1,7 +1,7 @@
-"""What the client's half of the simulator and a simulated pilot expect of each other.
+"""The contract between the client's half of the simulator and a simulated pilot.
 
-A pilot is made by the entry point `pilot` of the group `radical_pilot.simulation`, called with a `PilotPlan`, a virtual
-clock and `PilotEvents`. So neither half imports the other.
+A pilot is created by the entry point `pilot` in the group `radical_pilot.simulation`, called with a `PilotPlan`, a
+virtual clock and `PilotEvents`. Thus neither half imports the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PILOT = 'pilot'
 
 @dataclass(frozen=True)
 class SimulatedTask:
-    """A task of a workload: its description as plain data, and how many seconds its program runs."""
+    """A task of a workload: its description as plain data, and the run time of its program in seconds."""
 
     uid: str
     description: Mapping[str, Any]
@@ -31,7 +31,7 @@ class SimulatedTask:
 
 @dataclass(frozen=True)
 class PilotPlan:
-    """What a simulated pilot is: `platform` is a platform definition, with the numbers of cores and GPUs of a node."""
+    """The parameters of a simulated pilot; `platform` is a platform definition with the cores and GPUs of a node."""
 
     uid: str
     nodes: int
@@ -39,44 +39,44 @@ class PilotPlan:
     model: Model
     seed: int = 0
     directory: Path | None = None
-    """Where its traces are written; None for none."""
+    """The directory of its traces; None writes none."""
     runtime: int = 0
-    """Minutes from when it has its nodes until its time is over; 0 for no limit."""
+    """Run time in minutes, counted from when it gets its nodes; 0 for no limit."""
 
 
 @dataclass(frozen=True)
 class PilotEvents:
-    """What a simulated pilot calls."""
+    """The callbacks of a simulated pilot."""
 
     active: Callable[[str], object]
-    """The pilot of that uid takes tasks."""
+    """The pilot of that uid accepts tasks."""
     done: Callable[[Sequence[tuple[str, str]]], object]
     """These tasks have ended: pairs of uid and final state."""
     unplaced: Callable[[Sequence[tuple[str, str]]], object]
-    """The same of tasks that ended because they were not, or can never be, placed."""
+    """These tasks ended without a placement, or because none is possible: pairs of uid and final state."""
     ended: Callable[[str, str], object]
-    """The pilot of that uid has given its nodes back; its final state."""
+    """The pilot of that uid has released its nodes; with its final state."""
 
 
 @dataclass
 class Usage:
-    """What a pilot had and what was made of it, in seconds of virtual time; cores and GPUs are those tasks may use."""
+    """Resources and their use by a pilot, in seconds of virtual time; cores and GPUs are those available to tasks."""
 
     cores: int = 0
     gpus: int = 0
     started: float = 0.0
-    """When its nodes were there."""
+    """When it got its nodes."""
     stopped: float = 0.0
-    """When it has given them back."""
+    """When it released them."""
     first: float = -1.0
-    """When the first task was at its scheduler; -1 without any."""
+    """When the first task reached its scheduler; -1 without any."""
     last: float = 0.0
     """When the last program ended."""
     core_seconds: float = 0.0
-    """In which a program ran on a core."""
+    """Seconds in which programs ran on cores, over all cores."""
     gpu_seconds: float = 0.0
     runs: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When the program of each task began and ended, by its uid."""
+    """Start and end of the program of each task, by uid."""
 
 
 class SimulatedPilot(Protocol):
@@ -85,20 +85,20 @@ class SimulatedPilot(Protocol):
     usage: Usage
 
     def start(self) -> None:
-        """The batch system gives the pilot its nodes."""
+        """Start the pilot; the batch system has allocated its nodes."""
 
     def submit(self, tasks: Sequence[SimulatedTask]) -> None:
-        """Take tasks, once the pilot is active."""
+        """Accept tasks, once the pilot is active."""
 
     def stop(self) -> None:
-        """The pilot is told to end, unless it has ended by itself."""
+        """End the pilot, unless it has ended."""
 
 
 MakePilot = Callable[[PilotPlan, VirtualClock, PilotEvents], SimulatedPilot]
 
 
 def pilot_maker() -> MakePilot:
-    """What makes simulated pilots; PlatformError if nothing is installed that does."""
+    """Return the factory of simulated pilots; raise PlatformError if none is installed."""
     point = installed(GROUP).get(PILOT)
     if point is None:
         raise PlatformError('simulations need the agent as well: pip install rp-agent')

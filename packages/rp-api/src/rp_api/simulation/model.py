@@ -1,8 +1,8 @@
-"""How long things take on a platform, as few numbers with a meaning each: what a simulation does not compute itself.
+"""Latency models of platforms: the times that a simulation does not compute itself, as a few meaningful numbers.
 
-Every latency is a `Cost`, whose mean may grow with the number of nodes of the pilot and with the number of tasks that
-the launcher has at that time. All times are in seconds, all rates per second. Models are data: the shipped ones are
-files in `models`, and any JSON file of that form is one.
+Each latency is a `Cost`, whose mean may grow with the number of nodes of the pilot and with the number of tasks that
+the launcher handles at that time. Times are in seconds, rates per second. Models are data: the shipped ones are files
+in `models`, and any JSON file of that form can be used.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ def _gumbel(random: Random, mean: float, deviation: float) -> float:
 
 SHAPES: dict[str, Callable[[Random, float, float], float]] = {
     'lognormal': _lognormal, 'normal': _normal, 'uniform': _uniform, 'gumbel': _gumbel}
-"""Distributions by name; what would be below 0 is 0. `gumbel` is that of the slowest of many, as of a task's ranks."""
+"""Distributions by name, cut off at 0. `gumbel` is that of the slowest of many, such as the ranks of a task."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A time in seconds: `constant + per_node * nodes + per_task * tasks` in the mean.
+    """A time in seconds with the mean `constant + per_node * nodes + per_task * tasks`.
 
-    `spread` is the standard deviation as a share of the mean, `shape` the form of the distribution.
+    `spread` is the standard deviation as a fraction of the mean, `shape` the name of the distribution.
     """
 
     constant: float = 0.0
     per_node: float = 0.0
-    """For each node of the pilot."""
+    """Seconds for each node of the pilot."""
     per_task: float = 0.0
-    """For each task that the launcher has at that time, if nothing else is said."""
+    """Seconds for each task that the launcher handles at that time, unless noted otherwise."""
     spread: float = 0.0
     shape: str = 'lognormal'
 
@@ -71,11 +71,11 @@ class Cost:
             raise DescriptionError(f'cost.shape is {self.shape!r}, allowed are {", ".join(SHAPES)}')
 
     def mean(self, nodes: int = 0, tasks: int = 0) -> float:
-        """The time that it takes in the mean."""
+        """Return the mean time."""
         return self.constant + self.per_node * nodes + self.per_task * tasks
 
     def draw(self, random: Random, nodes: int = 0, tasks: int = 0) -> float:
-        """The time that it takes this time."""
+        """Draw a random time."""
         mean = self.constant + self.per_node * nodes + self.per_task * tasks
         return SHAPES[self.shape](random, mean, self.spread * mean) if self.spread and mean else mean
 
@@ -86,48 +86,48 @@ class Model:
 
     name: str = ''
     source: str = ''
-    """Where the numbers come from."""
+    """The source of the numbers."""
     queue: Cost = field(default_factory=Cost)
-    """From the submission of a pilot until its nodes are there: the wait in the batch queue."""
+    """From the submission of a pilot until it gets its nodes: the wait in the batch queue."""
     bootstrap: Cost = field(default_factory=Cost)
-    """From then until its agent takes tasks."""
+    """From then until its agent accepts tasks."""
     placement: Cost = field(default_factory=Cost)
-    """What the scheduler needs for a task that it places; tasks are placed one after the other."""
+    """The scheduler's time to place a task; tasks are placed one after the other."""
     search: Cost = field(default_factory=Cost)
-    """What the scheduler needs for a search that finds no room."""
+    """The scheduler's time for a search that finds no room."""
     lookahead: int = 0
-    """How many waiting tasks are tried in vain before a pass ends, of a scheduler that goes through them in passes and
-    hands on what it has placed at the end of each; 0 for the scheduler of this system."""
+    """Number of waiting tasks that are tried in vain before a pass ends, for a scheduler that works in passes and
+    hands on its placements at the end of each; 0 for the scheduler of this system."""
     launch: Cost = field(default_factory=Cost)
-    """From when a launcher takes a task until its program runs."""
+    """From the launcher's receipt of a task until its program runs."""
     first_launch: Cost = field(default_factory=Cost)
-    """What a launch needs more on nodes where there was none before."""
+    """Additional time of the first launch on a node."""
     storage: Cost = field(default_factory=Cost)
-    """What the file system needs for a launch before that; launches of all launchers wait for each other. `per_task`
+    """The file system's time for a launch, which precedes it; launches of all launchers are serialised. `per_task`
     counts the tasks that were launched before."""
     acknowledge: Cost = field(default_factory=Cost)
-    """From the end of the program until the agent knows of it, and frees what the task had."""
+    """From the end of the program until the agent is notified, and frees the task's resources."""
     teardown: Cost = field(default_factory=Cost)
-    """From when the pilot is told to end until its nodes are given back."""
+    """From the request to end the pilot until its nodes are released."""
     launch_rate: float = 0.0
-    """Tasks that a launcher takes in a second, one after the other; 0 for no limit."""
+    """Tasks that a launcher accepts per second, one after the other; 0 for no limit."""
     concurrent: int = 0
-    """Tasks that a launcher can have at a time; 0 for no limit."""
+    """Maximum number of tasks of a launcher at a time; 0 for no limit."""
     launching: int = 0
-    """Tasks that a launcher can launch at a time; 0 for no limit."""
+    """Maximum number of tasks that a launcher launches at a time; 0 for no limit."""
     acknowledge_rate: float = 0.0
-    """Ends of programs that a launcher takes in a second, one after the other, before it acknowledges them; 0 for no
+    """Ends of programs that a launcher processes per second, one after the other, before acknowledging them; 0 for no
     limit."""
     launch_method: str = ''
-    """Of the platform definition, if this model is for another one than it has; that of DVMs divides the nodes."""
+    """Launch method, if it differs from the platform definition; a method with DVMs divides the nodes."""
     launchers: int = 0
-    """How many launchers share the nodes; 0 for as many as launch method and platform have."""
+    """Number of launchers that share the nodes; 0 for the number of the launch method and platform."""
     lost_launchers: int = 0
-    """How many of the launchers fail, and cannot be started again; which ones is drawn by chance."""
+    """Number of launchers, chosen at random, that fail and cannot be restarted."""
     launcher_life: Cost = field(default_factory=Cost)
-    """From the start of these until they fail."""
+    """From the start of these launchers until they fail."""
     failures: float = 0.0
-    """The share of tasks that fail when they are launched."""
+    """Fraction of tasks that fail at launch."""
 
     def __post_init__(self) -> None:
         for name in ('launch_rate', 'acknowledge_rate', 'failures'):
@@ -143,16 +143,16 @@ class Model:
             raise DescriptionError(f'model.failures is {self.failures!r}, allowed are shares from 0 to 1')
 
     def changed(self, **values: Any) -> Model:
-        """The same model but for these attributes; costs may be given as plain data."""
+        """Return a copy with these attributes changed; costs may be given as plain data."""
         return replace(self, **_attributes(values))
 
     def as_dict(self) -> dict[str, Any]:
-        """The model as plain data, as it stands in a file."""
+        """Return the model as plain data, in the form of a file."""
         return asdict(self)
 
 
 def load_model(name: str = DEFAULT) -> Model:
-    """The shipped model of that name, or that of a file (a path that ends in `.json`)."""
+    """Return the shipped model of that name, or the model in a file (a path that ends in `.json`)."""
     if name.endswith('.json'):
         path = Path(name)
     else:
@@ -163,17 +163,17 @@ def load_model(name: str = DEFAULT) -> Model:
     try:
         values = json.loads(path.read_text())
     except ValueError as error:
-        raise DescriptionError(f'{path} is no JSON: {error}') from None
+        raise DescriptionError(f'{path} is not valid JSON: {error}') from None
     return make_model({'name': path.stem, **values} if isinstance(values, dict) else values)
 
 
 def list_models() -> list[str]:
-    """The names of the shipped models."""
+    """Return the names of the shipped models."""
     return sorted(path.stem for path in DIRECTORY.glob('*.json'))
 
 
 def make_model(values: Any) -> Model:
-    """The model that plain data describes; DescriptionError says what in it is none."""
+    """Return the model from plain data; raise DescriptionError if it is invalid."""
     if not isinstance(values, Mapping):
         raise DescriptionError(f'a model is a dict of its attributes, not {values!r}')
     return Model(**_attributes(values))
@@ -190,7 +190,7 @@ def _attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cost(name: str, value: Any) -> Cost:
-    """A cost; a number is a constant one."""
+    """Return a cost from plain data; a number is a constant cost."""
     if isinstance(value, Cost):
         return value
     if isinstance(value, Mapping):

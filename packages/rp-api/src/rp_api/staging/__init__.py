@@ -1,9 +1,7 @@
-"""Moving the data of tasks and pilots: what directives say, where their URLs lead, and the operations on
-files.
+"""Staging of data for tasks and pilots: directives, locations, protocols, and file operations.
 
-`directive` turns what users write into plain dicts, `location` turns URLs into paths, and `files` does what a
-directive says with local files. Client and agent share all three; which of them acts is said by the
-directive's action.
+`directive` expands user input to plain dicts, `location` resolves URLs to paths, and `files` operates on local files.
+Client and agent share all three; the action of a directive determines which of them performs it.
 """
 
 from __future__ import annotations

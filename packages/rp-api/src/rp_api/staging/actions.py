@@ -1,4 +1,4 @@
-"""The staging protocols of this project: a class for each action."""
+"""The staging protocols of this project, one class for each action."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rp_api.staging.protocol import Protocol
 
 
 class Copy(Protocol):
-    """Copies files on the platform; a source with wildcards takes all files that match."""
+    """Copies files on the platform; a source with wildcards stands for all matching files."""
 
     def operation(self) -> Callable[[str, str], None]:
-        """Brings one file or directory to its place."""
+        """Return the operation that stages one file or directory."""
         return files.copy
 
     def stage(self, source: str, target: str, parents: bool) -> str:
@@ -28,7 +28,7 @@ class Copy(Protocol):
 
 
 class Link(Copy):
-    """Makes links on the platform."""
+    """Creates links on the platform."""
 
     def operation(self) -> Callable[[str, str], None]:
         return files.link
@@ -42,19 +42,19 @@ class Move(Copy):
 
 
 class Transfer(Copy):
-    """Copies files between the client and the platform; both ends are local when this is called."""
+    """Copies files between client and platform; both paths are local when `stage` is called."""
 
     on_client = True
 
 
 class Tarball(Transfer):
-    """Copies files between the client and the platform, the input of a task in one archive."""
+    """Copies files between client and platform, with the input of a task in one archive."""
 
     packed = True
 
 
 class Download(Copy):
-    """Fetches files from the web, on the platform, where `file://` URLs are copied."""
+    """Downloads files from the web to the platform; `file://` URLs are copied."""
 
     schemes = frozenset(('http', 'https'))
 
@@ -65,6 +65,6 @@ class Download(Copy):
     def stage(self, source: str, target: str, parents: bool) -> str:
         if source.partition('://')[0].casefold() not in self.schemes:
             return super().stage(source, target, parents)
-        from rp_api.staging.download import download  # network modules take long to load
+        from rp_api.staging.download import download  # importing network modules is slow
 
         return download(source, target, parents)

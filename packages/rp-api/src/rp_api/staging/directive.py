@@ -1,8 +1,8 @@
-"""Staging directives: from the forms that users write to the one form that is worked with.
+"""Staging directives: expansion of user input to one plain form.
 
-A directive is written as a string, `source > target` or `target < source` (`>>` and `<<` mean the same), as
-the source alone, or as a dict. The expanded form is a plain dict with all keys of `Directive`. Names that
-hold `<` or `>`, or that start or end with a blank, can only be given in a dict.
+A directive is written as a string, `source > target` or `target < source` (`>>` and `<<` mean the same), as the source
+alone, or as a dict. The expanded form is a plain dict with all keys of `Directive`. Names that contain `<` or `>`, or
+that start or end with a blank, require a dict.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rp_api.staging import protocol
 
 
 class Directive(TypedDict):
-    """A directive as it crosses the wire; `flags` is a sum of RECURSIVE, CREATE_PARENTS and NON_FATAL."""
+    """An expanded directive, as sent over the wire; `flags` is a sum of RECURSIVE, CREATE_PARENTS and NON_FATAL."""
 
     uid: str
     source: str
@@ -45,11 +45,14 @@ _uids = itertools.count()
 
 
 def expand(directives: Any, counter: Iterator[int] | None = None) -> list[Directive]:
-    """The directives in expanded form.
+    """Return directives in expanded form.
 
-    `directives` is one directive in any form, a list of them, or None. `counter` numbers those without a uid,
-    by default through the life of the process. Raises a DescriptionError that shows the directive and what is
-    wrong with it. What is expanded already stays as it is.
+    Args:
+        directives: One directive in any form, a list of them, or None. An expanded directive stays unchanged.
+        counter: Numbers for directives without a uid, by default unique in the process.
+
+    Raises:
+        DescriptionError: A directive is invalid; the message has the directive and the reason.
     """
     if directives is None:
         return []
@@ -58,12 +61,12 @@ def expand(directives: Any, counter: Iterator[int] | None = None) -> list[Direct
 
 
 def describe(sd: Mapping[str, Any]) -> str:
-    """The directive as one line of text, for messages: `Transfer client:///a > task:///b`."""
+    """Return the directive as one line of text for messages: `Transfer client:///a > task:///b`."""
     return f'{sd["action"]} {sd["source"]} > {sd["target"]}'
 
 
 def has_wildcard(name: str) -> bool:
-    """Whether the name could be a pattern for several files."""
+    """Return whether the name may be a pattern for several files."""
     return any(character in name for character in '*?[')
 
 
@@ -92,7 +95,7 @@ def _expand(directive: Any, counter: Iterator[int]) -> Directive:
 
 
 def _parse(directive: Any) -> dict[str, str]:
-    """Source and target of a directive in string form."""
+    """Return source and target of a directive in string form."""
     words = _text(directive)
     if words is None:
         raise attribute_type_error(f'staging directive {directive!r} must be a string or a dict')
@@ -102,13 +105,13 @@ def _parse(directive: Any) -> dict[str, str]:
     left, right = (word.strip() for word in _ARROW.split(words, maxsplit=1))
     if len(arrows) > 1 or not left or not right:
         raise DescriptionError(f"staging directive {directive!r} must be 'source > target' or "
-                               "'target < source'; names that hold < or > can be given in a dict")
+                               "'target < source'; use a dict for names that contain < or >")
     source, target = (left, right) if arrows[0][0] == '>' else (right, left)
     return {'source': source, 'target': target}
 
 
 def _text(value: Any) -> str | None:
-    """The value as text: strings, paths and URL objects, but no numbers and containers."""
+    """Return the text of strings, paths and URL objects; None for numbers and containers."""
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
@@ -132,14 +135,14 @@ def _location(key: str, value: Any) -> str:
 
 
 def _check_action(source: str, action: str) -> None:
-    """Raise if another action is the one that takes the source's URL."""
+    """Raise a DescriptionError if the source's URL requires another action."""
     needed = protocol.owner(source)
     if needed not in ('', action):
         raise DescriptionError(f'source {source!r} can only be fetched with action {needed}, not {action}')
 
 
 def _target(value: Any, source: str) -> str:
-    """The target; by default the last part of the source, or the directory itself if that is a pattern."""
+    """Return the target; by default the last part of the source, or '.' if that is a pattern."""
     if value is not None and value != '':
         return _location('target', value)
     _, _, path = source.rpartition('://')
@@ -152,7 +155,7 @@ def _target(value: Any, source: str) -> str:
 
 
 def _flags(value: Any) -> int:
-    """The flags as one number; given as a number, a name, or a list of them."""
+    """Return the flags as one number; they are given as a number, a name, or a list of them."""
     if value is None:
         return DEFAULT_FLAGS
     flags = 0

@@ -1,4 +1,4 @@
-"""Fetching files from the web."""
+"""Download of files over http and https."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import urllib.request
 
 from rp_api.staging.files import fault, is_directory_name, prepare, replacing
 
-TIMEOUT = 60.0  # seconds without any answer
+TIMEOUT = 60.0  # seconds without data from the server
 _CHUNK = 1 << 20
-_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters of URLs that mean what they are
+_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters of URLs that are not quoted
 
 
 def download(url: str, target: str, parents: bool, timeout: float = TIMEOUT) -> str:
-    """Fetches an http or https URL, and returns the path of the file.
+    """Download an http or https URL, and return the path of the file.
 
-    A target that is a directory takes the file under the last part of the URL's path. `parents` says whether
-    missing directories are made. Raises an OSError with the reason: no answer, a status other than success, a
-    file that ends too early.
+    A target that is a directory gets the file under the last part of the URL's path; `parents` allows to create missing
+    directories. Raise an OSError with the reason: no answer, an HTTP error, or a truncated file.
     """
     if is_directory_name(target) or os.path.isdir(target):
         path = urllib.parse.urlsplit(url).path.rstrip('/')
@@ -36,7 +35,7 @@ def download(url: str, target: str, parents: bool, timeout: float = TIMEOUT) -> 
             raise fault(errno.EREMOTEIO, url, f'HTTP status {error.code} {error.reason}') from error
         except urllib.error.URLError as error:
             raise fault(errno.EREMOTEIO, url, _reason(error)) from error
-        except (TimeoutError, ConnectionError) as error:  # while reading
+        except (TimeoutError, ConnectionError) as error:  # while reading the body
             raise fault(errno.EREMOTEIO, url, str(error)) from error
         except (http.client.HTTPException, ValueError) as error:
             raise fault(errno.EREMOTEIO, url, f'{type(error).__name__} {error}') from error

@@ -1,12 +1,12 @@
-"""What staging directives do with local files.
+"""Local file operations of staging directives.
 
-All operations are idempotent where that is possible, since staging may be repeated after a failure: what is
-there already is replaced, a copy onto itself and a link that exists do nothing. A file appears under its name
-only when it is complete. Directories are copied with all they hold, with or without the flag RECURSIVE.
+Operations are idempotent where possible, since staging may be repeated after a failure: existing files are replaced;
+copying a file to itself and creating an existing link do nothing. A file appears under its name only when it is
+complete. Directories are copied recursively, with or without the flag RECURSIVE.
 
-Where a target leads: a target that ends in a slash, or is an existing directory, takes the source under its
-own name; but a directory that is copied or moved onto an existing directory is merged into it. A source with
-wildcards that is not itself the name of a file takes all files that match, and its target is a directory.
+A target that ends in a slash, or is an existing directory, takes the source under its own name; but a directory that is
+copied or moved to an existing directory is merged into it. A source with wildcards that is not itself the name of a
+file stands for all matching files, and its target is a directory.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive, describe, has_wildcard
 from rp_api.staging.protocol import protocol
 
-# the reasons that lie with what is written, whichever of the two files the system names
+# errors that concern the target, whichever of the two files the system names
 _TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _numbers = itertools.count()
 
 
 def perform(sd: Directive, source: str, target: str) -> str:
-    """Does what the directive says with these paths, and returns the path that is there now.
+    """Perform a directive, and return the path of the result (with wildcards, the target directory).
 
-    `source` and `target` are the directive's own, resolved; with wildcards the result is the target
-    directory. Raises a StagingError with the directive, the path at fault, and the reason.
+    `source` and `target` are the resolved paths of the directive. Raise a StagingError with the directive, the affected
+    path, and the reason.
     """
     with explained(sd, target):
         return protocol(sd['action']).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
 
 
 def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
-    """Like `perform`, but returns the error if the directive is flagged NON_FATAL; None if all went well."""
+    """Like `perform`, but return the error if the directive is flagged NON_FATAL, and None on success."""
     try:
         perform(sd, source, target)
     except StagingError as error:
@@ -51,7 +51,7 @@ def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
 
 @contextmanager
 def explained(sd: Directive, target: str) -> Iterator[None]:
-    """Turns errors of the operating system into StagingErrors."""
+    """Convert OSErrors to StagingErrors."""
     try:
         yield
     except OSError as error:
@@ -61,12 +61,12 @@ def explained(sd: Directive, target: str) -> Iterator[None]:
 
 
 def fault(number: int, path: str, reason: str = '') -> OSError:
-    """The error of that number, with the system's words for it or with better ones."""
+    """Return an OSError with the path, and the system's message or `reason`."""
     return OSError(number, reason or os.strerror(number), path)
 
 
 def prepare(target: str, parents: bool) -> None:
-    """Makes the directory that the target is to lie in, if the directive allows that."""
+    """Create the parent directory of the target, if the directive allows it."""
     parent = os.path.dirname(target) or os.curdir
     if os.path.isdir(parent):
         return
@@ -79,12 +79,12 @@ def prepare(target: str, parents: bool) -> None:
 
 
 def matches(source: str) -> list[str] | None:
-    """The files that a source with wildcards stands for, sorted; None if it stands for itself."""
+    """Return the sorted files that match a source with wildcards; None for a source without."""
     if not has_wildcard(source) or os.path.lexists(source):
         return None
-    import glob  # only needed here
+    import glob  # rarely needed
 
-    # the part that exists is not a pattern, whatever it is named
+    # the existing part of the path is not a pattern, even if it contains wildcards
     literal, rest = source, ''
     while literal and not os.path.lexists(literal):
         literal, name = os.path.split(literal.rstrip('/'))
@@ -98,13 +98,13 @@ def matches(source: str) -> list[str] | None:
 
 
 def is_directory_name(target: str) -> bool:
-    """Whether the target can only be a directory, by its name."""
+    """Return whether the name of the target implies a directory."""
     return os.path.basename(target) in ('', '.', '..')
 
 
 @contextmanager
 def replacing(target: str) -> Iterator[str]:
-    """A temporary name beside the target, which takes the target's place if no error occurs.
+    """Provide a temporary path beside the target, which is renamed to the target unless an error occurs.
 
     A link is replaced, not followed. Directories, devices and the like are never replaced.
     """
@@ -123,7 +123,7 @@ def replacing(target: str) -> Iterator[str]:
 
 
 def made_directory(path: str) -> bool:
-    """Makes a directory; False if there is one, or a link to one."""
+    """Create a directory; return False if it exists, or is a link to a directory."""
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -144,7 +144,7 @@ def _check_replaceable(target: str) -> None:
 
 
 def operate(operation: Callable[[str, str], None], source: str, target: str, parents: bool) -> str:
-    """Carries out an operation on one source, and returns the path that the source has got."""
+    """Perform an operation on one source, and return the resulting path."""
     source = source.rstrip('/') or '/'
     target = _destination(operation, source, target)
     prepare(target, parents)
@@ -153,7 +153,7 @@ def operate(operation: Callable[[str, str], None], source: str, target: str, par
 
 
 def _destination(operation: Callable[[str, str], None], source: str, target: str) -> str:
-    """The path that the source gets: the target, or its own name below it."""
+    """Return the resulting path: the target, or the source's name below it."""
     into = is_directory_name(target)
     if not into and os.path.isdir(target):
         into = not os.path.islink(target) if operation is link else not os.path.isdir(source)
@@ -172,7 +172,7 @@ def copy(source: str, target: str) -> None:
 
 
 def _copy_file(source: str, target: str) -> None:
-    import shutil  # takes long to load, and many sessions stage nothing
+    import shutil  # importing it is slow, and many sessions stage nothing
 
     if os.path.exists(target) and os.path.samefile(source, target):
         return
@@ -182,8 +182,8 @@ def _copy_file(source: str, target: str) -> None:
 
 
 def _copy_tree(source: str, target: str) -> None:
-    """Copies all that is in the directory; symbolic links inside stay links."""
-    from rp_api.staging.trees import Cursor, walk  # like shutil, only needed here
+    """Copy the content of a directory; symbolic links in it stay links."""
+    from rp_api.staging.trees import Cursor, walk  # rarely needed
 
     made = [made_directory(target)]
     if not made[0] and os.path.samefile(source, target):
@@ -217,8 +217,8 @@ def _copy_link(source: str, target: str) -> None:
 
 
 def link(source: str, target: str) -> None:
-    """Makes a symbolic link with an absolute target."""
-    os.stat(source)  # the error is wanted here and not when the link is used
+    """Create a symbolic link with an absolute target."""
+    os.stat(source)  # raises now rather than when the link is used
     source = os.path.abspath(source)
     if os.path.islink(target) and os.readlink(target) == source:
         return
@@ -244,7 +244,7 @@ def move(source: str, target: str) -> None:
     except OSError as error:
         if error.errno == errno.EXDEV:  # another file system
             _move_by_copy(source, target, is_tree)
-        elif error.filename2 and os.path.lexists(source):  # the system does not say which of the two it is
+        elif error.filename2 and os.path.lexists(source):  # so the error concerns the target
             raise fault(error.errno or errno.EIO, target) from error
         else:
             raise
@@ -257,7 +257,7 @@ def _rename(source: str, target: str, is_tree: bool) -> None:
     _check_replaceable(target)
     same = os.path.exists(target) and os.path.samefile(source, target)
     os.replace(source, target)
-    if same:  # two names of one file, of which the system keeps both
+    if same:  # two names of one file: the system keeps both
         os.unlink(source)
 
 
@@ -276,7 +276,7 @@ def _move_by_copy(source: str, target: str, is_tree: bool) -> None:
 
 
 def _refuse_inside(source: str, target: str) -> None:
-    """Raises if the target lies below the directory: the copy would copy itself."""
+    """Raise if the target lies below the source, which would be copied into itself."""
     tree, place = os.path.realpath(source), os.path.realpath(target)
     if place != tree and os.path.commonpath([tree, place]) == tree:
         raise fault(errno.EINVAL, target, f'The directory {source} cannot be staged into itself')

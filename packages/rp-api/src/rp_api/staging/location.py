@@ -1,8 +1,8 @@
-"""Where the URLs of staging directives lead.
+"""Resolution of URLs in staging directives to paths.
 
-The schemes client, endpoint, resource, session, pilot and task stand for directories that the session knows,
-and the path of such a URL is always relative to that directory: `task://x` and `task:///x` are the same file.
-Paths are taken literally: percent signs and blanks mean themselves.
+The schemes client, endpoint, resource, session, pilot and task stand for directories of the session, and the path of
+such a URL is always relative to its directory: `task://x` and `task:///x` are the same file. Paths are taken literally:
+percent signs and blanks are not special.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WEB = ('http://', 'https://')
 
 
 class Sandboxes(NamedTuple):
-    """The directories that URL schemes stand for, as absolute paths; an empty one has no meaning here."""
+    """The directories of the URL schemes as absolute paths; an empty one is not available in this context."""
 
     client: str
     resource: str = ''
@@ -31,14 +31,14 @@ class Sandboxes(NamedTuple):
 
 
 def acts_on_client(action: str) -> bool:
-    """Whether the client carries out directives with this action, and not the agent."""
+    """Return whether the client, not the agent, performs directives with this action."""
     return protocol(action).on_client
 
 
 def bases(action: str, output: bool) -> tuple[str, str]:
-    """The sandboxes that a relative source and a relative target belong to, for input or for output staging.
+    """Return the sandboxes of relative sources and relative targets, for input or for output staging.
 
-    The agent works in the task's sandbox alone; the client moves between that and its own directory.
+    The agent operates within the task's sandbox; the client transfers between that and its own directory.
     """
     if not acts_on_client(action):
         return 'task', 'task'
@@ -46,11 +46,16 @@ def bases(action: str, output: bool) -> tuple[str, str]:
 
 
 def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
-    """The absolute path that a URL or path leads to.
+    """Return the absolute path of a URL or path.
 
-    `base` names the sandbox for relative paths and `pwd://`. A trailing slash is kept, since it says that a
-    target is a directory; the root of a sandbox gets one. URLs that a protocol takes stay as they are. Raises a
-    DescriptionError if the scheme is not known, if it names a host, or if the sandbox has no meaning here.
+    Args:
+        url: A path, or a URL. A trailing slash is kept, since it marks a target directory; the root of a sandbox gets
+            one. URLs that belong to a protocol are returned unchanged.
+        base: The sandbox of relative paths and of `pwd://`.
+        sandboxes: The directories of the URL schemes.
+
+    Raises:
+        DescriptionError: The scheme is unknown, the URL names a host, or the sandbox is not available.
     """
     text = str(url)
     match = _URL.fullmatch(text)
@@ -65,7 +70,7 @@ def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
 
 
 def _below(scheme: str, rest: str, sandboxes: Sandboxes, url: str) -> str:
-    """The path below the sandbox of that scheme."""
+    """Return the path below the sandbox of a scheme."""
     host = rest.partition('/')[0]
     if url != rest and _HOST.fullmatch(host):
         raise DescriptionError(f'{url!r} must not name a host ({host!r}): {scheme}:///path')
@@ -74,7 +79,7 @@ def _below(scheme: str, rest: str, sandboxes: Sandboxes, url: str) -> str:
 
 
 def _root(scheme: str, sandboxes: Sandboxes, url: str) -> str:
-    """The directory that the scheme stands for; two are deprecated names."""
+    """Return the directory of a scheme; `staging` and `unit` are deprecated."""
     if scheme == 'staging':
         return os.path.join(_root('pilot', sandboxes, url), 'staging_area')
     name = 'task' if scheme == 'unit' else scheme
@@ -83,7 +88,7 @@ def _root(scheme: str, sandboxes: Sandboxes, url: str) -> str:
         raise DescriptionError(f'{url!r} has an unknown scheme {scheme!r}; known are {known}')
     root: str = getattr(sandboxes, name)
     if not root:
-        raise DescriptionError(f'{url!r} has no meaning here, since there is no {name} sandbox')
+        raise DescriptionError(f'{url!r} is not available here, since there is no {name} sandbox')
     return root
 
 

@@ -1,7 +1,7 @@
-"""Staging protocols: the actions that directives name, each a class that carries directives out.
+"""Staging protocols: a class for each action of staging directives, and their registry.
 
-Client and agent both ask this registry which of them acts, and how. Other distributions add protocols as entry points
-of the group `radical_pilot.staging_protocols`, whose names are the actions.
+Client and agent use this registry to find out which of them performs a directive, and how. Other distributions add
+protocols as entry points in the group `radical_pilot.staging_protocols`, whose names are the actions.
 """
 
 from __future__ import annotations
@@ -23,30 +23,51 @@ _SANDBOXES = frozenset(('client', 'endpoint', 'file', 'pilot', 'pwd', 'resource'
 
 
 class Protocol:
-    """How directives of one action are carried out. Sub-classes override `stage`, and the rest where it differs."""
+    """A staging protocol, which performs the directives of one action.
+
+    Subclasses implement `stage`, and override the other attributes where they differ.
+    """
 
     schemes: ClassVar[frozenset[str]] = frozenset()
-    """Schemes of URLs, in lower case, that lead out of the file systems, and that only this action takes."""
+    """URL schemes, in lower case, of sources outside of the file systems, which require this action."""
     on_client: ClassVar[bool] = False
-    """The client carries directives out; else the agent does, on the platform."""
+    """True if the client performs the directives; otherwise the agent does, on the platform."""
     packed: ClassVar[bool] = False
-    """The client brings the input of a task in one archive, which the agent unpacks."""
+    """True if the client sends the input of a task in one archive, which the agent unpacks."""
 
     def check(self, source: str, target: str) -> None:
-        """Look at a directive when it is described; raise `DescriptionError` if it can never be carried out."""
+        """Check a directive when it is described, before its task is submitted.
+
+        Args:
+            source: The source as the user wrote it.
+            target: The target as the user wrote it, or its default.
+
+        Raises:
+            DescriptionError: The directive can never succeed.
+        """
 
     def stage(self, source: str, target: str, parents: bool) -> str:
-        """Bring `source` to `target`, and return where it is now.
+        """Bring `source` to `target`.
 
-        Both are absolute paths, or URLs of `schemes` as the user wrote them. `parents` allows to make missing
-        directories of the target. It may take long, as it runs in a thread, and may be repeated. Raise `OSError` for
-        what goes wrong.
+        The method runs in a thread and may block. It may be called again for the same directive after a failure, so it
+        should be idempotent.
+
+        Args:
+            source: An absolute path, or a URL of `schemes` as the user wrote it.
+            target: An absolute path, or a URL of `schemes` as the user wrote it.
+            parents: Create missing parent directories of the target (flag CREATE_PARENTS); otherwise they are an error.
+
+        Returns:
+            The path or URL of the result.
+
+        Raises:
+            OSError: The operation failed; its text and file name become the error of the task.
         """
         raise NotImplementedError
 
 
 def action(name: str) -> str:
-    """The action of that name in any case; `DescriptionError`, with all names, if there is none."""
+    """Return the action of that name in any case; raise `DescriptionError` with all names if it is unknown."""
     wanted = name.casefold()
     found = _ACTIONS.get(wanted) or next((each for each in _others() if each.casefold() == wanted), '')
     if not found:
@@ -56,7 +77,7 @@ def action(name: str) -> str:
 
 @cache
 def protocol(name: str) -> Protocol:
-    """The protocol of an action; `DescriptionError`, with all names, if there is none."""
+    """Return the protocol of an action; raise `DescriptionError` with all names if it is unknown."""
     if name in _OWN:
         made: Protocol = load(f'rp_api.staging.actions:{_OWN[name]}')()
         return made
@@ -64,7 +85,7 @@ def protocol(name: str) -> Protocol:
 
 
 def owner(url: str) -> str:
-    """The action that takes a URL which leads out of the file systems; empty for all others, and for paths."""
+    """Return the action that a URL requires; empty for paths, and for URLs of sandboxes and files."""
     scheme, separator, _ = url.partition('://')
     scheme = scheme.lower()
     if not separator or scheme in _SANDBOXES:
@@ -74,5 +95,5 @@ def owner(url: str) -> str:
 
 @cache
 def _others() -> Mapping[str, Protocol]:
-    """The protocols of other distributions, by action."""
+    """Return the protocols of other distributions by action."""
     return {name: point.load()() for name, point in sorted(installed(GROUP).items())}

@@ -1,4 +1,4 @@
-"""Carrying out the staging directives of one task or pilot, one after the other, with a trace of it."""
+"""Execution of the staging directives of a task or pilot in sequence, with trace events."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ANYWHERE = Sandboxes(client='/', resource='/', session='/', pilot='/', task='/'
 
 def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandboxes: Sandboxes, tracer: Tracer,
         name: str) -> list[str]:
-    """Carry out directives; gives the absolute targets of those that succeeded.
+    """Perform directives, and return the absolute targets of those that succeeded.
 
-    `bases` are what relative sources and targets are relative to, `name` (`staging_in`, `staging_out`) is the first
-    part of the events' names. Raises `StagingError` for the first directive that fails and is not flagged NON_FATAL.
+    `bases` are the sandboxes of relative sources and targets, `name` (`staging_in`, `staging_out`) is the prefix of
+    the trace events. Raise `StagingError` for the first directive that fails and is not flagged NON_FATAL.
     """
     targets = []
     for directive in directives:
@@ -44,23 +44,23 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
 
 
 def remove_sandbox(sandboxes: Sandboxes) -> None:
-    """Delete a task's sandbox with all that is in it, if it lies in the pilot's: others may hold what is the user's.
+    """Delete a task's sandbox if it lies in the pilot's sandbox; other directories may hold data of the user.
 
-    What cannot be deleted stays, with a warning.
+    Files that cannot be deleted cause a warning.
     """
     own, pilot = os.path.realpath(sandboxes.task), os.path.realpath(sandboxes.pilot)
     if own == pilot or os.path.commonpath([own, pilot]) != pilot:
         return
     try:
         remove(sandboxes.task)
-    except FileNotFoundError:   # the task has done that itself
+    except FileNotFoundError:   # deleted by the task itself
         return
     except OSError as error:
         logger(LOG).warning('%s could not be removed: %s: %s', sandboxes.task, error.filename, error.strerror)
 
 
 def check_locations(directives: Iterable[Directive]) -> None:
-    """Refuse URLs that lead nowhere, whatever the sandboxes are; raises `DescriptionError` with the directive."""
+    """Raise `DescriptionError`, with the directive, for URLs that are invalid in all sandboxes."""
     for directive in directives:
         try:
             for end in (directive['source'], directive['target']):

@@ -1,4 +1,4 @@
-"""Many small files in one: what the action TARBALL packs on one side and unpacks on the other."""
+"""Archives of many small files for the action TARBALL: packing on one side, unpacking on the other."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ Accept = Callable[[tarfile.TarInfo], tarfile.TarInfo]
 
 
 def pack(tarball: str, members: Iterable[tuple[Directive, str, str]]) -> list[StagingError]:
-    """Writes a tar file, which replaces one that exists, and returns the errors of NON_FATAL directives.
+    """Write a tar file, replacing an existing one, and return the errors of NON_FATAL directives.
 
-    `members` are directives, each with the path of its source and the name that it gets: a path relative to
-    the directory where the tar file will be unpacked. Directories are packed with all they hold; wildcards,
-    and names that end in a slash or dot, mean the same as in a copy. Raises a StagingError for any other
-    member that cannot be packed.
+    `members` are directives, each with the path of its source and its name in the archive: a path relative to the
+    directory where the archive will be unpacked. Directories are packed recursively; wildcards, and names that end in a
+    slash or dot, mean the same as in a copy. Raise a StagingError for any other member that cannot be packed.
     """
     members = list(members)
     try:
@@ -42,7 +41,7 @@ def _try_add(tar: tarfile.TarFile, tarball: str, sd: Directive, source: str,
         with explained(sd, tarball):
             _add(tar, source, name)
     except StagingError as error:
-        # what cannot be written spoils the tar file, whatever the flags say
+        # an error while writing corrupts the archive, whatever the flags are
         if sd['flags'] & NON_FATAL and error.path != tarball:
             return error
         raise
@@ -53,7 +52,7 @@ def _add(tar: tarfile.TarFile, source: str, name: str) -> None:
     found = matches(source)
     into = found is not None or is_directory_name(name)
     for each in [source] if found is None else found:
-        # the source may be a link to what is wanted; links in a directory stay links
+        # a source may be a link to the file or directory; links inside of a directory stay links
         path = os.path.realpath(each, strict=True)
         member = os.path.join(name, os.path.basename(each.rstrip('/'))) if into else name
         _check_name(member)
@@ -61,9 +60,9 @@ def _add(tar: tarfile.TarFile, source: str, name: str) -> None:
 
 
 def add(tar: tarfile.TarFile, path: str, name: str, accept: Accept | None = None) -> None:
-    """Adds a file, or a directory with all it holds but the tar file itself, under that name; raises OSError.
+    """Add a file or directory under that name, except for the archive itself; raise OSError on failure.
 
-    `accept` gives the members that are to be added, and raises for those that must not be.
+    `accept` filters the members, and raises for those that are not allowed.
     """
     tar.add(path, name, recursive=False, filter=accept)
     if os.path.islink(path) or not os.path.isdir(path):
@@ -75,7 +74,7 @@ def add(tar: tarfile.TarFile, path: str, name: str, accept: Accept | None = None
                 continue
             names = cursor.names if entry.entered else [*cursor.names, entry.name]
             try:
-                if accept is not None and stat.S_ISSOCK(entry.status.st_mode):   # which tarfile would leave out
+                if accept is not None and stat.S_ISSOCK(entry.status.st_mode):   # tarfile would skip it silently
                     raise fault(errno.EINVAL, cursor.at(entry.name), 'Neither a file nor a directory')
                 tar.add(cursor.at('.' if entry.entered else entry.name), '/'.join([name, *names]), recursive=False,
                         filter=accept)
@@ -85,17 +84,17 @@ def add(tar: tarfile.TarFile, path: str, name: str, accept: Accept | None = None
 
 
 def unpack(sd: Directive, tarball: str, directory: str) -> list[str]:
-    """Unpacks a tar file below the directory, and returns the paths of the files and links in it.
+    """Unpack a tar file below the directory, and return the paths of the files and links in it.
 
-    Whatever the file holds, nothing is written outside of the directory. What exists is replaced, and
-    directories are merged. Raises a StagingError.
+    Nothing is written outside of the directory, whatever the archive contains. Existing files are replaced, directories
+    are merged. Raise a StagingError on failure.
     """
     with explained(sd, directory):
         try:
             with tarfile.open(tarball, 'r:') as tar:
                 return _extract_all(tar, directory)
         except (tarfile.TarError, KeyError) as error:
-            raise fault(errno.EINVAL, tarball, f'Not a sound tar file: {error}') from error
+            raise fault(errno.EINVAL, tarball, f'Not a valid tar file: {error}') from error
 
 
 def _check_name(name: str) -> None:
@@ -125,7 +124,7 @@ def _extract_all(tar: tarfile.TarFile, directory: str) -> list[str]:
                     found.append(os.path.join(directory, member.name))
                 elif made_directory(cursor.at(name)):
                     modes.append((parents, name, member.mode & 0o777))
-            for parents, name, mode in reversed(modes):  # last, and the innermost first: it may forbid to get there
+            for parents, name, mode in reversed(modes):  # last, and innermost first: a mode may deny access
                 _go(cursor, parents)
                 os.chmod(cursor.at(name), mode)
         except OSError as error:
@@ -135,7 +134,7 @@ def _extract_all(tar: tarfile.TarFile, directory: str) -> list[str]:
 
 
 def _go(cursor: Cursor, names: list[str]) -> None:
-    """Moves to the directory there; makes those on the way that are missing, and follows links that stay inside."""
+    """Move to a directory, creating missing ones on the way, and following links that stay inside of the root."""
     while cursor.names != names[:len(cursor.names)]:
         cursor.leave()
     for name in names[len(cursor.names):]:
@@ -148,7 +147,7 @@ def _go(cursor: Cursor, names: list[str]) -> None:
 
 
 def _check_link(path: str, cursor: Cursor) -> None:
-    """Raises if a link that was unpacked before, or was there, leads out of the directory."""
+    """Raise if a link leads out of the root directory."""
     root = os.path.realpath(cursor.root)
     if os.path.commonpath([root, os.path.realpath(path)]) != root:
         raise fault(errno.EINVAL, path, f'Leads out of {cursor.root}')

@@ -1,7 +1,7 @@
-"""Directory trees of any depth: walking through them, and deleting them.
+"""Directory trees of any depth: walking and deleting them.
 
-A tree can be deeper than a path can be long, than Python can recurse, and than a process may have open files. So a
-`Cursor` moves through it one directory at a time. It follows no links, and has few descriptors open.
+A tree can exceed the maximum length of paths, Python's recursion limit, and the limit on open files. Therefore a
+`Cursor` moves through it one directory at a time. It does not follow links, and keeps few descriptors open.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 _KEPT = 4
-"""Parents whose descriptors stay open: most trees are no deeper."""
+"""Number of parents whose descriptors stay open; most trees are not deeper."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class _Level:
-    """A directory that a cursor has passed, with the name by which it has left it for the next one."""
+    """A parent directory of a cursor, with the name of the child that the cursor entered."""
 
     __slots__ = ('fd', 'identity', 'name', 'way_back')
 
@@ -29,7 +29,7 @@ class _Level:
         self.name = name
         self.identity = _identity(fd)
         self.way_back = way_back
-        """Whether `..` of the next one leads here."""
+        """True if `..` of the child leads here."""
 
     def close(self) -> None:
         """Close the descriptor, if it is open."""
@@ -39,10 +39,10 @@ class _Level:
 
 
 class Cursor:
-    """A directory in a tree: first the tree's root, which may be a link, then where it is moved to.
+    """A directory in a tree: first the root, which may be a link, then the directory to which the cursor was moved.
 
-    `at(name)` is a path for system calls, however deep the directory is, until the cursor moves; `real(name)` is the
-    path for people.
+    `at(name)` is a path for system calls at any depth, valid until the cursor moves; `real(name)` is the path for
+    messages.
     """
 
     def __init__(self, root: str) -> None:
@@ -65,25 +65,25 @@ class Cursor:
 
     @property
     def names(self) -> list[str]:
-        """The directories on the way from the root."""
+        """The names of the directories from the root to this one."""
         return [level.name for level in self._levels]
 
     def at(self, name: str) -> str:
-        """A path to what is in the directory under that name."""
+        """Return a path for system calls to the entry of that name."""
         return f'/proc/self/fd/{self._fd}/{name}'
 
     def real(self, name: str = '') -> str:
-        """The path of the directory, or of what is in it under that name, as people know it."""
+        """Return the real path of the directory, or of the entry of that name."""
         return os.path.join(self.root, *self.names, *([name] if name else []))
 
     def status(self, name: str) -> os.stat_result:
-        """The status of what is in the directory under that name, of a link its own."""
+        """Return the status of the entry of that name, without following links."""
         with self.explaining(name):
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
 
     @contextmanager
     def explaining(self, name: str = '') -> Iterator[None]:
-        """Give an error that occurs, which is about the directory, or what is in it under that name, its real path."""
+        """Set the real path of the directory, or of the entry of that name, as file name of OSErrors."""
         try:
             yield
         except OSError as error:
@@ -91,12 +91,12 @@ class Cursor:
             raise
 
     def explain(self, error: OSError) -> None:
-        """Give an error its real path, if it has one that comes from `at`."""
+        """Replace the file name of an error by the real path, if it comes from `at`."""
         if isinstance(error.filename, str) and error.filename.startswith(self.at('')):
             error.filename = self.real(error.filename.removeprefix(self.at('')))
 
     def enter(self, name: str, *, follow: bool = False) -> None:
-        """Move down to that directory; `OSError` if it is none, or a link, unless that is to be followed."""
+        """Move to a child directory; raise `OSError` if it is no directory, or a link and `follow` is not set."""
         with self.explaining(name):
             fd = os.open(name, _DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=self._fd)
         self._levels.append(_Level(self._fd, name, way_back=not follow))
@@ -105,7 +105,7 @@ class Cursor:
             self._levels[-_KEPT - 1].close()
 
     def leave(self) -> None:
-        """Move up to the parent."""
+        """Move to the parent."""
         level = self._levels[-1]
         fd = level.fd if level.fd >= 0 else self._climb(level)
         self._levels.pop()
@@ -113,20 +113,20 @@ class Cursor:
         self._fd = fd
 
     def _climb(self, level: _Level) -> int:
-        """A descriptor of the parent, which is the directory that the cursor came from."""
+        """Return a descriptor of the parent; raise OSError if it is not the directory that the cursor came from."""
         with self.explaining():
             fd = os.open('..', _DIRECTORY, dir_fd=self._fd)
             if _identity(fd) == level.identity:
                 return fd
             os.close(fd)
-            raise OSError(errno.ESTALE, 'It has been moved to another directory meanwhile')
+            raise OSError(errno.ESTALE, 'The directory has been moved to another one meanwhile')
 
 
 class Entry(NamedTuple):
-    """Something that a walk meets in the directory where its cursor is; of a link, `status` is its own.
+    """An entry that a walk yields, in the directory of its cursor; links are not followed.
 
-    A directory is met twice: before what is in it, when the cursor has just entered it (`entered`), and afterwards, as
-    something in its parent (`left`).
+    A directory is yielded twice: before its content, when the cursor has entered it (`entered`), and after it, as an
+    entry of its parent (`left`).
     """
 
     name: str
@@ -136,16 +136,16 @@ class Entry(NamedTuple):
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is a directory, and no link to one."""
+        """True for a directory, False for a link to one."""
         return stat.S_ISDIR(self.status.st_mode)
 
 
 def walk(cursor: Cursor, failed: Callable[[OSError], object] | None = None,
          admit: Callable[[Cursor, Entry], object] = lambda cursor, entry: None) -> Iterator[Entry]:
-    """Go through all that is below the directory of a cursor, by name, which moves the cursor; links are not followed.
+    """Yield all entries below the directory of a cursor, sorted by name, moving the cursor; links are not followed.
 
-    `admit(cursor, entry)` is called before a directory is entered. What cannot be looked at is told to `failed(error)`
-    and left out; without that, the error is raised.
+    `admit(cursor, entry)` is called before a directory is entered. Entries that cannot be read are skipped and their
+    errors passed to `failed(error)`; without that, the error is raised.
     """
     waiting = [_listing(cursor, failed)]
     entered: list[Entry] = []
@@ -175,10 +175,10 @@ def walk(cursor: Cursor, failed: Callable[[OSError], object] | None = None,
 
 
 def remove(path: str) -> None:
-    """Delete a directory with all that is in it; of a link to one, only the link.
+    """Delete a directory tree; of a link to a directory, delete only the link.
 
-    Directories of ours whose mode forbids that are made to allow it. What cannot be deleted costs nothing else: the
-    first `OSError` is raised in the end. `FileNotFoundError` if there is nothing.
+    Directories of ours are made accessible if necessary. All that can be deleted is deleted, then the first `OSError`
+    is raised. Raise `FileNotFoundError` if there is nothing.
     """
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
@@ -212,19 +212,19 @@ def _admit(cursor: Cursor, entry: Entry) -> None:
 
 
 def _open_up(name: str, dir_fd: int | None = None) -> None:
-    """Let its owner do everything with a directory, if that is who we are."""
+    """Give the owner all permissions on a directory, if it is ours."""
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
-            with suppress(PermissionError):   # another user's; what that forbids will show
+            with suppress(PermissionError):   # another user's directory: an error follows if this matters
                 os.chmod(f'/proc/self/fd/{fd}', mode | stat.S_IRWXU)
     finally:
         os.close(fd)
 
 
 def _listing(cursor: Cursor, failed: Callable[[OSError], object] | None) -> list[str]:
-    """The names in the directory, the first one last."""
+    """Return the names in the directory in descending order."""
     try:
         with cursor.explaining():
             return sorted(os.listdir(cursor.fd), reverse=True)

@@ -1,4 +1,4 @@
-"""The operating system: processes, signals, limits, addresses, and files that belong to this user alone.
+"""The operating system: processes, signals, limits, addresses, and private files.
 
 Imports `rp_api.errors` and nothing else of rp-api.
 """

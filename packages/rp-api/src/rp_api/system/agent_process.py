@@ -1,8 +1,7 @@
-"""The process of an agent that was started on this host, as its launcher notes it in the pilot's sandbox.
+"""The record of an agent's process on this host, which its launcher writes to the pilot's sandbox.
 
-An agent that is told in its configuration who launches it (`launcher`, a process id) waits until it was noted, and ends
-if another process was, or none, because the launcher died before. So there is never an agent that the next application
-of the session does not find.
+An agent with the setting `launcher` (the process id of its launcher) waits for the record, and ends if it names another
+process, or if the launcher dies before writing it. So the next application of the session finds every agent.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ class AgentProcess(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> AgentProcess | None:
-        """The process of that number; None if there is none."""
+        """Return the process of that number, or None if it does not exist."""
         started = start_time(pid)
         return None if started is None else cls(pid, started)
 
     def note(self, sandbox: str | os.PathLike[str]) -> None:
-        """Write it into the sandbox, in place of an earlier one; whole at any moment."""
+        """Write the record to the sandbox, replacing an earlier one atomically."""
         private.write_file(path_in(sandbox), json.dumps(self._asdict()).encode())
 
 
 def path_in(sandbox: str | os.PathLike[str]) -> str:
-    """The path of the note."""
+    """Return the path of the record."""
     return f'{os.fspath(sandbox)}/agent_0.process'
 
 
 def noted(sandbox: str | os.PathLike[str]) -> AgentProcess | None:
-    """The process that was noted last in a sandbox; None if none was."""
+    """Return the process of the record in a sandbox, or None if there is none."""
     try:
         return AgentProcess(**json.loads(private.read_file(path_in(sandbox))))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Finds out why nothing can be written to a directory; programs that fail of it often cannot say so."""
+"""Diagnosis of directories that cannot be written to, for programs whose own errors do not give the reason."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ _PIECE = bytes(4096)
 
 
 def no_room(directory: str) -> str:
-    """The directory and the reason why no file can be added there: a full disk, a used-up quota, or a read-only mount.
+    """Return the directory and the reason why it is full: no space, an exceeded quota, or a read-only mount.
 
-    Empty if one can, or if there is another reason. It is tried, as no other way tells of quotas; no file is left.
+    Empty if it is not, or cannot be written for other reasons. A temporary file is written, because quotas cannot be
+    queried otherwise.
     """
-    import tempfile  # takes long to load, and most processes never need it
+    import tempfile  # slow to import, and rarely needed
 
     try:
         with tempfile.TemporaryFile(dir=directory) as file:

@@ -1,4 +1,4 @@
-"""Facts about the host that a process runs on, and how programs are started there."""
+"""The identity of this host, and the command to start Python programs on it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 @functools.cache
 def host_id() -> str:
-    """A text that two processes share exactly when each can see the other's process id.
+    """Return a text that is equal in two processes exactly if their process ids are in the same namespace.
 
-    It is made of the kernel's boot id and the PID namespace; the host name where there is no `/proc`.
+    It consists of the kernel's boot id and the PID namespace; without `/proc`, it is the host name.
     """
     try:
         with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
@@ -25,9 +25,9 @@ _RUN = ('import gc, os, sys; gc.disable(); sys.path[:] = [os.path.abspath(path) 
 
 
 def python_program(module: str) -> list[str]:
-    """The command that runs `main()` of a module with this interpreter.
+    """Return the command that runs `main()` of a module with this interpreter.
 
-    Other than with `python -m`, files in the working directory, which are the user's, are not taken for modules, and
-    the program can change that directory. What it loads before it begins is no garbage, and is not searched for any.
+    Unlike with `python -m`, modules are not searched in the working directory, which is the user's, and the program can
+    change that directory. Objects that exist before `main()` are excluded from garbage collection.
     """
     return [sys.executable, '-c', _RUN.format(module)]

@@ -1,7 +1,7 @@
-"""What the operating system allows a process (`ulimit`): more open files where that is possible, or a clear refusal.
+"""Resource limits of processes (`ulimit`): raising the limit on open files, and checks that report limits too low.
 
-A process that lacks files or threads in the middle of its work fails in ways that say nothing. So ours look before they
-begin. Those that start tasks remember what limit the user has set, which is what tasks get.
+A process that runs out of files or threads during its work fails in obscure ways, so ours check the limits when they
+start. Those that start tasks keep the user's limit for the tasks.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import NamedTuple
 from rp_api.errors import LimitError
 
 MOST = 1 << 16
-"""Open files beyond which a limit is not raised: some programs look at each number that one might have."""
+"""Maximum to which the limit on open files is raised: some programs iterate over all possible descriptors."""
 
 
 _MANY = 4096
-"""Processes and threads of a user that are too many to be a limit for what we need."""
+"""Limit on a user's processes and threads above which it is not checked."""
 
 
 class Descriptors(NamedTuple):
-    """How many files may be open: as the user has set it, and in this process now."""
+    """The limit on open files: as set by the user, and in this process now."""
 
     own: int
     raised: int
 
 
 def raise_descriptors(known: Sequence[int] = ()) -> Descriptors:
-    """Let this process open as many files as it may, within reason.
+    """Raise this process's limit on open files as far as allowed, up to `MOST`.
 
-    `known` are the `Descriptors` of the process that has started this one, by which an inherited limit is recognised.
+    `known` are the `Descriptors` of the parent process, by which an inherited raised limit is recognised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     own = known[0] if known and soft == known[1] else soft
@@ -44,7 +44,7 @@ def raise_descriptors(known: Sequence[int] = ()) -> Descriptors:
 
 
 def require_descriptors(who: str, count: int) -> None:
-    """Raise LimitError unless so many more files can be opened."""
+    """Raise LimitError unless `count` more files can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = _used(soft)
     if soft != resource.RLIM_INFINITY and soft - used < count:
@@ -53,7 +53,7 @@ def require_descriptors(who: str, count: int) -> None:
 
 
 def _used(most: int) -> int:
-    """How many files are open; as many as there may be if there is none left to look with."""
+    """Return the number of open files; `most` if none can be opened to count them."""
     try:
         return len(os.listdir('/proc/self/fd')) - 1
     except OSError:
@@ -61,7 +61,7 @@ def _used(most: int) -> int:
 
 
 def require_file_size(who: str, count: int) -> None:
-    """Let this process write files as large as it may, and raise LimitError unless these can have so many bytes."""
+    """Raise this process's limit on file sizes as far as allowed; raise LimitError if it is below `count` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -70,9 +70,9 @@ def require_file_size(who: str, count: int) -> None:
 
 
 def require_threads(who: str, count: int, others: int = 0) -> None:
-    """Raise LimitError unless so many threads can be started here, and some in other processes of this user.
+    """Raise LimitError unless `count` threads can be started here, and `others` in other processes of this user.
 
-    ZeroMQ ends a process that cannot have its own. Where nothing limits them, this is not tried out.
+    ZeroMQ aborts a process in which it cannot start its threads. Without a limit this is not tried.
     """
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     few = 0 <= processes < _MANY

@@ -1,4 +1,4 @@
-"""Addresses of this host. Names may be asked for; nothing is sent to the hosts that are asked about."""
+"""Addresses of this host and name resolution, without sending packets to the hosts concerned."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ _DISCARD = 9
 
 
 def interfaces() -> set[str]:
-    """The names of the network interfaces here."""
+    """Return the names of the network interfaces."""
     return {name for _, name in socket.if_nameindex()}
 
 
 def source_address(host: str) -> str:
-    """The address that packets to a host come from; empty if there is no way there."""
+    """Return the source address of packets to a host; empty if it cannot be reached."""
     try:
         return _source(host, _DISCARD)
-    except (OSError, UnicodeError):   # the latter for what cannot be a name
+    except (OSError, UnicodeError):   # the latter for invalid names
         return ''
 
 
 def address_towards(server: str) -> str:
-    """Where to listen, `tcp://HOST`, for a server at `tcp://HOST:PORT` and whoever is beside it.
+    """Return the address `tcp://HOST` on which a server at `tcp://HOST:PORT` and its neighbours reach this host.
 
-    It is the address that packets to the server come from; OSError if there is no way there.
+    It is the source address of packets to the server; raise OSError if the server cannot be reached.
     """
     host, _, port = server.removeprefix('tcp://').rpartition(':')
     return f'tcp://{_source(host, int(port))}'
 
 
 def resolved(name: str) -> str:
-    """The address of a host of that name; empty if there is none."""
+    """Return the address of a host name; empty if it cannot be resolved."""
     try:
         return socket.gethostbyname(name)
     except (OSError, UnicodeError):
@@ -39,6 +39,6 @@ def resolved(name: str) -> str:
 
 def _source(host: str, port: int) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))   # which sends nothing
+        probe.connect((host, port))   # sends nothing
         address: str = probe.getsockname()[0]
         return address

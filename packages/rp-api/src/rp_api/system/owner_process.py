@@ -1,4 +1,4 @@
-"""The process that an object belongs to: a fork of it has a copy of the object, but not the threads that serve it."""
+"""Detection of objects used in a fork: it has copies of the objects, but not the threads that serve them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rp_api.errors import CoordinationError
 
 
 class OwnerProcess:
-    """Remembers the process in which it was made; `what` names the object that belongs to it."""
+    """Remembers the process in which it was created; `what` names its object in messages."""
 
     __slots__ = ('_pid', '_what')
 
@@ -18,11 +18,11 @@ class OwnerProcess:
 
     @property
     def here(self) -> bool:
-        """Whether this is that process."""
+        """True in the process that created it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raise `CoordinationError` in a fork of that process: what it asks for would never happen."""
+        """Raise `CoordinationError` in a fork of that process, where requests would never be processed."""
         if os.getpid() != self._pid:
             raise CoordinationError(f'{self._what} belongs to process {self._pid}, and cannot be used in process '
                                     f'{os.getpid()}, a fork of that one: use it there, or open a session here')

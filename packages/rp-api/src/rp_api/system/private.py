@@ -1,8 +1,8 @@
-"""Directories and files that belong to this user alone: made, opened, and checked through the descriptor that is used.
+"""Private directories and files: creation, and checks through the descriptor that is used afterwards.
 
-A base directory may be shared with other users; the directories that a session makes there are not. A directory is used
-only if it belongs to this user and others cannot write to it. All that it holds is then this user's, too. A file with
-keys is used only if, besides, others cannot read it. Symbolic links are not followed in the last part of a path.
+A base directory may be shared with other users; the directories of a session in it are not. A directory is used only if
+it belongs to this user and others cannot write to it, so that its content is this user's, too. A file with keys is used
+only if others cannot read it either. Symbolic links are not followed in the last part of a path.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rp_api.errors import OwnershipError
 AnyPath = str | os.PathLike[str]
 
 _WRITE, _ALL = 0o022, 0o077
-"""What others must not be allowed to do: to write, or anything."""
+"""Permissions that others must not have: to write, or any."""
 
 
 def make_directory(path: AnyPath, *, fresh: bool = False, readable: bool = False) -> None:
-    """Make a directory of mode 0700, and those above it, or take one that is there and belongs to this user alone.
+    """Create a directory of mode 0700 and its parents, or use an existing one that belongs to this user.
 
-    One that others can only read is closed to them, unless they may (`readable`). Raises `OwnershipError` if it is
-    another user's or others can write to it, `FileExistsError` if it has to be a `fresh` one and is there.
+    Permissions of others to read an existing one are removed, unless `readable`. Raise `OwnershipError` if it belongs
+    to another user or others can write to it, `FileExistsError` if it exists and must be `fresh`.
     """
     try:
         _mkdir(path)
@@ -41,19 +41,19 @@ def make_directory(path: AnyPath, *, fresh: bool = False, readable: bool = False
 
 
 def open_directory(path: AnyPath, *, readable: bool = True) -> int:
-    """A descriptor of a directory; `OwnershipError` if it is not this user's, or others can write to it (or use it)."""
+    """Return a descriptor of a directory; raise `OwnershipError` if others own it or can write to (or use) it."""
     return _opened(path, os.O_RDONLY | os.O_DIRECTORY, stat.S_ISDIR, _WRITE if readable else _ALL)
 
 
 def check_directory(path: AnyPath, *, readable: bool = False) -> None:
-    """Raise what `open_directory` raises."""
+    """Raise the errors of `open_directory`."""
     os.close(open_directory(path, readable=readable))
 
 
 def check_entry(path: AnyPath) -> None:
-    """Raise `OwnershipError` for an entry of a directory such as /tmp that another user may have put there.
+    """Raise `OwnershipError` for an entry of a directory such as /tmp that another user may have created.
 
-    It is for names that everyone knows beforehand. The owner of the directory, and root, may make entries for others.
+    This is for predictable names. The owner of the directory, and root, may create entries for others.
     """
     above = os.stat(os.path.dirname(os.path.abspath(path)))
     entry = os.lstat(path)
@@ -63,31 +63,31 @@ def check_entry(path: AnyPath) -> None:
 
 
 def open_file(path: AnyPath, flags: int = os.O_RDONLY, *, readable: bool = False) -> int:
-    """A descriptor of a file, made with mode 0600 if `flags` say so (without O_TRUNC, which comes before the check).
+    """Return a descriptor of a file; `flags` may create it with mode 0600 (not O_TRUNC, which precedes the check).
 
-    Raises `OwnershipError` if it is no file, is another user's, or others can use it (or, if `readable`, write to it).
+    Raise `OwnershipError` if it is not a file, or others own it or can use it (or, if `readable`, write to it).
     """
-    # a FIFO has to be opened to be refused
+    # a FIFO must be opened without blocking before it can be rejected
     return _opened(path, flags | os.O_NONBLOCK, stat.S_ISREG, _WRITE if readable else _ALL)
 
 
 def check_file(path: AnyPath) -> None:
-    """Raise `OwnershipError` for a file, in a directory of ours, that is another user's, or that others can write to.
+    """Raise `OwnershipError` for a file in a directory of ours that others own or can write to.
 
-    It is not opened: to close a database would end the locks that SQLite has in this process.
+    It is not opened, because closing a database would release SQLite's locks of this process.
     """
     if fault := _fault(os.lstat(path), stat.S_ISREG, _WRITE):
         raise _refusal(path, fault)
 
 
 def read_file(path: AnyPath, limit: int = -1) -> bytes:
-    """The content of a file, or its first `limit` bytes; raises what `open_file` raises."""
+    """Return the content of a file, or its first `limit` bytes; raise the errors of `open_file`."""
     with open(open_file(path), 'rb') as file:
         return file.read(limit)
 
 
 def write_file(path: AnyPath, content: bytes, mode: int = 0o600) -> None:
-    """Put a file in place that is whole at any moment, and that others cannot read at any."""
+    """Write a file atomically; others cannot read it at any time, unless `mode` allows it."""
     directory, name = os.path.split(path)
     new = os.path.join(directory, f'.{name}.{os.urandom(4).hex()}')
     try:
@@ -110,12 +110,12 @@ def _mkdir(path: AnyPath) -> None:
 
 
 def _opened(path: AnyPath, flags: int, of_kind: Callable[[int], bool], closed: int) -> int:
-    """A descriptor of what is at a path, if `_fault` finds none in it."""
+    """Return a descriptor of a path, checked by `_fault`."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         raise
-    except OSError as error:   # that it is a link or another user's says more than that it cannot be opened
+    except OSError as error:   # a symbolic link or another owner is the better explanation
         if fault := _fault(os.lstat(path), of_kind, closed):
             raise _refusal(path, fault) from error
         raise
@@ -126,7 +126,7 @@ def _opened(path: AnyPath, flags: int, of_kind: Callable[[int], bool], closed: i
 
 
 def _fault(status: os.stat_result, of_kind: Callable[[int], bool], closed: int) -> str:
-    """Why something cannot be used; empty if it can."""
+    """Return the reason why a file or directory cannot be used; empty if it can."""
     mode, me = stat.S_IMODE(status.st_mode), os.geteuid()
     if stat.S_ISLNK(status.st_mode):
         return f'it is a symbolic link of user {_name(status.st_uid)}'
@@ -145,10 +145,10 @@ def _refusal(path: AnyPath, fault: str) -> OwnershipError:
 
 
 def _name(uid: int) -> str:
-    """The number of a user, and the name."""
+    """Return the number and name of a user."""
     import pwd  # only errors need it
 
     try:
         return f'{uid} ({pwd.getpwuid(uid).pw_name})'
-    except KeyError:   # as in containers
+    except KeyError:   # in containers
         return str(uid)

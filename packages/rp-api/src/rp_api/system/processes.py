@@ -1,12 +1,11 @@
-"""Finding and ending processes: whole trees, and everything that was started for a task, pilot or session.
+"""Search for processes and ending them: whole trees, and all processes of a task, pilot or session.
 
-Two ways, because neither finds all. `kill_tree` follows sessions, process groups and parents, and so misses a daemon
-that left all three. `sweep` reads the environment that a process was started with, and so misses one that cleared it.
+There are two ways, because each misses some. `kill_tree` follows sessions, process groups and parents, and misses a
+daemon that left all three. `sweep` reads the initial environment of processes, and misses one that cleared it.
 
-A process is identified by its number and its start time, on the host that `host.host_id()` names: its number
-alone is given to another process later, and its command line is also that of the children that have not executed their
-programs yet. It is signalled through a process file descriptor that was checked against that identity. Source of the
-formats: proc(5).
+A process is identified by its number and its start time, on the host `host.host_id()`: the number alone is reused
+later, and the command line is shared by children that have not executed their programs yet. Signals are sent through a
+process file descriptor that was checked against that identity. Source of the formats: proc(5).
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import subprocess
 
-# a process may start another one just before it is signalled; more rounds than that mean a fork bomb
+# a process may start another one just before it is signalled; more rounds mean a fork bomb
 _ROUNDS = 20
 
-# seconds that a process may be on its way to its program, when it has no environment, and seconds between two looks at
-# it; callers are held up for as long, which is a moment unless a file server hangs
+# maximum seconds for processes without environment, which are about to execute a program, and seconds between two
+# checks; callers wait for as long, which is short unless a file server hangs
 _EXECUTION, _LOOK_AGAIN = 0.25, 0.001
 
-# of the values behind the name in /proc/PID/stat: the size of the memory, and where the environment ends in it
+# positions behind the name in /proc/PID/stat: the size of the memory, and the end of the environment in it
 _SIZE, _ENVIRONMENT_END = 20, 48
 
 
 class Process(NamedTuple):
-    """One line of the process table; `started` is in clock ticks since boot."""
+    """A row of the process table; `started` is in clock ticks since boot."""
 
     pid: int
     state: str
@@ -44,12 +43,12 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """False for a process that has ended and only waits to be asked for its exit code."""
+        """False for a process that has ended and waits to be reaped."""
         return self.state not in 'ZX'
 
 
 def pidfd_open(pid: int) -> int | None:
-    """A file descriptor of the process, readable when it has ended; None if there is no such process."""
+    """Return a file descriptor of a process, readable when it has ended; None if it does not exist."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -57,16 +56,16 @@ def pidfd_open(pid: int) -> int | None:
 
 
 def open_process(pid: int, started: int | None) -> int | None:
-    """A file descriptor of the process with that number and start time; None if it has ended.
+    """Return a file descriptor of the process with that number and start time; None if it has ended.
 
-    A start time of None is that of a process which has not told it, as those of version 2.0.0 do not.
+    A start time of None matches any, for processes of version 2.0.0, which do not report it.
     """
     descriptor = pidfd_open(pid)
     if descriptor is None or started is None:
         return descriptor
     same = False
     try:
-        same = start_time(pid) == started   # else another process has the number by now
+        same = start_time(pid) == started   # otherwise the number is in use again
     finally:
         if not same:
             os.close(descriptor)
@@ -74,7 +73,7 @@ def open_process(pid: int, started: int | None) -> int | None:
 
 
 def start_time(pid: int) -> int | None:
-    """When the process was started, in clock ticks since boot; None if there is none of that number."""
+    """Return the start time of a process in clock ticks since boot; None if it does not exist."""
     process = read_process(pid)
     return None if process is None else process.started
 
@@ -86,14 +85,14 @@ def lives(pid: int, started: int | None) -> bool:
 
 
 _UNKNOWN = 256
-"""Stands for the exit code of a `Popen` that is not known; it is none that a process can have."""
+"""The return code of a `Popen` whose exit code is unknown; not a valid exit code."""
 
 
 def exit_code(process: subprocess.Popen[Any], *, waits: bool = True) -> int | None:
-    """The exit code of a child that has ended, or whose end this waits for; -n for signal n.
+    """Return the exit code of a child that has ended, or wait for its end; -n for signal n.
 
     None if it has not ended, or if its exit code is lost: the kernel keeps none where SIGCHLD is ignored, and another
-    part of the application may reap all children. (`Popen.wait` gives 0 then.)
+    part of the application may reap all children. (`Popen.wait` returns 0 in that case.)
     """
     if process.returncode is None:
         try:
@@ -110,55 +109,55 @@ _left: set[int] = set()
 
 
 def leave(process: subprocess.Popen[Any]) -> None:
-    """Let a child go on without being waited for; `reap_left` clears up after it when it has ended."""
+    """Let a child continue without waiting for it; `reap_left` reaps it after its end."""
     _left.add(process.pid)
-    process.returncode = 0   # else its object complains when it is deleted
+    process.returncode = 0   # prevents a ResourceWarning when the object is deleted
 
 
 def reap_left() -> None:
-    """Reap the children that were left and have ended meanwhile."""
+    """Reap those children passed to `leave` that have ended."""
     for pid in list(_left):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:   # somebody else has reaped it, or it is the child of the process that we were
+        except ChildProcessError:   # already reaped, or a child of the process that this one is a fork of
             ended = pid
         if ended:
             _left.discard(pid)
 
 
 def variable(pid: int, name: str) -> str:
-    """A variable of the environment that a process was started with; empty if that is not known."""
+    """Return a variable of the initial environment of a process; empty if it is unknown."""
     try:
         with open(f'/proc/{pid}/environ', 'rb') as file:
             entries = file.read().split(b'\0')
-    except OSError:   # it has ended, or is another user's
+    except OSError:   # it has ended, or belongs to another user
         return ''
     start = os.fsencode(f'{name}=')
     return next((os.fsdecode(entry[len(start):]) for entry in entries if entry.startswith(start)), '')
 
 
 def read_process(pid: int) -> Process | None:
-    """The process, or None if there is none of that number."""
+    """Return the process of that number, or None if it does not exist."""
     try:
         with open(f'/proc/{pid}/stat', 'rb') as stream:
             line = stream.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # the second field is the name in parentheses, which may hold spaces and parentheses
+    # the second field is the name in parentheses, which may contain spaces and parentheses
     fields = line[line.rindex(b')') + 2:].split()
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def process_table() -> dict[int, Process]:
-    """All processes, by number."""
+    """Return all processes by number."""
     found = (read_process(int(name)) for name in os.listdir('/proc') if name.isdigit())
     return {process.pid: process for process in found if process is not None}
 
 
 def tree(roots: Collection[int], table: Mapping[int, Process]) -> set[int]:
-    """The processes in `roots`, in the sessions and groups that have those numbers, and all their descendants.
+    """Return the processes in `roots`, in the sessions and groups with those numbers, and all their descendants.
 
-    Ended processes are left out.
+    Processes that have ended are not included.
     """
     members = {process.pid for process in table.values()
                if process.pid in roots or process.session in roots or process.group in roots}
@@ -175,10 +174,10 @@ def tree(roots: Collection[int], table: Mapping[int, Process]) -> set[int]:
 
 
 def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
-    """Send a signal to the trees of the processes (or sessions) in `roots`; gives the processes it was sent to.
+    """Send a signal to the trees of the processes (or sessions) in `roots`, and return the signalled processes.
 
-    Before SIGKILL they are all stopped, so that none can start another one that nobody knows of. This process itself is
-    never among them.
+    Before SIGKILL all of them are stopped, so that none can start another process unnoticed. This process itself is
+    never signalled.
     """
     wanted = frozenset(roots) - {0}
     if not wanted:
@@ -192,17 +191,17 @@ def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
             break
         stopped |= new
     killed = set(_signal_tree(wanted, sig))
-    # one that has lost its parent meanwhile is not in the tree any more, and would stay stopped for ever
+    # a process that has lost its parent meanwhile is no longer in the tree, and would stay stopped
     killed |= {pid for pid, process in stopped.items()
                if pid not in killed and _send(pid, sig, partial(lives, pid, process.started))}
     return sorted(killed)
 
 
 def sweep(environ_match: Mapping[str, str | Collection[str]], sig: int) -> list[int]:
-    """Send a signal to all processes of this user that were started with these variables; gives their numbers.
+    """Send a signal to all processes of this user with these initial variables, and return their numbers.
 
-    A collection as value means any one of its members, e.g. {'RP_SESSION_ID': 's', 'RP_TASK_ID': {'a', 'b'}}. With
-    SIGKILL this is repeated until nothing new is found. This process itself is never among them.
+    A collection as value matches any of its members, e.g. {'RP_SESSION_ID': 's', 'RP_TASK_ID': {'a', 'b'}}. With
+    SIGKILL this is repeated until no new process is found. This process itself is never signalled.
     """
     if not environ_match:
         raise ValueError('environ_match is empty: it would match every process of this user')
@@ -212,7 +211,7 @@ def sweep(environ_match: Mapping[str, str | Collection[str]], sig: int) -> list[
 
 
 def _repeat(once: Callable[[], set[int]]) -> set[int]:
-    """All processes that are found in as many rounds as it takes until a round finds no new one."""
+    """Repeat until a round finds nothing new, and return all processes found."""
     found: set[int] = set()
     for _ in range(_ROUNDS):
         new = once() - found
@@ -223,9 +222,9 @@ def _repeat(once: Callable[[], set[int]]) -> set[int]:
 
 
 def _signal_tree(roots: Collection[int], sig: int) -> dict[int, Process]:
-    """Signal a tree once; gives the processes that it was sent to."""
+    """Signal a tree once, and return the signalled processes."""
     table = process_table()
-    # parents first: a shell whose command was ended goes on with the next one
+    # parents first: a shell whose command has ended would start the next one
     found = sorted(tree(roots, table), key=lambda pid: (table[pid].started, pid))
     return {pid: table[pid] for pid in found if _send(pid, sig, partial(lives, pid, table[pid].started))}
 
@@ -240,7 +239,7 @@ def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:
             matches = _matches(pid, wanted)
             if matches and _send(pid, sig, partial(_matches, pid, wanted)):
                 found.add(pid)
-            elif matches is not False and (_executes(pid) or _matches(pid, wanted)):   # or it has just done so
+            elif matches is not False and (_executes(pid) or _matches(pid, wanted)):   # it may just have executed one
                 unknown.append(pid)
         if not unknown or time.monotonic() > deadline:
             return found
@@ -254,7 +253,7 @@ def _entries(name: str, value: str | Collection[str]) -> frozenset[bytes]:
 
 
 def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool | None:
-    """Was the process started with one entry of each set? None if it has no environment, or not yet.
+    """Return whether the process was started with one entry of each set; None if it has no environment (yet).
 
     Processes of other users cannot be read and do not match.
     """
@@ -268,8 +267,7 @@ def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool | None:
 
 
 def _executes(pid: int) -> bool:
-    """Whether a process is about to execute a program: it has memory (which the kernel's own have not), and nobody has
-    said yet where in it the environment ends."""
+    """Return whether a process is about to execute a program: it has memory, but no environment yet."""
     try:
         with open(f'/proc/{pid}/stat', 'rb') as stream:
             fields = stream.read().rpartition(b') ')[2].split()
@@ -279,7 +277,7 @@ def _executes(pid: int) -> bool:
 
 
 def _send(pid: int, sig: int, still_meant: Callable[[], object]) -> bool:
-    """Signal one process, if it is still the one that is meant; True if it was sent."""
+    """Signal a process if `still_meant()` confirms its identity; return whether it was signalled."""
     if pid == os.getpid():
         return False
     descriptor = pidfd_open(pid)
@@ -290,7 +288,7 @@ def _send(pid: int, sig: int, still_meant: Callable[[], object]) -> bool:
             return False
         signal.pidfd_send_signal(descriptor, sig)
     except (ProcessLookupError, PermissionError):
-        # it has ended since, or runs as another user by a set-user-id program
+        # it has ended, or runs as another user by a set-user-id program
         return False
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Reading files that tasks may have made anything of: a FIFO, whose reader waits for ever, or one without an end."""
+"""Reading of files that tasks control, which may be FIFOs or endless."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, open for reading; `OSError` for everything else."""
+    """Open a regular file for reading; raise `OSError` for anything else."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -18,7 +18,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def end_of(path: str | os.PathLike[str], limit: int) -> bytes:
-    """The last bytes of a file, at most `limit`; none if it cannot be read."""
+    """Return the last bytes of a file, at most `limit`; empty if it cannot be read."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))

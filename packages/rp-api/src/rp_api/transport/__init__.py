@@ -1,4 +1,4 @@
-"""Connections over ZeroMQ: sockets, CURVE keys, clocks and ends of peers, and messages that are resent (`resend`).
+"""Connections over ZeroMQ: sockets, CURVE keys, clock offsets, watching of peers, and resending of messages.
 
 Imports `loop`, `wire` and `system`.
 """

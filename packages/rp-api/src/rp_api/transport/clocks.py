@@ -1,8 +1,7 @@
-"""How far the clock here is ahead of that of a peer: found out with some messages to and fro.
+"""Measurement of the offset between this clock and that of a peer.
 
-A question is sent with the time here, and answered with it and the time there. That was read in between, at best in
-the middle, so that half the time to and fro is the error. The fastest of several answers is believed: what was delayed
-on its way tells less, however long it was.
+A request contains the local time, and its answer also the peer's time. That was read in between, at best in the middle,
+so the error is half the round-trip time. The fastest of several answers is used, because it has the smallest error.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from time import monotonic, time_ns
 from rp_profiling.write.host_clock import Reading
 
 ROUNDS = 8
-"""Questions of one measurement; each is asked when the one before is answered."""
+"""Number of requests in one measurement, each sent after the answer to the one before."""
 
 INTERVAL = 60.0
-"""Seconds between two measurements: clocks that nobody sets drift by some milliseconds in that time."""
+"""Seconds between two measurements: unsynchronised clocks drift by some milliseconds in that time."""
 
 
 class ClockReader:
-    """Measures again and again: `ask(sent)` sends a question, `done(reading)` gets what a measurement has given."""
+    """Measures periodically: `ask(sent)` sends a request, `done(reading)` is called with the result."""
 
     def __init__(self, ask: Callable[[int], object], done: Callable[[Reading], object]) -> None:
         self._ask = ask
@@ -31,20 +30,20 @@ class ClockReader:
         self._finished: float | None = None
 
     def due(self) -> None:
-        """Measure if that is due, or was not finished: a question or the answer to it may have been lost."""
+        """Start a measurement if it is due, or if the last one was not finished because a message was lost."""
         if self._finished is None or monotonic() - self._finished >= INTERVAL:
             self.start()
 
     def start(self) -> None:
-        """Measure now."""
+        """Start a measurement."""
         self._finished = None
         self._best = None
         self._left = ROUNDS
         self._question()
 
     def answer(self, sent: int, there: int) -> None:
-        """Take in an answer."""
-        if sent != self._sent or not self._left:   # to a question of an earlier connection
+        """Process an answer."""
+        if sent != self._sent or not self._left:   # to a request of an earlier connection
             return
         now = time_ns()
         reading = Reading((sent + now) // 2 - there, max(0, now - sent) // 2 + 1)

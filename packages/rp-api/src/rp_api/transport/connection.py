@@ -1,4 +1,4 @@
-"""The two sides of a connection: a socket that listens, and one that connects and tells how it fares."""
+"""The two sides of a connection: a socket that listens, and one that connects and reports its state."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally, make_client, mak
 Refused = Callable[[str], object]
 
 UNSEEN = 1024
-"""Messages of a peer that are received ahead; more of them wait where they come from."""
+"""Maximum number of messages of a peer that wait here; more of them wait at the sender."""
 
 _BURST = 64
-_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)   # plain numbers are much faster
-_EVENT = struct.Struct('=HI')   # number and value of a socket event, as ZeroMQ's monitor frames have them
+_AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)   # plain numbers are much faster than enums
+_EVENT = struct.Struct('=HI')   # number and value of a socket event, as in ZeroMQ's monitor frames
 _UNCLEAR = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _WATCHED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _UNCLEAR
-_JUDGED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH   # by the gate, which counts for itself
+_JUDGED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH   # decided by the gate, which counts these
 
 
 def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
-    """The messages that have arrived; not too many at once, so that other callbacks have a turn."""
+    """Yield the messages that have arrived, in limited number, so that other callbacks have a turn."""
     for _ in range(_BURST):
         if socket.closed:
             return
@@ -45,18 +45,18 @@ def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
 
 
 def send_to(socket: zmq.Socket[Any], peer: bytes, data: bytes) -> None:
-    """Send a message to a peer of a ROUTER socket; zmq.ZMQError if it is not there, or has too many unread."""
+    """Send a message to a peer of a ROUTER socket; raise zmq.ZMQError if it is not connected, or its queue is full."""
     socket.send(peer, _MORE)
     socket.send(data, _AT_ONCE)
 
 
 def refuse_loudly(reason: str) -> None:
-    """End the loop that calls this with CoordinationError: what cannot connect would wait forever."""
+    """End the loop that calls this with CoordinationError, instead of waiting forever for a connection."""
     raise CoordinationError(reason)
 
 
 class Monitor:
-    """Calls `on_event(number)` in the loop for events of a socket, among those that are asked for."""
+    """Calls `on_event(number)` in the loop for selected events of a socket."""
 
     def __init__(self, loop: Loop, socket: zmq.Socket[Any], events: int, on_event: Callable[[int], object]) -> None:
         self._loop = loop
@@ -65,12 +65,12 @@ class Monitor:
         address = f'inproc://monitor.{id(self)}'
         socket.monitor(address, events)
         self._events: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
-        self._events.rcvhwm = 0   # with a limit ZeroMQ's thread would wait for this one, which may wait for it
+        self._events.rcvhwm = 0   # with a limit, ZeroMQ's thread and this one could wait for each other
         self._events.connect(address)
         loop.add_socket(self._events, self._receive, alone=True)
 
     def close(self) -> None:
-        """Hear of nothing more; to be called before the socket itself is closed."""
+        """Stop; this must be called before the socket itself is closed."""
         self._loop.remove_socket(self._events)
         self._socket.disable_monitor()
         self._events.close(linger=0)
@@ -82,10 +82,10 @@ class Monitor:
 
 
 class Strangers:
-    """Counts those who connect to a server socket and do not even get as far as the gate, and warns of them.
+    """Counts connections to a server socket that fail before the gate, and warns about them.
 
-    They do not know the server's key, speak no CURVE, or leave at once. ZeroMQ says nothing about some of them but
-    that they are gone again, so that those count less by the number of proper peers that are connected.
+    Their peers do not know the server's key, do not use CURVE, or disconnect at once. Of some of them, ZeroMQ reports
+    only the disconnect, so their number is reduced by that of regular peers that are connected.
     """
 
     def __init__(self, loop: Loop, socket: zmq.Socket[Any], address: str,
@@ -97,11 +97,11 @@ class Strangers:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of failed connections."""
         return self._tally.count
 
     def close(self) -> None:
-        """Count no more; to be called before the socket itself is closed."""
+        """Stop; this must be called before the socket itself is closed."""
         self._monitor.close()
 
     def _on_event(self, number: int) -> None:
@@ -117,9 +117,8 @@ class Strangers:
 class Connection:
     """A CURVE client socket in a loop.
 
-    `connected` is called after each handshake, also when a lost connection came back by itself; `refused`
-    with a sentence when the server does not admit these keys, after which no further attempt is made; `lost` each
-    time that the connection is lost.
+    `connected` is called after each handshake, including those of automatic reconnects; `refused` with an error text
+    when the server rejects these keys, after which no further attempt is made; `lost` each time the connection is lost.
     """
 
     def __init__(self, loop: Loop, kind: int, address: str, keys: KeyPair, server_public: bytes,
@@ -140,7 +139,7 @@ class Connection:
         loop.add_socket(self.socket, receive)
 
     def open(self) -> None:
-        """Start to connect, after the last option was set."""
+        """Start to connect, after all socket options are set."""
         try:
             self.socket.connect(self._address)
         except zmq.ZMQError as error:
@@ -148,7 +147,7 @@ class Connection:
             raise CoordinationError(f'cannot connect to {self._address!r}: {error}') from error
 
     def close(self, linger: float = LINGER) -> None:
-        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
+        """Close the socket; queued messages are sent within `linger` seconds, in the background."""
         self._loop.remove_socket(self.socket)
         self._monitor.close()
         self.socket.close(linger=int(linger * 1000))
@@ -159,17 +158,17 @@ class Connection:
         elif number == zmq.Event.DISCONNECTED and self._lost:
             self._lost()
         elif number == zmq.Event.HANDSHAKE_FAILED_AUTH:
-            self._refused(f'{self._address} does not admit the key of this process')
+            self._refused(f'{self._address} does not accept the key of this process')
         elif number & _UNCLEAR:
             self._failures.add('the handshake failed')
 
 
 class Listener:
-    """A CURVE server socket, bound and in a loop; `address` is where clients connect to.
+    """A CURVE server socket, bound and in a loop; `address` is the address for clients.
 
-    None as address makes a fresh ipc path in a directory of its own (which is in `base`), 'ipc://path' is in a
-    directory that is ours alone, 'tcp://host' and 'tcp://host:port' name an interface (port 0 or none: any free one).
-    At most `high_water` messages wait for a peer that does not read. `gone` is called when a connection was lost.
+    The address None creates an ipc path in a new directory (below `base`), 'ipc://path' must be in a private directory,
+    'tcp://host' and 'tcp://host:port' select an interface (port 0 or none: any free one). At most `high_water` messages
+    wait for a peer that does not read. `gone` is called after the loss of a connection.
     """
 
     def __init__(self, loop: Loop, kind: int, keys: KeyPair, gate: Gate, address: str | None, domain: str,
@@ -184,7 +183,7 @@ class Listener:
             make_server(self.socket, keys, domain)
             self.socket.sndhwm = high_water
             self.socket.rcvhwm = UNSEEN
-            if kind == zmq.ROUTER:   # sending to a peer that is gone fails, and one that comes back is known
+            if kind == zmq.ROUTER:   # sending to a disconnected peer fails, and a reconnecting one keeps its identity
                 self.socket.router_mandatory = True
                 self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.address = self._bind(address, base)
@@ -196,20 +195,20 @@ class Listener:
 
     @property
     def strangers(self) -> int:
-        """How many have connected without knowing the keys."""
+        """The number of connections with invalid keys."""
         return self._strangers.count if self._strangers else 0
 
     def close(self, linger: float = LINGER) -> None:
-        """Close the socket; what it holds is sent within `linger` seconds, in the background."""
+        """Close the socket; queued messages are sent within `linger` seconds, in the background."""
         if self.socket.closed:
             return
         self._loop.remove_socket(self.socket)
         if self._strangers:
             self._strangers.close()
         self.socket.close(linger=int(linger * 1000))
-        with suppress(FileNotFoundError):   # what somebody has cleaned up already is no error
+        with suppress(FileNotFoundError):   # it may have been removed already
             if self._fresh:
-                import shutil  # few processes need it, and it takes long to load
+                import shutil  # rarely needed, and slow to import
 
                 shutil.rmtree(self._fresh)
             elif self.address.startswith('ipc://'):
@@ -228,7 +227,7 @@ class Listener:
 
 
 def _checked_address(address: str) -> str:
-    """The address in ZeroMQ's form; CoordinationError if others could reach what listens there."""
+    """Return the address in ZeroMQ's form; raise CoordinationError if other users could reach the socket."""
     transport, _, rest = address.partition('://')
     if transport == 'ipc' and rest:
         try:
@@ -244,9 +243,9 @@ def _checked_address(address: str) -> str:
 
 
 def new_directory_path(base: str | None = None) -> str:
-    """A path for a fresh directory that is short enough for a socket in it.
+    """Return a path for a new directory that is short enough for a socket in it.
 
-    It is in `base`, by default the one for temporary files.
+    The directory is in `base`, by default the one for temporary files.
     """
     base = base or os.environ.get('TMPDIR', '/tmp')
     name = f'rp.{os.urandom(6).hex()}'
@@ -256,7 +255,7 @@ def new_directory_path(base: str | None = None) -> str:
 
 
 def make_private_directory(base: str | None = None) -> str:
-    """A fresh directory that only its owner can enter, at such a path."""
+    """Create a private directory at a new path, and return the path."""
     path = new_directory_path(base)
     try:
         os.mkdir(path, 0o700)

@@ -1,9 +1,8 @@
-"""Who may connect: the CURVE keys of a session, the socket options for them, the gate that lets peers in.
+"""Authentication of connections: the CURVE keys of a session, their socket options, and the gate that admits peers.
 
-Every socket that crosses a process boundary is a CURVE server or a CURVE client. A server admits those
-clients only whose public key is in the process's `Gate`; where no gate stands, nobody gets in. Keys are made
-per session, travel in files that only their owner can read, and are never shown or logged. The gate speaks
-ZAP 1.0 (ZeroMQ RFC 27).
+Every socket that crosses a process boundary is a CURVE server or a CURVE client. A server admits only clients whose
+public key is in the process's `Gate`; without a gate, all are rejected. Keys are generated per session, stored in files
+that only their owner can read, and never shown or logged. The gate implements ZAP 1.0 (ZeroMQ RFC 27).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from rp_api.system import private
 from rp_api.wire.codec import MAX_BYTES
 
 DOMAIN = 'rp'
-"""The ZAP domain of sockets that ask for no other one."""
+"""The default ZAP domain of sockets."""
 
 LINGER = 2.0
-"""Seconds that a socket which is being closed may take to send what it holds."""
+"""Seconds for a socket that is being closed to send queued messages."""
 
 _KEY_LENGTH = 40
 _ZAP_ENDPOINT = 'inproc://zeromq.zap.01'
@@ -33,7 +32,7 @@ _ZAP_VERSION = b'1.0'
 
 
 class Tally:
-    """Counts mishaps that others cause, and logs a warning about the 1st, 2nd, 4th, 8th ...: a flood fills no log."""
+    """Counts errors of peers, and logs a warning for the 1st, 2nd, 4th, 8th ...: a flood does not fill the log."""
 
     __slots__ = ('_what', 'count')
 
@@ -42,14 +41,14 @@ class Tally:
         self._what = what
 
     def add(self, why: object) -> None:
-        """Count one more."""
+        """Count an error."""
         self.count += 1
         if self.count & (self.count - 1) == 0:
             logger('rp_api.mesh.keys').warning('%s: %s (%d so far)', self._what, why, self.count)
 
 
 class KeyPair:
-    """A CURVE key pair, both keys as z85 text in bytes; the secret one shows up in no representation."""
+    """A CURVE key pair, both keys as z85 text in bytes; `repr` omits the secret one."""
 
     __slots__ = ('public', 'secret')
 
@@ -68,12 +67,12 @@ class KeyPair:
 
 
 def generate() -> KeyPair:
-    """A fresh key pair."""
+    """Return a new key pair."""
     return KeyPair(*zmq.curve_keypair())
 
 
 def read_private(path: str | os.PathLike[str], limit: int) -> bytes:
-    """The first `limit` bytes of a file that holds keys; CoordinationError if it is not ours alone or not readable."""
+    """Return the first `limit` bytes of a file with keys; raise CoordinationError if it is not private or readable."""
     try:
         return private.read_file(path, limit)
     except OwnershipError:
@@ -83,21 +82,21 @@ def read_private(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) -> None:
-    """Make a socket that will be bound a CURVE server whose clients the context's gate checks for `domain`.
+    """Set the options of a CURVE server before binding; the context's gate checks its clients for `domain`.
 
-    High-water marks and reconnection stay with the caller, who knows the traffic.
+    High-water marks and reconnection are left to the caller.
     """
     socket.curve_server = True
     socket.curve_publickey = keys.public
     socket.curve_secretkey = keys.secret
     socket.zap_domain = domain.encode()
-    # without this a process in which no gate stands (yet, or any more) would admit everybody
+        # without this, a process without a gate (yet, or any more) would admit all peers
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     _set_common(socket)
 
 
 def make_client(socket: zmq.Socket[Any], keys: KeyPair, server_public: bytes) -> None:
-    """Make a socket that will be connected a CURVE client of the server with that public key."""
+    """Set the options of a CURVE client before connecting to the server with that public key."""
     socket.curve_serverkey = _checked(server_public)
     socket.curve_publickey = keys.public
     socket.curve_secretkey = keys.secret
@@ -107,7 +106,7 @@ def make_client(socket: zmq.Socket[Any], keys: KeyPair, server_public: bytes) ->
 class Gate:
     """Admits peers by their public keys to all CURVE servers of a context; one per context, served by a loop.
 
-    `refused` counts those who were turned away. Close it after the sockets that it guards.
+    Close it after the sockets that it guards.
     """
 
     def __init__(self, context: zmq.Context[Any], loop: Loop) -> None:
@@ -127,7 +126,7 @@ class Gate:
 
     @property
     def refused(self) -> int:
-        """How many connections were refused."""
+        """The number of rejected connections."""
         return self._refusals.count
 
     def allow(self, public: bytes, domain: str = DOMAIN) -> None:
@@ -135,7 +134,7 @@ class Gate:
         self._allowed.add((domain.encode(), _checked(public)))
 
     def close(self) -> None:
-        """Stop admitting anybody."""
+        """Stop admitting peers."""
         self._loop.remove_socket(self._socket)
         self._socket.close()
 
@@ -153,7 +152,7 @@ class Gate:
         self._socket.send_multipart([sender, b'', _ZAP_VERSION, request, status, text, key, b''])
 
     def _admitted(self, domain: bytes, mechanism: bytes, credentials: list[bytes]) -> bytes:
-        """The peer's public key if it may come in, else nothing."""
+        """Return the peer's public key if it is admitted, else an empty value."""
         if mechanism != b'CURVE' or len(credentials) != 1 or len(credentials[0]) != 32:
             return b''
         key: bytes = z85.encode(credentials[0])
@@ -161,7 +160,7 @@ class Gate:
 
 
 def _set_common(socket: zmq.Socket[Any]) -> None:
-    """Bounds for every connection: the size of a message, the time that a dead peer goes unnoticed."""
+    """Set the limits of all connections: the size of messages, and the time until a dead peer is detected."""
     socket.linger = int(LINGER * 1000)
     socket.maxmsgsize = MAX_BYTES + 1024
     socket.handshake_ivl = 10_000
@@ -172,10 +171,10 @@ def _set_common(socket: zmq.Socket[Any]) -> None:
 
 
 def _checked(key: bytes) -> bytes:
-    """The key, if it is z85 text of 32 bytes."""
+    """Return the key if it is z85 text of 32 bytes; else raise CoordinationError."""
     try:
         valid = isinstance(key, bytes) and len(key) == _KEY_LENGTH and len(z85.decode(key)) == 32
-    except (KeyError, struct.error):  # a character, a number that is out of range
+    except (KeyError, struct.error):  # an invalid character, or a value out of range
         valid = False
     if not valid:
         raise CoordinationError(f'a CURVE key is {_KEY_LENGTH} characters of z85 text')

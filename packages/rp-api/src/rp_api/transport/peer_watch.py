@@ -1,4 +1,4 @@
-"""Tells whether a peer lives: one on this host by its process, one elsewhere by the time when it was heard last."""
+"""Detection of lost peers: by the process on this host, by missing heartbeats on other hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rp_api.loop.process_handle import ProcessHandle
 
 
 class PeerWatch:
-    """A watch on one peer, by its signs of life; `start` adds its process, if it is on this host."""
+    """A watch on one peer by its messages; `start` adds its process, if it is on this host."""
 
     __slots__ = ('_process', 'heard')
 
@@ -19,19 +19,19 @@ class PeerWatch:
         self._process: ProcessHandle | None = None
 
     def hear(self) -> None:
-        """The peer has given a sign of life."""
+        """Record a message of the peer."""
         self.heard = time.monotonic()
 
     @property
     def by_process(self) -> bool:
-        """Whether the process itself is watched, so that silence means nothing."""
+        """True if the process itself is watched, so that missing messages mean nothing."""
         return self._process is not None
 
     def start(self, loop: Loop, pid: int, started: int | None, died: Callable[[], object]) -> bool:
-        """Have `died()` called once when the peer's process ends; False if it has ended already."""
+        """Watch the peer's process, and call `died()` once when it ends; return False if it has ended already."""
         try:
             self._process = ProcessHandle.open(pid, started)
-        except OSError:   # no more descriptors: it is watched like one on another host
+        except OSError:   # out of file descriptors: it is watched like a peer on another host
             return True
         if self._process is None:
             return False
@@ -43,11 +43,11 @@ class PeerWatch:
         return self._process is not None and self._process.wait(0)
 
     def silent(self, seconds: float) -> bool:
-        """Return True if only silence can tell of the peer's end, and it has lasted longer than that."""
+        """Return True if only messages show that the peer lives, and none arrived for that many seconds."""
         return self._process is None and self.heard < time.monotonic() - seconds
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._process is not None:
             self._process.close()
             self._process = None

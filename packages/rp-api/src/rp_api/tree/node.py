@@ -1,4 +1,4 @@
-"""The nodes of a tree (see `tree`)."""
+"""The nodes of a tree (see `root`)."""
 
 from __future__ import annotations
 
@@ -28,26 +28,25 @@ from rp_api.tree.stream import (
 )
 from rp_profiling.write.host_clock import Moment, Reading
 
-if TYPE_CHECKING:   # few nodes are relays
+if TYPE_CHECKING:   # few nodes are relays, and import it
     from rp_api.tree.relay import Relay
 
 Receiver = Callable[[list[Any]], object]
 
 FORSAKEN = 20.0
-"""Seconds without a connection to the root after which it is gone, for a node that was let in before."""
+"""Seconds without a connection after which the root is considered lost, for a node that was connected before."""
 
 TRY = 2.5
-"""Seconds that a relay may take to let a node in: less than the root waits for it to come back."""
+"""Seconds to connect to a relay: less than the root waits for the return of a node."""
 
 
 class TreeNode:
-    """Exchanges items with the root of a tree.
+    """A node, which exchanges items with the root of its tree.
 
-    `receiver(items)` gets what that puts, `forsaken(why)` is called if that is gone, or has no more to do with us. The
-    root may be busy when we come, so that it has `let_in` seconds for the first connection. `keys` are its own, with
-    which it also serves others if it is a relay; `root` is the public key of the root. Nodes of a tree that has relays
-    have the same keys. If the root is on another host, `on_clock(reading)` is told how far the clock here is ahead of
-    its own.
+    `receiver(items)` is called with the root's items, `forsaken(why)` when the root is lost or has removed this node.
+    The first connection may take `let_in` seconds, because the root may be busy. `keys` are the node's own, which it
+    also uses as a relay; `root` is the public key of the root. All nodes of a tree with relays have the same keys. If
+    the root is on another host, `on_clock(reading)` is called with the offset of this clock to the root's.
     """
 
     def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
@@ -56,7 +55,7 @@ class TreeNode:
                  on_clock: Callable[[Reading], object] | None = None) -> None:
         self.name = name
         self._loop = loop
-        self._door = address
+        self._root_address = address
         self._keys = keys
         self._root = root
         self._receiver = receiver
@@ -80,20 +79,20 @@ class TreeNode:
 
     @property
     def address(self) -> str:
-        """Where it is connected to."""
+        """The address that it is connected to."""
         return self._address
 
     def put(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """Put items for the root."""
+        """Send items to the root."""
         self._put += items
         self._flush_soon()
 
     def tell_moment(self, moment: Moment) -> None:
-        """Tell the root of a moment that was recorded here."""
+        """Report a moment that was recorded here to the root."""
         self._send([(self.name, encode('moment', moment.message, moment.there))])
 
     def close(self, linger: float = LINGER) -> None:
-        """Leave; what was put is sent, if there is a connection."""
+        """Close the connection, after sending queued items if it is established."""
         if self._closed:
             return
         self._flush()
@@ -111,7 +110,7 @@ class TreeNode:
         from rp_api.system.network import address_towards
         from rp_api.tree.relay import Relay
 
-        return Relay(self._loop, self._keys, self._context, address_towards(self._door), self._pass_on)
+        return Relay(self._loop, self._keys, self._context, address_towards(self._root_address), self._pass_on)
 
     def _connect(self, address: str, server: bytes) -> None:
         self._address = address
@@ -128,19 +127,19 @@ class TreeNode:
         self._connect(address, server)
 
     def _wait(self) -> None:
-        """There is no connection, for now."""
+        """Start the timeout for a connection."""
         if self._away is not None:
             self._away.cancel()
         self._away = self._loop.call_later(self._limit(), self._give_up)
 
     def _limit(self) -> float:
-        """Seconds that a connection may take."""
-        if self._address != self._door:
+        """Return the timeout for a connection in seconds."""
+        if self._address != self._root_address:
             return TRY
         return FORSAKEN if self._was_let_in else self._let_in
 
     def _greet(self) -> None:
-        """There is a connection: what was sent over another one may have been lost."""
+        """Introduce the node on a new connection; messages on a former one may have been lost."""
         self._connected = self._was_let_in = True
         self._heard = time.monotonic()
         if self._away is not None:
@@ -157,20 +156,20 @@ class TreeNode:
     def _disconnected(self) -> None:
         if self._closed:
             return
-        if self._address != self._door:
-            self._move(self._door, self._root)
+        if self._address != self._root_address:
+            self._move(self._root_address, self._root)
         elif self._connected:
             self._connected = False
             self._wait()
 
     def _give_up(self) -> None:
         self._away = None
-        if self._address != self._door:
-            self._move(self._door, self._root)
+        if self._address != self._root_address:
+            self._move(self._root_address, self._root)
         elif self._was_let_in:
-            self._forsaken(f'there is no connection to {self._door} any more')
+            self._forsaken(f'the connection to {self._root_address} is lost')
         else:
-            self._forsaken(f'it was not let in at {self._door} within {self._let_in:g} s')
+            self._forsaken(f'no connection to {self._root_address} within {self._let_in:g} s')
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval, self._tick)
@@ -179,13 +178,13 @@ class TreeNode:
             self._send([(name, ALIVE) for name in alive])
             if self._clock:
                 self._clock.due()
-            if self._address != self._door and self._heard < time.monotonic() - self._timeout:
-                self._move(self._door, self._root)   # the relay has given no sign of life
+            if self._address != self._root_address and self._heard < time.monotonic() - self._timeout:
+                self._move(self._root_address, self._root)   # the relay sends no heartbeats
 
-    # what travels
+    # messages
 
     def _pass_on(self, envelopes: list[Envelope]) -> None:
-        """Send envelopes of others to the root, with all that is sent in this turn of the loop."""
+        """Send envelopes of other nodes to the root, with all others of this turn of the loop."""
         self._outbox += envelopes
         self._flush_soon()
 
@@ -197,7 +196,7 @@ class TreeNode:
         envelopes, self._outbox = self._outbox, []
         if items:
             envelopes += [(self.name, message) for message in self._stream.put(items)]
-        if envelopes and self._connected:   # else they are sent when it is known what of all has arrived
+        if envelopes and self._connected:   # otherwise they are sent after the answer to the next hello
             self._send(envelopes)
 
     def _send(self, envelopes: list[Envelope]) -> None:
@@ -235,7 +234,7 @@ class TreeNode:
         elif kind == 'again':
             self._greet()
         elif kind == 'forgotten':
-            self._forsaken(f'it is not expected at {self._door} any more')
+            self._forsaken(f'{self._root_address} has removed this node')
         else:
             raise CoordinationError(f'malformed message: {kind!r} is not for a node')
 

@@ -1,6 +1,6 @@
-"""The upper end of connections in a tree: a socket for any number of children, each of which speaks for some nodes.
+"""The upper end of connections in a tree: a socket for any number of children, each a node or a relay for several.
 
-All envelopes to one child that are sent in a turn of the loop travel together.
+All envelopes to one child in a turn of the loop are sent together.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from rp_api.transport.keys import DOMAIN, LINGER, Gate, KeyPair, Tally
 from rp_api.tree.stream import ALIVE, Envelope, encode, pack_envelopes, unpack_envelopes
 
 SETTLING = 0.05
-"""Seconds after which ZeroMQ surely knows which of its connections it is that is gone."""
+"""Seconds after which ZeroMQ has updated its routing for a lost connection."""
 
 UNREAD = 16384
-"""Packets that may wait for a child that does not read: a proper one is far below that."""
+"""Maximum number of packets that wait for a child that does not read; others are far below that."""
 
 Receive = Callable[[bytes, list[Envelope]], None]
 
 
 class ParentSocket:
-    """Children, and which nodes each of them speaks for.
+    """Children, and the nodes that are reached through each of them.
 
-    `receive(child, envelopes)` gets what they send; `gone(names)` is told of nodes whose connection is lost.
+    `receive(child, envelopes)` is called with their messages; `gone(names)` with nodes whose connection is lost.
     """
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
@@ -44,44 +44,44 @@ class ParentSocket:
         self._probing = False
         self._closed = False
         self._listener = Listener(loop, zmq.ROUTER, keys, gate, address, DOMAIN, UNREAD, self._arrived,
-                                  gone=self._somebody_gone)
+                                  gone=self._connection_lost)
         self._malformed = Tally(f'malformed message at {self.address}')
 
     @property
     def address(self) -> str:
-        """Where children connect to."""
+        """The address that children connect to."""
         return self._listener.address
 
     @property
     def malformed(self) -> int:
-        """How many messages were dropped because they were broken."""
+        """The number of malformed messages, which were dropped."""
         return self._malformed.count
 
     @property
     def strangers(self) -> int:
-        """How many have connected without knowing the keys."""
+        """The number of connections with invalid keys."""
         return self._listener.strangers
 
     def way(self, name: str) -> bytes | None:
-        """The child that speaks for a node; None if there is none."""
+        """Return the child through which a node is reached, or None."""
         return self._way.get(name)
 
     def names_here(self) -> list[str]:
-        """All nodes that somebody speaks for."""
+        """Return the names of all reachable nodes."""
         return list(self._way)
 
     def names(self, child: bytes) -> set[str]:
-        """The nodes that a child speaks for."""
+        """Return the names of the nodes that are reached through a child."""
         return self._children.get(child, set())
 
     def learn(self, name: str, child: bytes) -> None:
-        """From now on envelopes for this node go to this child."""
+        """Route envelopes for this node through this child from now on."""
         self.unlearn(name)
         self._way[name] = child
         self._children.setdefault(child, set()).add(name)
 
     def unlearn(self, name: str) -> None:
-        """Nobody speaks for this node any more."""
+        """Remove the route to a node."""
         child = self._way.pop(name, None)
         if child is not None:
             names = self._children[child]
@@ -90,7 +90,7 @@ class ParentSocket:
                 del self._children[child]
 
     def send(self, name: str, message: bytes) -> None:
-        """Send an envelope to a node; it is lost if nobody speaks for it now."""
+        """Send an envelope to a node; it is dropped if the node is not reachable."""
         child = self._way.get(name)
         if child is not None:
             self.answer(child, name, message)
@@ -101,7 +101,7 @@ class ParentSocket:
         self._flush_soon()
 
     def beat(self) -> None:
-        """Give all children a sign of life; those that turn out to be gone are told of."""
+        """Send a heartbeat to all children; report those that are not reachable any more."""
         self._probing = False
         if self._closed:
             return
@@ -115,7 +115,7 @@ class ParentSocket:
             self._gone(names)
 
     def close(self, linger: float = LINGER) -> None:
-        """Serve no more; what waits is sent, if it can be."""
+        """Close the socket, after sending waiting messages if possible."""
         if not self._closed:
             self._flush()
             self._closed = True
@@ -128,14 +128,14 @@ class ParentSocket:
             except CoordinationError as error:
                 self._malformed.add(error)
 
-    def _somebody_gone(self) -> None:
-        """A connection was lost, but it is not said which: only that nothing can be sent there shows it."""
+    def _connection_lost(self) -> None:
+        """Probe all children after the loss of a connection: only a failing send shows which one it was."""
         if not self._probing:
             self._probing = True
             self._loop.call_later(SETTLING, self.beat)
 
     def _tell_of_dropped(self) -> None:
-        """Have those nodes say hello that have missed something, so that they get it."""
+        """Request a hello of the nodes for which packets were dropped, so that these are resent."""
         full, self._full = self._full, set()
         for child in full:
             for name in self.names(child):
@@ -148,7 +148,7 @@ class ParentSocket:
                 self._send(child, packet)
 
     def _send(self, child: bytes, packet: bytes) -> bool:
-        """Whether the child is there."""
+        """Send a packet, and return whether the child is connected."""
         try:
             send_to(self._listener.socket, child, packet)
         except zmq.Again:

@@ -1,4 +1,4 @@
-"""Relays: what some nodes of a tree (see `tree`) are for others."""
+"""Relays: nodes of a tree (see `root`) that forward messages of other nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rp_api.tree.stream import Envelope, encode
 
 
 class Relay:
-    """Lets other nodes connect, and passes envelopes on: up by `up(envelopes)`, down by `deliver`."""
+    """Accepts connections of other nodes, and forwards envelopes: up by `up(envelopes)`, down by `deliver`."""
 
     def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
                  up: Callable[[list[Envelope]], None]) -> None:
@@ -26,26 +26,26 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """Where others connect to."""
+        """The address that other nodes connect to."""
         return self._socket.address
 
     def deliver(self, name: str, message: bytes) -> None:
-        """Pass an envelope on to a node; it is lost if that is not here, which will make itself heard elsewhere."""
+        """Forward an envelope to a node; it is dropped if the node is not connected here."""
         self._socket.send(name, message)
 
     def again(self) -> None:
-        """What was passed on may have been lost: have all nodes say hello."""
+        """Request a hello of all nodes, because forwarded messages may have been lost."""
         for name in self._socket.names_here():
             self._socket.send(name, encode('again'))
 
     def beat(self) -> list[str]:
-        """Give the nodes a sign of life; those that have given one since it was asked last."""
+        """Send a heartbeat to the nodes, and return those that have sent one since the last call."""
         self._socket.beat()
         alive, self._alive = self._alive, {}
         return list(alive)
 
     def close(self, linger: float = LINGER) -> None:
-        """Serve no more."""
+        """Close the relay."""
         self._socket.close(linger)
         self._gate.close()
 

@@ -1,10 +1,10 @@
-"""Which relay of a tree each node connects to: as many to each, and to the root those that find no place yet."""
+"""The assignment of nodes to the relays of a tree: evenly, and to the root while there is no place."""
 
 from __future__ import annotations
 
 
 class RelayAssignment:
-    """The relays that are there, of so many that are expected, and their children."""
+    """The connected relays, of the expected number, and their children."""
 
     def __init__(self, nodes: int, relays: int) -> None:
         self._others = max(0, nodes - relays)
@@ -16,21 +16,21 @@ class RelayAssignment:
         self._waiting: dict[str, None] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether this is a relay."""
+        """Return whether this is a relay."""
         return name in self._addresses
 
     def add(self, relay: str, address: str) -> None:
-        """A relay has come."""
+        """Add a relay."""
         self._waiting.pop(relay, None)
         self._gone.discard(relay)
         self._addresses[relay] = address
         self._children.setdefault(relay, set())
 
     def find(self, name: str) -> str:
-        """The address that a node is to connect to; empty if it is to stay with the root, at least for now.
+        """Return the address that a node must connect to; empty to stay with the root, at least for now.
 
-        One that comes back from a relay is not sent there again: it may be gone. For such nodes each relay has one
-        more place, as all others may be taken, while the one that they have left stays empty.
+        A node that returns from a relay is not sent there again, because the relay may have died. For such nodes each
+        relay has an additional place, because all others may be taken.
         """
         if not self._relays:
             return ''
@@ -45,14 +45,14 @@ class RelayAssignment:
         return self._addresses[relay]
 
     def settle(self) -> dict[str, str]:
-        """Where those go that have found no place, as far as there is one now."""
+        """Return the addresses of relays for waiting nodes, as far as there are places now."""
         if not self._waiting:
             return {}
         found = {name: self.find(name) for name in list(self._waiting)[:self._capacity() * len(self._children)]}
         return {name: parent for name, parent in found.items() if parent}
 
     def remove(self, name: str) -> None:
-        """A node, or a relay, has gone."""
+        """Remove a node or a relay."""
         self._waiting.pop(name, None)
         if self._addresses.pop(name, None) is not None:
             del self._children[name]

@@ -1,10 +1,10 @@
-"""A bridge: a process, the root of a tree, exchanges items with any number of others, its nodes, over few connections.
+"""The root of a tree (a bridge): a process that exchanges items with any number of nodes over few connections.
 
-Nodes connect to the root first. If there are many of them, some let others connect, and the root sends others there:
-these *relays* pass envelopes on and know nothing of what is in them. So whoever loses its relay comes back to the root,
-and goes on where it was. A node is lost when it has not come back `RETURN` seconds after its connection was lost, or
-when it has given no sign of life for `timeout` seconds. As long as a relay is silent, nothing is known of its children;
-and when it is lost, they get the time that it may take them to notice.
+Nodes connect to the root first. If there are many, some of them are *relays*: they accept connections of others, to
+which the root redirects these, and forward envelopes without reading them. A node that loses its relay returns to the
+root, and continues where it was. A node is lost when it has not returned `RETURN` seconds after the loss of its
+connection, or when it sends no heartbeat for `timeout` seconds. While a relay sends no heartbeats, the state of its
+children is unknown; when it is lost, they get additional time to notice it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rp_api.tree.relay_assignment import RelayAssignment
 from rp_api.tree.stream import HEARTBEAT_TIMEOUT, INTERVAL, VERSION, Envelope, Stream, decode, encode
 
 RETURN = 8.0
-"""Seconds that a node has to come back when it has lost its connection."""
+"""Seconds for the return of a node that has lost its connection."""
 
 FAN_OUT = 64
-"""Nodes up to which none of them is a relay."""
+"""Maximum number of nodes without relays."""
 
 Item = dict[str, Any]
 Receive = Callable[[str, list[Item]], object]
@@ -33,38 +33,37 @@ Lost = Callable[[str, str], object]
 
 
 def relays_for(nodes: int) -> int:
-    """How many of so many nodes have to be relays, so that nobody has many more connections than others."""
+    """Return the number of relays among that many nodes, so that connections are distributed evenly."""
     return 0 if nodes <= FAN_OUT else max(FAN_OUT, round(nodes ** 0.5))
 
 
 class _Node:
-    """What the root knows of a node."""
+    """The state of a node at the root."""
 
     __slots__ = ('away', 'heard', 'put', 'stream')
 
     def __init__(self) -> None:
         self.stream = Stream()
         self.put: list[Mapping[str, Any]] = []
-        """Items that will be sent at the end of this turn of the loop."""
+        """Items to send at the end of this turn of the loop."""
         self.heard = 0.0
-        """When it gave a sign of life; 0.0 if it never did."""
+        """Time of the last heartbeat; 0.0 before the first one."""
         self.away: Timer | None = None
-        """When it is lost, while its connection is."""
+        """The timer for the loss of the node, while it has no connection."""
 
     def came_back(self) -> None:
-        """It has a connection; or nobody asks any more."""
+        """Cancel the timer for the loss of the node."""
         if self.away is not None:
             self.away.cancel()
             self.away = None
 
 
 class Root:
-    """Exchanges items with nodes: `receive(name, items)` gets what they put, `lost(name, why)` is told who is lost.
+    """The root, which calls `receive(name, items)` with nodes' items, and `lost(name, why)` for lost nodes.
 
-    So many `nodes` are expected beside others, of which `relays` let others connect. `greeted(name)` is told of each
-    node that comes for the first time. `clock()` tells the time for nodes that ask, in nanoseconds since the epoch, or
-    None if it is not known yet; `moment(name, message, when)` is told of moments that nodes have recorded, and when
-    they were by that time.
+    Besides the others, `nodes` nodes are expected, of which `relays` are relays. `greeted(name)` is called when a node
+    connects. `clock()` returns the time for nodes that request it, in nanoseconds since the epoch, or None if it is
+    unknown; `moment(name, message, when)` is called with moments that nodes have recorded, by that clock.
     """
 
     def __init__(self, loop: Loop, keys: KeyPair, gate: Gate, address: str | None, receive: Receive,
@@ -89,21 +88,21 @@ class Root:
 
     @property
     def address(self) -> str:
-        """Where nodes connect to."""
+        """The address that nodes connect to."""
         return self._socket.address
 
     @property
     def malformed(self) -> int:
-        """How many messages were dropped because they were broken."""
+        """The number of malformed messages, which were dropped."""
         return self._malformed.count + self._socket.malformed
 
     @property
     def strangers(self) -> int:
-        """How many have connected without knowing the keys."""
+        """The number of connections with invalid keys."""
         return self._socket.strangers
 
     def put(self, name: str, items: Sequence[Mapping[str, Any]]) -> None:
-        """Put items for the node of that name, which may still have to come; nothing for one that was forgotten."""
+        """Send items to a node, which may connect later; ignored for a node that was removed."""
         node = self._nodes.get(name)
         if node is not None and items:
             node.put += items
@@ -111,11 +110,11 @@ class Root:
             self._flush_soon()
 
     def expect(self, name: str) -> None:
-        """Let the node of that name come."""
+        """Accept the node of that name."""
         self._nodes.setdefault(name, _Node())
 
     def forget(self, name: str) -> None:
-        """Have no more to do with a node."""
+        """Remove a node."""
         node = self._nodes.pop(name, None)
         if node is not None:
             node.came_back()
@@ -124,7 +123,7 @@ class Root:
         self._assignment.remove(name)
 
     def close(self, linger: float = LINGER) -> None:
-        """Serve no more."""
+        """Close the root."""
         self._timer.cancel()
         self._flush()
         self._socket.close(linger)
@@ -171,7 +170,7 @@ class Root:
 
     def _hello(self, child: bytes, name: str, node: _Node, version: int, received: int) -> None:
         if version != VERSION:
-            raise CoordinationError(f'{name} speaks version {version} of the protocol of trees, not {VERSION}: install '
+            raise CoordinationError(f'{name} uses version {version} of the protocol of trees, not {VERSION}: install '
                                     'the same release of rp-api')
         missing = node.stream.missing(received)
         node.came_back()
@@ -184,7 +183,7 @@ class Root:
         self._greeted(name)
 
     def _settle(self) -> None:
-        """Send nodes that are connected to the root elsewhere, if there is room."""
+        """Redirect nodes that are connected to the root to relays, as far as there are places."""
         for name, parent in self._assignment.settle().items():
             if name in self._nodes:
                 self._socket.send(name, encode('welcome', self._nodes[name].stream.received, parent))
@@ -199,12 +198,12 @@ class Root:
             items, node.put = node.put, []
             self._send(name, node.stream.put(items))
 
-    # who is lost
+    # lost nodes
 
     def _gone(self, names: list[str]) -> None:
-        """Nodes have lost their connection: to us, or their relay has, or they have lost the one to their relay."""
+        """Handle the loss of nodes' connections: to the root, or to their relay, or that of the relay."""
         relays = {name for name in names if name in self._assignment}
-        notice = self._timeout + 2 * self._interval   # if all that children see of it is that their relay is silent
+        notice = self._timeout + 2 * self._interval   # if children notice it only by missing heartbeats
         for name in names:
             self._socket.unlearn(name)
             self._assignment.remove(name)
@@ -215,7 +214,7 @@ class Root:
         self._settle()
 
     def _tick(self) -> None:
-        """Give a sign of life, and see who has given none."""
+        """Send a heartbeat, and find nodes without one."""
         self._timer = self._loop.call_later(self._interval, self._tick)
         self._socket.beat()
         now = time.monotonic()
@@ -223,14 +222,14 @@ class Root:
         for name in silent:
             for each in self._children(name) | {name}:
                 if each in self._nodes:
-                    self._nodes[each].heard = now   # children have to find another way first
+                    self._nodes[each].heard = now   # children need time to find another relay
         for name in silent:
-            self._lost(name, f'it has given no sign of life for {self._timeout:g} s')
+            self._lost(name, f'no heartbeat for {self._timeout:g} s')
 
     def _silent(self, now: float) -> list[str]:
-        """Nodes that have given no sign of life for too long; children, by the time when their relay gave its last one.
+        """Return the nodes without a heartbeat for too long; for children, until the last one of their relay.
 
-        The sign of life of a child may miss that of its relay, and so may the first one after a pause of the relay.
+        The heartbeat of a child may arrive later than that of its relay, and again after a pause of the relay.
         """
         last = dict.fromkeys(self._nodes, now)
         for relay in filter(self._assignment.__contains__, self._nodes):
@@ -239,6 +238,6 @@ class Root:
                 if 0 < node.heard < last[name] - self._timeout and node.away is None]
 
     def _children(self, name: str) -> set[str]:
-        """The nodes that a relay speaks for; of other nodes, none."""
+        """Return the nodes that are reached through a relay; of other nodes, none."""
         way = self._socket.way(name)
         return set() if way is None or name not in self._assignment else self._socket.names(way) - {name}

@@ -1,23 +1,23 @@
-"""Two-way streams between one process, the root, and many others, the nodes: what travels, as plain objects.
+"""Two-way streams of plain objects between one process, the root, and many others, the nodes.
 
-A stream carries items both ways. Those of each direction are numbered from 0; whoever sends keeps an item until the
-other side has said that it is there, and sends it again if it turns out not to be. So what lies in between may lose
-messages, as long as each side learns of it by and by: after each new connection a node says hello, and a number that
-comes too early shows a gap. There is no credit: who uses a stream has no more on its way than it has asked for.
+A stream carries items in both directions, numbered from 0 in each. The sender keeps an item until the other side has
+acknowledged it, and resends it if it was lost. So messages may be lost on the way, as long as each side notices: after
+each new connection a node sends hello, and a number that is too large shows a gap. There is no flow control: users of a
+stream limit the items in flight themselves.
 
-An *envelope* is the name of a node, which it comes from or goes to, and a message; an empty one is a sign of life. What
-travels over a connection is a packet of envelopes. A message is one msgpack list, a kind and the fields of `_FORMS`:
+An *envelope* is the name of a node, its source or destination, and a message; an empty message is a heartbeat. Packets
+of envelopes are sent over connections. A message is one msgpack list, a kind and the fields of `_FORMS`:
 
-`hello` a node has (re)connected: version, and how many items it has received
-`welcome` the answer: how many items the root has received, and where to connect to instead, or nothing
-`items` how many items the sender has received, the number of the first item, and a bulk (see `codec.pack_bulk`)
-`sync`  how many items the sender has received, when some after that were lost
-`relay` a node lets others connect to this address, and passes their envelopes on
-`again` what was sent may have been lost on the way: say hello
+`hello` a node has (re)connected: version, and number of items it has received
+`welcome` the answer: number of items the root has received, and the address of a relay to connect to, or nothing
+`items` number of items the sender has received, the number of the first item, and a bulk (see `codec.pack_bulk`)
+`sync`  number of items the sender has received, when later ones were lost
+`relay` a node accepts connections of others at this address, and forwards their envelopes
+`again` messages may have been lost: send hello
 `gone`  the node, which is not the sender, has lost its connection
-`forgotten` the root has no more to do with the node
-`clock` a node on another host asks for the time, and says what time it has; the answer is `time`: that, and the root's
-`moment` a moment that the node has recorded in its profile: how it is called, and when it was for the root
+`forgotten` the root has removed the node
+`clock` a node on another host sends its time, and requests the root's; the answer is `time`: both of them
+`moment` a moment that the node has recorded in its profile: its name, and its time by the root's clock
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ VERSION = 1   # of the messages between root and nodes
 Envelope = tuple[str, bytes]
 
 ALIVE = b''
-"""The message that is only a sign of life."""
+"""The message of a heartbeat."""
 
 INTERVAL = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 HEARTBEAT_TIMEOUT = 60.0
-"""Seconds without a sign of life after which a node is lost."""
+"""Seconds without a heartbeat after which a node is lost."""
 
 BULK = 1024
-"""Items of the largest bulk that travels in one message."""
+"""Maximum number of items in one message."""
 
 BULK_BYTES = 8 << 20
-"""Bytes of items from which on a bulk takes no further one."""
+"""Size of a message in bytes after which no item is added."""
 
-_PACKET = 8 << 20   # bytes of messages after which a packet takes no further one
+_PACKET = 8 << 20   # size of a packet in bytes after which no message is added
 
 
 def _is_bulk(value: Any) -> bool:
@@ -64,17 +64,17 @@ _FORMS: form.Table = {
 
 
 def encode(kind: str, *fields: Any) -> bytes:
-    """A message as bytes."""
+    """Return a message as bytes."""
     return pack([kind, *fields])
 
 
 def decode(data: bytes) -> tuple[str, list[Any]]:
-    """Kind and fields of a message; CoordinationError if it is not one of those listed above."""
+    """Return kind and fields of a message; raise CoordinationError if it is malformed."""
     return form.parse(data, _FORMS, 'the other end')
 
 
 def pack_envelopes(envelopes: Iterable[Envelope]) -> Iterator[bytes]:
-    """Envelopes as packets, of which none is too large."""
+    """Yield envelopes as packets of limited size."""
     packet: list[str | bytes] = []
     size = 0
     for envelope in envelopes:
@@ -88,13 +88,13 @@ def pack_envelopes(envelopes: Iterable[Envelope]) -> Iterator[bytes]:
 
 
 def unpack_envelopes(data: bytes) -> list[Envelope]:
-    """The envelopes of a packet; CoordinationError if it is none."""
+    """Return the envelopes in a packet; raise CoordinationError if it is malformed."""
     packet = unpack(data)
     if not isinstance(packet, list) or len(packet) % 2:
-        raise CoordinationError('malformed packet: it is no list of names and messages')
+        raise CoordinationError('malformed packet: it is not a list of names and messages')
     names, messages = packet[::2], packet[1::2]
     if not {*map(type, names)} <= {str} or not {*map(type, messages)} <= {bytes}:
-        raise CoordinationError('malformed packet: it is no list of names and messages')
+        raise CoordinationError('malformed packet: it is not a list of names and messages')
     return list(zip(names, messages, strict=True))
 
 
@@ -104,12 +104,12 @@ class Stream:
     __slots__ = ('_sent', 'received')
 
     def __init__(self) -> None:
-        self._sent = ResendQueue[tuple[int, bytes, list[bytes]]]()   # bulks after so many items
+        self._sent = ResendQueue[tuple[int, bytes, list[bytes]]]()   # number of the first item, and the bulk
         self.received = 0
-        """How many items have come."""
+        """Number of received items."""
 
     def put(self, items: Sequence[Mapping[str, Any]]) -> list[bytes]:
-        """The messages that bring these items; TypeError or ValueError for what cannot travel."""
+        """Return the messages with these items; raise TypeError or ValueError if they cannot be packed."""
         packed = [pack_bulk(items[first:first + BULK]) for first in range(0, len(items), BULK)]
         messages = []
         for shared, bodies in packed:
@@ -119,7 +119,7 @@ class Stream:
         return messages
 
     def take(self, there: int, first: int, shared: bytes, bodies: list[bytes]) -> list[dict[str, Any]] | None:
-        """The new ones of the items that have come; None if some before them are missing."""
+        """Return the new ones of received items; None if some before them are missing."""
         self._acknowledge(there)
         if first > self.received:
             return None
@@ -128,7 +128,7 @@ class Stream:
         return unpack_bulk(shared, fresh) if fresh else []
 
     def missing(self, there: int) -> list[bytes]:
-        """The messages that bring what the other side, which has received so many items, does not have."""
+        """Return the messages with all items after those that the other side has received."""
         self._acknowledge(there)
         messages = []
         for first, shared, bodies in self._sent:
@@ -143,7 +143,7 @@ class Stream:
 
 
 def _parts(bodies: list[bytes]) -> Iterator[list[bytes]]:
-    """The bodies in order, in parts that end when they have enough bytes."""
+    """Yield the bodies in order, in parts of limited size."""
     first = size = 0
     for last, body in enumerate(bodies, 1):
         size += len(body)

@@ -1,9 +1,8 @@
-"""Plain data as msgpack bytes, one value or a bulk of like items that carries its shared part once.
+"""Plain data as msgpack bytes: single values, and bulks of similar items with a common shared part.
 
-What travels: None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples arrive as lists) and
-dicts with scalar keys. Paths travel as text, objects with `as_dict()` as what that gives. Text that came from
-the file system and is not valid UTF-8 survives the round trip. Nothing that is executed or instantiated on
-arrival is ever accepted.
+Supported are None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples become lists) and dicts with
+scalar keys. Paths are packed as text, objects with `as_dict()` as its result. Text from the file system that is not
+valid UTF-8 is restored unchanged. Unpacking never executes or instantiates anything.
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ import msgpack
 from rp_api.errors import CoordinationError
 
 MAX_BYTES = 256 << 20
-"""Size of the largest message, in bytes; larger ones are neither packed nor unpacked."""
+"""Maximum size of a message in bytes, for packing and unpacking."""
 
 MAX_ENTRIES = 1 << 22
-"""Entries of the largest list or dict that is unpacked: a short message cannot claim a huge one."""
+"""Maximum number of entries of an unpacked list or dict: a short message cannot claim a huge one."""
 
 NOTHING = b'\x80'
-"""An empty dict, packed: what an item of a bulk has of its own that differs in nothing from what is shared."""
+"""A packed empty dict: the body of an item that does not differ from the shared part."""
 
-_SMALL = 64 << 10   # bytes of a message after which its packer, which keeps the memory, is used again
+_SMALL = 64 << 10   # maximum size in bytes of a message whose packer, which keeps its buffer, is reused
 _TEXT = 'surrogateescape'
 _EXACT = frozenset({str, int, bool, bytes, type(None)})  # equal values of one of these types have equal bytes
 _MISSING = object()
-_SIZE = {'buf_size': 1024} if msgpack.version >= (1, 1) else {}  # it grows; to reserve more costs more than to pack
+_SIZE = {'buf_size': 1024} if msgpack.version >= (1, 1) else {}  # allocating the default size takes longer than packing
 
 
 def pack(obj: Any) -> bytes:
-    """The bytes of a value; raises TypeError or ValueError for what cannot travel."""
+    """Return a value as bytes; raise TypeError or ValueError if it cannot be packed."""
     try:
-        packer = _spare.pop()   # which nobody else has then: no other thread, and no `as_dict()` that packs something
+        packer = _spare.pop()   # exclusive: neither another thread nor an `as_dict()` that packs can use it
     except IndexError:
         packer = msgpack.Packer(default=_plain, **_SIZE)
     try:
         data: bytes = packer.pack(obj)
-    except UnicodeEncodeError:   # text of the file system, which is rare: what can pack it copies each text first
+    except UnicodeEncodeError:   # text of the file system, which is rare: its error handler slows down all text
         data = _packer().pack(obj)
     if len(data) > MAX_BYTES:
         raise ValueError(f'a message of {len(data)} bytes is too large: at most {MAX_BYTES} are allowed')
@@ -50,7 +49,7 @@ def pack(obj: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The value that was packed; CoordinationError for what is broken, too large or not plain data."""
+    """Return the packed value; raise CoordinationError for malformed or too large data."""
     size = len(data)
     if size > MAX_BYTES:
         raise CoordinationError(f'malformed message: {size} bytes, at most {MAX_BYTES} are allowed')
@@ -63,12 +62,12 @@ def unpack(data: bytes) -> Any:
 
 
 def pack_all(values: Iterable[Any]) -> list[bytes]:
-    """The bytes of each of many small values; raises what `pack` does, but for their size."""
+    """Return each of many small values as bytes; raise TypeError or ValueError like `pack`, except for the size."""
     return list(map(_packer().pack, values))
 
 
 def unpack_dict(data: bytes) -> dict[str, Any]:
-    """The dict that was packed; CoordinationError as of `unpack`, and for anything else."""
+    """Return the packed dict; raise CoordinationError for other or malformed data."""
     value = unpack(data)
     if not isinstance(value, dict):
         raise CoordinationError(f'malformed message: an item is a mapping, not {type(value).__name__}')
@@ -76,9 +75,9 @@ def unpack_dict(data: bytes) -> dict[str, Any]:
 
 
 def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:
-    """The shared part of the items, and one body per item with what is its own.
+    """Return the shared part of the items, and one body per item with the rest.
 
-    Shared are the keys whose value is the same in all items, down to the type. One item alone shares nothing.
+    Shared are the keys whose value is identical in all items, including its type. A single item shares nothing.
     """
     for kind in set(map(type, items)):
         if not issubclass(kind, Mapping):
@@ -91,14 +90,14 @@ def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:
 
 
 def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
-    """The items of a bulk; no two of them have a mutable value in common."""
+    """Return the items of a bulk; they do not share mutable values."""
     common = unpack_dict(shared)
     fixed = {key: value for key, value in common.items() if not isinstance(value, (list, dict))}
     if len(fixed) == len(common):
         return [fixed.copy() if body == NOTHING else {**fixed, **unpack_dict(body)} for body in bodies]
     try:
         mutable = pack({key: value for key, value in common.items() if key not in fixed})
-    except ValueError as error:   # in some releases of msgpack, what is nested too deeply to be packed can be unpacked
+    except ValueError as error:   # some releases of msgpack can unpack deeper nesting than they can pack
         raise CoordinationError(f'malformed message: {error}') from error
     return [{**fixed, **unpack(mutable), **unpack_dict(body)} for body in bodies]
 
@@ -107,11 +106,11 @@ def _packer() -> msgpack.Packer:
     return msgpack.Packer(default=_plain, unicode_errors=_TEXT, **_SIZE)
 
 
-_spare: list[msgpack.Packer] = []   # to make one takes longer than to pack something small
+_spare: list[msgpack.Packer] = []   # creating a packer takes longer than packing a small value
 
 
 def _plain(obj: Any) -> Any:
-    """Plain data for an object that msgpack does not take."""
+    """Return plain data for an object that msgpack does not support."""
     if isinstance(obj, int):
         raise ValueError(f'an integer of more than 64 bits cannot be sent: {obj!r:.80}')
     if isinstance(obj, os.PathLike):
@@ -130,7 +129,7 @@ def _shared_part(items: Sequence[Mapping[str, Any]], packer: msgpack.Packer) -> 
 
 
 def _in_all(key: str, value: Any, items: Sequence[Mapping[str, Any]], packer: msgpack.Packer) -> bool:
-    """Whether all items have this very value: 1, 1.0 and True are equal in Python, but not the same here."""
+    """Return whether all items have this value with the same type: 1, 1.0 and True differ here."""
     kind = type(value)
     if kind in _EXACT:
         for item in items:

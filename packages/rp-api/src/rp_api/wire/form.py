@@ -1,13 +1,13 @@
-"""The form of messages that are msgpack lists of an operation and its arguments: checked before anything is done.
+"""The form of messages that are msgpack lists of an operation and its arguments, checked before they are processed.
 
-A table has for each operation one check per argument. A peer with the right keys may still be of another version or
-broken: what gets past `parse` has the types that its table asks for.
+A table has, for each operation, one check per argument. A peer with valid keys may have another version or be broken:
+messages that pass `parse` have the types in its table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
 
 from rp_api.errors import CoordinationError
@@ -16,11 +16,11 @@ from rp_api.wire import codec
 Check = Callable[[Any], bool]
 Table = Mapping[str, tuple[Check, ...]]
 
-_MAX = 2**62   # with a count on top it can still be stored and sent
+_MAX = 2**62   # leaves room for additions within 64 bits
 
 
 def parse(data: bytes, table: Table, sender: str) -> tuple[str, list[Any]]:
-    """Operation and arguments of a message; CoordinationError if that is none which the sender may send."""
+    """Return operation and arguments of a message; raise CoordinationError if it is malformed."""
     message = codec.unpack(data)
     if not isinstance(message, list) or not message or not isinstance(message[0], str):
         raise CoordinationError(f'malformed message of {sender}: {short(message)}')
@@ -30,7 +30,7 @@ def parse(data: bytes, table: Table, sender: str) -> tuple[str, list[Any]]:
 
 
 def check(operation: str, arguments: list[Any], table: Table, sender: str) -> None:
-    """Return if the sender may send this operation with these arguments; else raise CoordinationError."""
+    """Raise CoordinationError unless the table allows this operation with these arguments."""
     checks = table.get(operation)
     if checks is None:
         raise CoordinationError(f'malformed message: operation {short(operation)} of {sender} is unknown')
@@ -39,23 +39,23 @@ def check(operation: str, arguments: list[Any], table: Table, sender: str) -> No
 
 
 def is_a(*kinds: type) -> Check:
-    """A check for a value of one of these types."""
+    """Return a check for a value of one of these types."""
     return lambda value: type(value) in kinds
 
 
 def are_all(*kinds: type) -> Check:
-    """A check for a list of such values."""
+    """Return a check for a list of values of these types."""
     allowed = frozenset(kinds)
     return lambda value: type(value) is list and allowed.issuperset(map(type, value))
 
 
 def is_anything(_: Any) -> bool:
-    """The check that everything passes."""
+    """Accept any value."""
     return True
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is an integer that is not negative, and not too large to be stored."""
+    """Return whether it is a non-negative integer within the supported range."""
     return type(value) is int and 0 <= value <= _MAX
 
 

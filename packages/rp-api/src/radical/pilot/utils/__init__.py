@@ -1,4 +1,4 @@
-"""`radical.pilot.utils`: functions that applications call apart from the objects of a session."""
+"""`radical.pilot.utils`: functions for serialisation, analysis and platform definitions."""
 
 from radical.pilot.utils import misc
 from rp_api.analytics import (

@@ -1,4 +1,4 @@
-"""`radical.pilot.utils.misc`: what is known about platforms."""
+"""`radical.pilot.utils.misc`: platform definitions."""
 
 from rp_api.platforms.load import (
     get_resource_config,

@@ -1,4 +1,4 @@
-"""Connections of clients and agents to the hub of their session; they resend results that were not acknowledged.
+"""Connections of clients and agents to the hub of their session; they resend messages that were not acknowledged.
 
 Imports nothing of the hub.
 """

@@ -1,4 +1,4 @@
-"""The embedded backend: connections of clients and agents to the hub of their session."""
+"""Connections of clients and agents to the hub of their session."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rp_api.wire import codec
 
 
 class HubClientConnection(HubConnection, ClientConnection):
-    """The client's connection to its hub; one that takes a session over is given nothing before it asks (`recover`)."""
+    """The client's connection to its hub; after a takeover, it receives nothing before `recover`."""
 
     def __init__(self, loop: Loop, address: HubAddress, session: str, *, takes_over: bool = False) -> None:
         super().__init__(loop, address, 'client', session)
         self._hello['recover'] = takes_over
         self._on_known: Callable[[Page], None] | None = None
         self._known_upto = 0
-        self._own = 0   # the revision of the hub when it has last acknowledged something
+        self._own = 0   # the hub's revision at its last acknowledgement
         self._listen: tuple[str, list[Callable[[list[str], str], object]]] | None = None
         self._handlers |= {'page': self._on_page, 'listening': self._on_listening}
 
@@ -49,9 +49,9 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._send('note', key, codec.pack(value))
 
     def listen(self, address: str, done: Callable[[list[str], str], object]) -> None:
-        """Have the hub listen at this address, too; `done` gets all of its endpoints, or none and the reason.
+        """Have the hub listen at this address, too; `done` gets all of its endpoints, or none and the error.
 
-        A hub that listens to other hosts already stays as it is.
+        A hub that already listens to other hosts keeps its address.
         """
         if self._listen is not None:
             self._listen[1].append(done)
@@ -76,7 +76,7 @@ class HubClientConnection(HubConnection, ClientConnection):
     def recover(self, on_page: Callable[[Page], None]) -> None:
         self._on_known = on_page
         self._known_upto = 0
-        self._hello['recover'] = True   # nothing is fed meanwhile
+        self._hello['recover'] = True   # the hub sends no updates meanwhile
         if self._welcome:
             self._ask_for_page()
 
@@ -104,10 +104,10 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def _on_page(self, after: int, upto: int, rev: int, notes: dict[str, bytes], pilots: list[Any],
                  shared: dict[int, bytes], tasks: list[Any]) -> None:
-        """Take in a part of what is known; `upto` is 0 with the last one."""
-        if self._on_known is None or after != self._known_upto:   # a second answer, after a new connection
+        """Handle a page of the session's data; `upto` is 0 in the last one."""
+        if self._on_known is None or after != self._known_upto:   # a duplicate after reconnecting
             return
-        if not after:   # what changes from now on is fed afterwards
+        if not after:   # later changes arrive as updates
             self._cursors = rev, rev
             self._own = rev
         on_page, self._known_upto = self._on_known, upto
@@ -121,24 +121,24 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
                  others: list[Any]) -> None:
-        if self._on_known is None:   # else the pages have it
+        if self._on_known is None:   # otherwise the pages contain the changes
             super()._on_feed(since, others_since, upto, others_upto, tasks, others)
             self.on_mark()
 
     def _on_ack(self, number: int, rev: int) -> None:
         super()._on_ack(number, rev)
-        if rev > self._own:   # what was sent here until then has lower revisions, or was refused
+        if rev > self._own:   # messages sent before have lower revisions, or were rejected
             self._own = rev
             self.on_mark()
 
     def _compare(self, sent: tuple[int, int]) -> None:
         if self._on_known is None:
             super()._compare(sent)
-        else:   # the question or the answer may have got lost
+        else:   # the request or the answer may be lost
             self._ask_for_page()
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
-        if tasks:   # first: the end of a pilot must not hide results that came before it
+        if tasks:   # first: the end of a pilot must not hide results that arrived before it
             self.on_tasks(rows.taken(tasks))
         if others:
             self.on_pilots(rows.unpacked(others))
@@ -152,7 +152,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
 
     def hold(self, on: bool) -> None:
         self._hello['hold'] = on
-        if self._welcome or self._greeting:   # the hello that is on its way has said something else
+        if self._welcome or self._greeting:   # a hello in flight has the previous value
             self._post([0, 'hold', on])
 
     def unsettled(self) -> list[Update]:
@@ -171,6 +171,6 @@ class HubAgentConnection(HubConnection, AgentConnection):
 
 
 def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> HubAgentConnection:
-    """The connection of an agent to the hub that `access` describes."""
+    """Return the connection of an agent to the hub that `access` describes."""
     address = HubAddress(**{name: access[name] for name in HubAddress.__slots__})
     return HubAgentConnection(loop, address, pilot, agent)

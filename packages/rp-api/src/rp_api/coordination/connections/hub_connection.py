@@ -1,4 +1,4 @@
-"""What the connections of clients and agents to the hub of their session have in common."""
+"""The common part of the connections of clients and agents to the hub of their session."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
 
 WINDOW = 8
-"""Messages that may be on their way to the hub before `room` turns False."""
+"""Maximum number of messages in flight to the hub before `room` turns False."""
 
 PING = 2.0
-"""Seconds between signs of life."""
+"""Seconds between heartbeats."""
 
 RETRY = (10, 20)
-"""Milliseconds between attempts to connect, at first and later: most of them are made while the hub starts up."""
+"""Milliseconds between attempts to connect, first and later; most of them occur while the hub starts."""
 
 HASTE = 0.25
-"""Seconds between signs of life at the end, when somebody waits for the answer."""
+"""Seconds between heartbeats at the end, when the application waits for the answer."""
 
 SILENCE = 60.0
-"""Seconds after which a hub on another host that does not answer counts as lost."""
+"""Seconds after which a hub on another host that does not answer is considered lost."""
 
 _log = logging.getLogger('radical.pilot.coordination')
 
 
 class HubAddress:
-    """Where a hub is and what is needed to be let in; plain data for configuration files (keep them private)."""
+    """The address and keys of a hub; plain data for private configuration files."""
 
     __slots__ = ('endpoint', 'public', 'secret', 'server')
 
@@ -55,14 +55,14 @@ class HubAddress:
         self.secret = secret
 
     def as_dict(self) -> dict[str, str]:
-        """The address as plain data."""
+        """Return the address as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class HubConnection(Connection):
-    """A DEALER socket to the hub that sends again what was not acknowledged, whenever it gets connected anew.
+    """A DEALER socket to the hub that resends unacknowledged messages after each reconnect.
 
-    It says hello on each new connection, and sends nothing else until it is welcome.
+    It sends a hello on each new connection, and nothing else until the welcome.
     """
 
     def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, agent: str = '') -> None:
@@ -74,7 +74,7 @@ class HubConnection(Connection):
                        'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
                        'instance': instance, 'hold': False, 'recover': False}
         self._unsettled = ResendQueue[bytes]()
-        self._cursors = 0, 0   # of tasks and of what else there is
+        self._cursors = 0, 0   # revisions of tasks and of other data
         self._greeting = False
         self._welcome = False
         self._lost = False
@@ -84,7 +84,7 @@ class HubConnection(Connection):
         self._hub = PeerWatch()
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
         self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
-        self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # the hub's process id and host
+        self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # takes the hub's process id and host
         self._handlers: dict[str, Callable[..., None]] = {
             'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._on_time,
             'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
@@ -124,7 +124,7 @@ class HubConnection(Connection):
         self._post([0, 'moment', moment.message, moment.there])
 
     def remove_endpoint(self) -> None:
-        """Remove the socket of a local hub that is gone for good, and its directory if there is nothing else."""
+        """Remove the socket of a local hub that does not return, and its directory if it is empty."""
         scheme, _, path = self._endpoint.partition('://')
         if scheme == 'ipc':
             with suppress(OSError):
@@ -141,7 +141,7 @@ class HubConnection(Connection):
         self._closed = True
         self._timer.cancel()
         if not self._finished:
-            if not self._welcome:   # the hub listens only to whom it knows
+            if not self._welcome:   # the hub ignores other messages before a hello
                 self._say_hello()
             self._post([0, last_message])
         self._hub.stop()
@@ -149,7 +149,7 @@ class HubConnection(Connection):
         self._context.term()
 
     def _send(self, operation: str, *arguments: Any) -> None:
-        """Send something that must arrive: it is kept, and sent again, until the hub has it safely."""
+        """Send a message that must arrive: it is kept and resent until the hub has acknowledged it."""
         data = codec.pack([self._unsettled.sent + 1, operation, *arguments])
         self._unsettled.add(data)
         if self._welcome:
@@ -161,11 +161,11 @@ class HubConnection(Connection):
     def _post_raw(self, data: bytes) -> None:
         try:
             self._socket.send(data, zmq.NOBLOCK)
-        except zmq.Again:   # not connected at the moment; what matters is sent again after the next welcome
-            _log.debug('a message has to wait for the hub')
+        except zmq.Again:   # not connected: what must arrive is resent after the next welcome
+            _log.debug('no connection to the hub, a message is deferred')
 
     def _say_hello(self) -> None:
-        """Introduce oneself on a new connection, or to a hub that asks for it."""
+        """Send a hello, on a new connection or at the hub's request."""
         if self._finished:
             return
         self._greeting = True
@@ -185,25 +185,25 @@ class HubConnection(Connection):
             self._handlers[kind](*arguments)
 
     def _on_who(self) -> None:
-        if not self._greeting:   # once is enough, however many messages the hub had to drop
+        if not self._greeting:   # once suffices, however many messages the hub dropped
             self._say_hello()
 
     def _on_pong(self, kept: int, rev: int, since: int, others_since: int) -> None:
         if self._greeting:
             return
-        if self._lost:   # it was only silent, and knows nothing of having been lost
+        if self._lost:   # it did not answer for a while, and does not know that it was considered lost
             self._say_hello()
             return
         self._on_ack(kept, rev)
         self._compare((since, others_since))
 
     def _compare(self, sent: tuple[int, int]) -> None:
-        """Have everything sent again that the hub has sent, and that has not come."""
+        """Request what the hub has sent and what has not arrived."""
         if sent != self._cursors:
             self._say_hello()
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
-        if self._welcome:   # the answer to a hello that was said again
+        if self._welcome:   # the answer to a repeated hello
             return
         self._greeting = False
         self._welcome = True
@@ -228,7 +228,7 @@ class HubConnection(Connection):
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
         self._greeting, self._welcome = True, False
-        self._finished = True   # another hello would push out the peer that has its place now
+        self._finished = True   # another hello would evict the peer that now has its place
         self.on_refused(reason)
 
     def _on_ack(self, number: int, rev: int) -> None:
@@ -244,10 +244,10 @@ class HubConnection(Connection):
     def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
                  others: list[Any]) -> None:
         own, others_own = self._cursors
-        if since > own or others_since > others_own:   # something in between got lost
+        if since > own or others_since > others_own:   # a message in between was lost
             self._on_who()
             return
-        if upto > own or others_upto > others_own:   # else it has come before
+        if upto > own or others_upto > others_own:   # otherwise it is a duplicate
             self._cursors = max(upto, own), max(others_upto, others_own)
             self._take(tasks, others)
         if not self._closed:
@@ -255,17 +255,17 @@ class HubConnection(Connection):
 
     @abstractmethod
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
-        """Take in what the hub has sent."""
+        """Handle an update from the hub."""
 
     @property
     def _holds(self) -> bool:
-        """Whether the hub is to send nothing, but what is asked for."""
+        """True if the hub must send nothing except answers."""
         return bool(self._hello['hold'] or self._hello['recover'])
 
     def _ping(self) -> None:
         if not self._lost and self._hub.silent(SILENCE):
-            self._hub_lost('it is silent')
-        if self._greeting:   # the hello or the answer to it got lost, or takes long
+            self._hub_lost('it does not answer')
+        if self._greeting:   # the hello or its answer was lost, or takes long
             self._say_hello()
         else:
             self._post([0, 'ping', self._unsettled.sent, *self._cursors, self._holds])
@@ -274,7 +274,7 @@ class HubConnection(Connection):
         self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
 
     def _make_haste(self) -> None:
-        """Ask more often: somebody waits for the answer."""
+        """Shorten the heartbeat, because the application waits for the answer."""
         self._finishing = True
         self._timer.cancel()
         self._timer = self._loop.call_later(min(PING, HASTE), self._ping)

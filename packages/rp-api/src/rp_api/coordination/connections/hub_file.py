@@ -1,7 +1,7 @@
-"""The file `hub.json` in a session directory: all that is needed to start the hub of the session again, or to reach it.
+"""The file `hub.json` in a session directory: the data to restart the hub of the session, or to reach it.
 
-It holds the keys of the session, so it is for its owner's eyes only. It is written when the hub has let its client in:
-only from then on can another client take the session over, until the hub is told that the session is closed.
+It holds the keys of the session, so only its owner can read it. It is written when the hub has accepted its client:
+from then on another client can take the session over, until the session is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = 'hub.json'
 
 
 def new_config(session: str, directory: Path, settings: Settings) -> dict[str, Any]:
-    """The configuration of a hub that has never run, with fresh keys, and a directory for its socket that it makes."""
+    """Return the configuration of a new hub, with new keys and the path of a new directory for its socket."""
     server, client, agent = keys.generate(), keys.generate(), keys.generate()
     runtime_dir = new_directory_path()
     return {
@@ -38,10 +38,10 @@ def new_config(session: str, directory: Path, settings: Settings) -> dict[str, A
 
 
 def read_open(directory: Path) -> dict[str, Any] | None:
-    """The configuration of the hub of a session that was not closed; None if there is no such session here.
+    """Return the configuration of the hub of a session that was not closed; None if there is none.
 
-    Raises `OwnershipError` if the directory or a file in it is another user's, whose hub may be waiting there. What
-    answers at the socket is the hub: it has the secret key whose public one is in the file.
+    Raise `OwnershipError` if the directory or a file in it belongs to another user, whose hub may listen there. The
+    process that answers at the socket is the hub: it proves to have the secret key of the public one in the file.
     """
     path = directory / _NAME
     try:
@@ -60,13 +60,13 @@ def read_open(directory: Path) -> dict[str, Any] | None:
 
 
 def save(directory: Path, config: dict[str, Any]) -> None:
-    """Write the configuration of a hub that serves now; whoever reads the file finds all of it, or the former one."""
+    """Write the configuration of a hub that serves, replacing the file atomically."""
     there = config | {'host': host_id(), 'node': os.uname().nodename}
     private.write_file(directory / _NAME, json.dumps(there).encode())
 
 
 def exists(directory: Path) -> bool:
-    """Whether the file is there: if not, no client can come, but the one that has started the hub."""
+    """Return whether the file exists; without it, only the client that started the hub can connect."""
     return (directory / _NAME).exists()
 
 
@@ -76,7 +76,7 @@ def remove(directory: Path) -> None:
 
 
 def address(config: dict[str, Any], role: str) -> HubAddress:
-    """Where a client or an agent finds the hub, and its keys."""
+    """Return the address of the hub for a role, with the role's keys."""
     return HubAddress(_endpoint(config, role), config['public'], config['peers'][role], config['secrets'][role])
 
 
@@ -87,13 +87,13 @@ def _endpoint(config: dict[str, Any], role: str) -> str:
     if config.get('host', host_id()) == host_id():
         return str(local)
     if not remote:
-        raise CoordinationError(f'the hub of the session is on {config["node"]} and cannot be reached from elsewhere: '
+        raise CoordinationError(f'the hub of the session is on {config["node"]}, which does not accept remote clients: '
                                 "attach the session there, or open it with cfg={'hub': {'listen': 'tcp://...'}}")
     return str(remote[0])
 
 
 def is_closed(directory: Path) -> bool:
-    """Whether the hub was told that the session is closed, or never got as far as having a session."""
+    """Return whether the session was closed, or never opened."""
     database = directory / 'hub.db'
     try:
         private.check_file(database)
@@ -102,7 +102,7 @@ def is_closed(directory: Path) -> bool:
     connection = sqlite3.connect(f'{database.absolute().as_uri()}?mode=ro', uri=True)
     try:
         return connection.execute("SELECT 1 FROM meta WHERE key = 'closed'").fetchone() is not None
-    except sqlite3.OperationalError:   # no such table: the hub died before it had made any
+    except sqlite3.OperationalError:   # no such table: the hub died before it created one
         return True
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""The hub of a session: the process that stores tasks, pilots and results, and passes them on.
+"""The hub of a session: the process that stores tasks, pilots and results, and forwards them.
 
-`watch` notices lost agents and applications.
+`watch` detects lost agents and applications.
 """

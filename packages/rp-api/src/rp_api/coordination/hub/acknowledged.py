@@ -1,9 +1,9 @@
-"""Which states of pilots and tasks an application was told, in the file of a session.
+"""The states of pilots and tasks of which applications were notified, in the database of a session.
 
-Each owner of pilots or tasks has two revisions in `acknowledged`: `reported`, up to which the application was told what
-agents have reported, and `own`, up to which it was told what its client has done itself. `changed` of a pilot or task
-is the revision of its last change, negative if the client has made it, and `told` the value of the last state that had
-been told before that change. So an acknowledgement is one row, for however many tasks.
+Each owner of pilots or tasks has two revisions in `acknowledged`: `reported`, up to which the application was notified
+of agents' reports, and `own`, up to which it was notified of changes by its client. `changed` of a pilot or task is the
+revision of its last change, negative if the client made it, and `told` the value of the last state notified before
+that change. So an acknowledgement is one row, for any number of tasks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CREATE TABLE IF NOT EXISTS acknowledged (
 
 
 def keep_told(table: str) -> str:
-    """The part of an update of that table that brings `told` up to date, before `changed` and `value` are replaced."""
+    """Return the SQL that updates `told` of a table, before `changed` and `value` are replaced."""
     return (f'told = CASE WHEN EXISTS (SELECT 1 FROM acknowledged AS a WHERE a.owner = {table}.owner '
             f'AND {table}.changed BETWEEN -a.own AND a.reported) THEN max(told, value) ELSE told END')
 
 
 def acknowledge(database: Database, owners: Iterable[str], reported: int, own: int) -> None:
-    """The application was told everything up to these revisions."""
+    """Record that the application was notified of everything up to these revisions."""
     database.write_many(
         'INSERT INTO acknowledged VALUES (?, ?, ?) ON CONFLICT (owner) DO UPDATE SET '
         'reported = max(reported, excluded.reported), own = max(own, excluded.own)',
@@ -34,13 +34,13 @@ def acknowledge(database: Database, owners: Iterable[str], reported: int, own: i
 
 
 class Told:
-    """What applications were told, as the file says it now."""
+    """The notified states according to the database at the time of creation."""
 
     def __init__(self, database: Database) -> None:
         self._marks = {owner: (-own, reported) for owner, reported, own in database.query('SELECT * FROM acknowledged')}
 
     def last(self, model: states.StateModel, owner: str, state: str, changed: int, told: int) -> str:
-        """The last state that an application was told of a pilot or task."""
+        """Return the last state of a pilot or task of which an application was notified."""
         value = model.value(state)
         first, last = self._marks.get(owner, (0, 0))
         if first <= changed <= last:

@@ -1,9 +1,9 @@
-"""Which agent has which tasks of its pilot: each task goes to exactly one of them.
+"""The assignment of tasks to the agents of their pilot: each task goes to exactly one of them.
 
-A claim is a range of revisions: all tasks that were bound to the pilot in it are the agent's. So what is written is one
-row for each message to an agent, not for each task, and often none: an agent that goes on where it was extends
-its claim. Claims join without gaps; what was bound after the last of them is free. An agent that was started again, or
-connects again, gets the tasks of its own claims that it has not seen, and nobody else does.
+A claim is a range of revisions: all tasks that were bound to the pilot in it belong to the agent. So there is at most
+one row for each message to an agent, not for each task; an agent that claims the next range extends its claim. Claims
+join without gaps; tasks that were bound after the last of them are free. An agent that restarts or reconnects gets
+those tasks of its own claims that it has not received; no other agent does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS claims (
 """
 
 _MANY = 256
-"""Claims from which on it is worth while to look for those whose tasks have all left their agents."""
+"""Number of new claims after which claims without remaining tasks are pruned."""
 
 
 class Claims:
@@ -33,7 +33,7 @@ class Claims:
         self._made = 0
 
     def own(self, pilot: str, agent: str, since: int, limit: int) -> Batch:
-        """The next tasks after a revision that are this agent's already (see `TaskTable.new`)."""
+        """Return the next tasks after a revision that the agent has claimed (see `TaskTable.new`)."""
         for first, last in self._db.query(
                 'SELECT first, last FROM claims WHERE pilot = ? AND last > ? AND agent = ? ORDER BY last',
                 (pilot, since, agent)):
@@ -43,11 +43,11 @@ class Claims:
         return Batch([], since)
 
     def free(self, pilot: str, limit: int) -> Batch:
-        """The next tasks that are nobody's yet."""
+        """Return the next tasks without a claim."""
         return self._tasks.unclaimed(pilot, self.end(pilot), limit)
 
     def claim(self, pilot: str, agent: str, upto: int) -> None:
-        """Give to an agent what was free up to this revision."""
+        """Claim everything free up to this revision for an agent."""
         end = self.end(pilot)
         if upto <= end:
             return
@@ -60,12 +60,12 @@ class Claims:
                 self._prune()
 
     def end(self, pilot: str) -> int:
-        """The revision after which everything is free."""
+        """Return the revision after which everything is free."""
         found: int | None = self._db.query('SELECT max(last) FROM claims WHERE pilot = ?', (pilot,)).fetchone()[0]
         return found or 0
 
     def _prune(self) -> None:
-        """Drop claims without tasks that are still with their agents; the last one of each pilot tells what is free."""
+        """Drop claims without tasks at their agents, except the last one of each pilot, which marks the free ones."""
         rows = self._db.query('SELECT pilot, last, first FROM claims ORDER BY pilot, last').fetchall()
         done = [(pilot, last) for (pilot, last, first), following in pairwise(rows)
                 if following[0] == pilot and not self._tasks.new(pilot, first - 1, 1, last).rows]

@@ -1,7 +1,7 @@
-"""The file of a session: an SQLite database in WAL mode, with one counter of revisions and writes that are grouped.
+"""The database of a session: SQLite in WAL mode, with a counter of revisions and grouped writes.
 
-The revision is a number that only grows. It is kept with every commit, since what had no effect has used up numbers,
-too, and readers may have seen them. The file is readable with any SQLite client while and after the session runs.
+The revision only grows. It is stored with every commit, since statements without effect use up numbers, too, which
+readers may have seen. Any SQLite client can read the file, during the session and after it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 MANY_BYTES = 16 << 20
-"""Size after which a batch takes no further row, so that a message with it stays far below what can be sent."""
+"""Size of a batch in bytes after which no row is added, so that it fits into a message."""
 
 _PAGE = 1 << 14
-"""Bytes of a page of the file."""
+"""Page size of the file in bytes."""
 
 _LOG = 4 << 20
-"""Bytes that the write-ahead log may have before it is taken over into the file, so that it is never much larger."""
+"""Size of the write-ahead log in bytes at which a checkpoint moves it to the file."""
 
 _PROBE = 1 << 20
-"""Bytes that have to be free before more is written to a file that could not grow."""
+"""Free bytes required before writing is resumed to a file that could not grow."""
 
 _PRAGMAS = f"""
 PRAGMA page_size = {_PAGE};
@@ -32,22 +32,21 @@ PRAGMA wal_autocheckpoint = {_LOG // _PAGE};
 PRAGMA journal_size_limit = {2 * _LOG};
 """
 
-# What SQLite says when the fault is not in what it was asked to do; it may well work later. (Error codes would be
-# better to tell by, but Python 3.10 does not have them.)
+# Texts of SQLite errors whose cause may pass. (Error codes would be better, but Python 3.10 does not provide them.)
 _PASSING = ('disk is full', 'disk I/O error', 'is locked', 'unable to open database file', 'readonly database')
 
 Row = tuple[Any, ...]
 
 
 class Batch(NamedTuple):
-    """Rows that a reader has not seen yet, and the revision up to which there are no others."""
+    """Rows that a reader has not received, and the revision up to which there are no others."""
 
     rows: list[Row]
     upto: int
 
 
 class Database:
-    """The open file; writes become durable with `commit()`."""
+    """The open database; writes become durable with `commit()`."""
 
     def __init__(self, path: str | os.PathLike[str], schema: str) -> None:
         self.path = os.fspath(path)
@@ -61,27 +60,27 @@ class Database:
         self.rev: int = self.meta('rev', 0)
 
     def meta(self, key: str, default: Any) -> Any:
-        """A fact about the session."""
+        """Return a property of the session."""
         found = self.query('SELECT value FROM meta WHERE key = ?', (key,)).fetchone()
         return found[0] if found else default
 
     def set_meta(self, values: Iterable[tuple[str, Any]]) -> None:
-        """Keep facts about the session (key, value)."""
+        """Store properties of the session (key, value)."""
         self.write_many('INSERT OR REPLACE INTO meta VALUES (?, ?)', values)
 
     def take(self, count: int) -> range:
-        """The next revisions, that many of them."""
+        """Return the next `count` revisions."""
         first = self.rev + 1
         self.rev += count
         return range(first, self.rev + 1)
 
     def write(self, statement: str, values: Row = ()) -> sqlite3.Cursor:
-        """Change something, as part of the next commit."""
+        """Execute a statement as part of the next commit."""
         self._begin()
         return self.query(statement, values)
 
     def write_many(self, statement: str, rows: Iterable[Row]) -> int:
-        """Change something for each row, as part of the next commit; how many rows of the table have changed."""
+        """Execute a statement for each row as part of the next commit; return the number of changed rows."""
         self._begin()
         return self._db.executemany(statement, rows).rowcount
 
@@ -91,24 +90,24 @@ class Database:
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit."""
+        """True if there is something to commit."""
         return self._db.in_transaction
 
     def commit(self) -> None:
-        """Make everything durable that was written since the last commit."""
+        """Commit everything written since the last commit."""
         if self.dirty:
             self.set_meta([('rev', self.rev)])
             self.query('COMMIT')
 
     def rollback(self) -> None:
-        """Forget everything that was written since the last commit."""
-        if self.dirty:   # some errors have done that already
+        """Discard everything written since the last commit."""
+        if self.dirty:   # some errors have rolled back already
             self.query('ROLLBACK')
 
     def probe(self) -> None:
-        """Raise what a write would raise now, also one that is not that small.
+        """Raise the error that a write of some size would raise now.
 
-        The log is taken over into the file before and after: what is written next uses its room again.
+        Checkpoints before and after it make the space of the log available to the next writes.
         """
         self.rollback()
         self._take_over_log()
@@ -122,7 +121,7 @@ class Database:
         self.query('PRAGMA wal_checkpoint(PASSIVE)').fetchone()
 
     def close(self) -> None:
-        """Commit and close the file; harmless when it is closed already."""
+        """Commit and close the database, if it is open."""
         if not self._closed:
             self._closed = True
             try:
@@ -132,12 +131,12 @@ class Database:
 
 
 def is_passing(error: sqlite3.Error) -> bool:
-    """Whether the fault is the disk's, or somebody else's who uses the file: the same may work later."""
+    """Return whether the cause of the error may pass: a full disk, or a lock of another process."""
     return isinstance(error, sqlite3.OperationalError) and any(text in str(error) for text in _PASSING)
 
 
 def batch(cursor: Iterable[Row], limit: int, end: int) -> Batch:
-    """The first rows, at most `limit`; the first column is the revision, the last one the large one.
+    """Return the first rows, at most `limit`; the first column is the revision, the last one has variable size.
 
     `end` is the revision up to which there are no others if all rows fit.
     """

@@ -1,4 +1,4 @@
-"""What the hub tells its peers: new tasks and commands to agents, changes to the client, pages to a new client."""
+"""Deliveries of the hub: new tasks and commands to agents, changes to the client, pages to a new client."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
 
 WINDOW = 8
-"""Deliveries that may be on their way to one peer."""
+"""Maximum number of deliveries in flight to one peer."""
 
 MOST_BYTES = 2 * MANY_BYTES
-"""Bytes of news that wait for a client in memory, roughly."""
+"""Approximate maximum size in bytes of the updates that wait for a client in memory."""
 
-_ROW = 256   # bytes of one without info
+_ROW = 256   # approximate bytes of a row without info
 
 Delivery = tuple[list[Any], list[Any]]
 
 
 class News:
-    """What agents have reported, for a client that has everything else already, or is about to get it from here.
+    """Updates from agents that are forwarded to an up-to-date client without reading them from the database.
 
-    It is passed on as it came, and waits here while too much is on its way. A client that is further behind is told
-    from the file, when it is its turn (`next_delivery`).
+    They wait here while too many messages are in flight. A client that is further behind gets updates from the
+    database in its turn (`next_delivery`).
     """
 
     def __init__(self, rev: int) -> None:
-        self._announced = rev   # the last change that a client has to hear of
+        self._announced = rev   # the last change that a client must receive
         self._client: Peer | None = None
-        self._waiting: deque[_Bulk] = deque()   # each goes on where the one before ends
+        self._waiting: deque[_Bulk] = deque()   # each begins where the one before ends
         self._size = 0
 
     def announced(self, rev: int) -> None:
-        """Something was reported that is not passed on."""
+        """Record an update that is not forwarded."""
         self._announced = rev
 
     def pass_on(self, client: Peer | None, updates: Sequence[Update], rev: int) -> bool:
-        """Take what was reported last, all of which had an effect; False if the client has to be told otherwise."""
+        """Queue the last updates, all of which had an effect; return False if the client must read the database."""
         if client is not self._client:
             self._forget()
         if client is None or not client.listens:
@@ -59,7 +59,7 @@ class News:
         return True
 
     def messages(self) -> list[tuple[bytes, list[Any]]]:
-        """What is to be sent, each with the address of the client."""
+        """Return the messages to send, each with the address of the client."""
         messages: list[tuple[bytes, list[Any]]] = []
         client = self._client
         if client is None:
@@ -76,7 +76,7 @@ class News:
         return messages
 
     def _forget(self) -> None:
-        """Have what waits read from the file."""
+        """Discard the queue, so that the updates are read from the database."""
         if self._client is not None:
             self._client.has_pending = True
         self._client = None
@@ -85,7 +85,7 @@ class News:
 
 
 class _Bulk:
-    """Reports that go into one message: what has changed after the revision `since`, up to `rev`."""
+    """Updates for one message: the changes after the revision `since`, up to `rev`."""
 
     __slots__ = ('rev', 'rows', 'since', 'size')
 
@@ -95,26 +95,26 @@ class _Bulk:
         self.size = 0
 
     def has_room(self, count: int, size: int) -> bool:
-        """Whether so many more fit in."""
+        """Return whether so many more fit in."""
         return len(self.rows) + count <= BULK and self.size + size <= MANY_BYTES
 
     def add(self, updates: Sequence[Update], size: int, rev: int) -> None:
-        """Take more, up to that revision."""
+        """Add updates up to that revision."""
         self.rows += updates
         self.size += size
         self.rev = rev
 
 
 def next_delivery(store: Store, peer: Peer, share: int) -> Delivery | None:
-    """What is new for a peer, if there is something; its cursors have moved then, and its claims are written.
+    """Return the new data for a peer, or None; its cursors are moved, and its claims written.
 
-    An agent is one of `share` (those that want tasks) among which the tasks of the pilot are divided.
+    The tasks of a pilot are divided among the `share` agents that want tasks.
     """
     return _for_client(store, peer) if peer.role == 'client' else _for_agent(store, peer, max(1, BULK // share))
 
 
 def page(store: Store, after: int) -> list[Any]:
-    """Everything that the session holds, page by page: the arguments of a message (see `embedded`)."""
+    """Return a page of the session's data, as the arguments of a message (see `embedded`)."""
     tasks, upto = store.known_tasks(after, BULK)
     shared = {row[0]: store.tasks.shared(row[0]) for row in tasks}
     first = {'notes': store.notes(), 'pilots': store.known_pilots()} if not after else {'notes': {}, 'pilots': []}
@@ -122,7 +122,7 @@ def page(store: Store, after: int) -> list[Any]:
 
 
 def _for_client(store: Store, peer: Peer) -> Delivery | None:
-    """New states of tasks and of pilots."""
+    """Return new states of tasks and of pilots."""
     since, _ = peer.cursors
     tasks = store.tasks.since(since, BULK)
     pilots = store.pilots_since(since, BULK)
@@ -134,11 +134,11 @@ def _for_client(store: Store, peer: Peer) -> Delivery | None:
 
 
 def _for_agent(store: Store, peer: Peer, limit: int) -> Delivery | None:
-    """New tasks by the bulk (shared part, [uid, rest]), and the commands that came after them."""
+    """Return new tasks in bulks (shared part, [uid, rest]), and the commands that precede the next tasks."""
     since, others = peer.cursors
     commands = store.new_commands(peer.uid, others, BULK)
     tasks, rest = ([], commands.upto) if peer.hold else _tasks(store, peer, limit)
-    if commands.rows:   # a task that came after a command has to wait for the next feed
+    if commands.rows:   # tasks after a command must wait for the next feed
         first = commands.rows[0][0]
         later = [row[0] for row in tasks if row[0] > first]
         rest = min([rest, *(rev - 1 for rev in later[:1])])
@@ -156,7 +156,7 @@ def _for_agent(store: Store, peer: Peer, limit: int) -> Delivery | None:
 
 
 def _tasks(store: Store, peer: Peer, limit: int) -> Batch:
-    """Tasks for an agent, its own ones first; commands up to the other revision come before any further task."""
+    """Return tasks for an agent, claimed ones first, and the revision up to which commands precede further tasks."""
     if not peer.caught_up:
         own = store.claims.own(peer.uid, peer.agent, peer.cursors[0], limit)
         if own.rows:

@@ -1,9 +1,9 @@
-"""The process of the hub, through which a client and its agents reach each other.
+"""The process of the hub, which connects a client and its agents.
 
-It reads its configuration (JSON, with its keys) from standard input, answers one line on standard output when it serves
-(or says there why it cannot), and ends when its client says goodbye, or by the rule of `shutdown_rule.py`; at once if
-the application that has started it dies before the session can be attached. What it does with the messages of its peers
-is in `server.py`.
+It reads its configuration (JSON, including keys) from standard input, and answers one line on standard output when it
+serves, or with the reason why it cannot. It ends when its client says goodbye, or according to `shutdown_rule.py`; at
+once if the application that started it dies before the session can be attached. `server.py` processes the messages of
+peers.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from rp_profiling.write.detail import chosen
 from rp_profiling.write.tracer import Tracer
 
 CLAIM = 5.0
-"""Seconds that another hub may take to end which is at work in the directory, as it does when its application died."""
+"""Seconds to wait for the end of another hub in the directory, whose application died."""
 
 RETRY = 1.0
-"""Seconds between attempts to open the file of a session that was served, while the disk is full."""
+"""Seconds between attempts to open the database of an existing session while the disk is full."""
 
 DESCRIPTORS = 48
-"""Files that a hub needs to open: 20 without any agent, two for each, and some for its file."""
+"""Open files that a hub needs: 20 without any agent, two for each agent, and some for its database."""
 
 THREADS = 2
-"""Those of ZeroMQ."""
+"""Threads of ZeroMQ."""
 
 FILE_SIZE = 64 << 20
-"""Bytes that the file of a session, and what is on its way there, may have: those of some ten thousand tasks."""
+"""Bytes needed for the database of a session and its log: those of some ten thousand tasks."""
 
 UNREAD = 10_000
-"""Most messages that wait for a peer; one that reads has far less, and one that does not gets no more."""
+"""Maximum number of messages that wait for a peer; a peer that does not read them gets no more."""
 
 _log = logging.getLogger('radical.pilot.hub')
 
 
 def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
-    """Serve a session until it ends; calls `ready(endpoints)` when peers can come.
+    """Serve a session until it ends; call `ready(endpoints)` when peers can connect.
 
-    A hub in place of one that died (`patient`) lets them come, and wait, while its file cannot be written.
+    A hub that replaces one that died (`patient`) lets peers connect and wait while its database cannot be written.
     """
     directory = os.path.dirname(config['database'])
     claimed = claim(directory, CLAIM)
@@ -106,7 +106,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
             ready(endpoints)
         loop.run()
         server.close()
-        store.set_meta([(presence.HUB, '')])   # it ends in order
+        store.set_meta([(presence.HUB, '')])   # a regular end
     finally:
         if strangers is not None:
             strangers.close()
@@ -115,7 +115,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         context.term()
         if store is not None:
             store.close()
-        if tracer.begun:   # most hubs have nothing to tell, and their directory may be gone
+        if tracer.begun:   # most hubs trace nothing, and their directory may have been removed
             tracer.close()
         loop.close()
         shutil.rmtree(config['runtime_dir'], ignore_errors=True)
@@ -123,7 +123,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
 
 
 def _begin(directory: Path, database: str) -> None:
-    """Make room for a new session; what is there belongs to a former one, or was opened a moment ago."""
+    """Make room for a new session; existing files belong to a former one, or to one that was just opened."""
     if hub_file.read_open(directory) is not None:
         raise CoordinationError(f'another application has just opened a session in {directory}')
     set_aside(database)
@@ -140,7 +140,7 @@ def _open_store(config: dict[str, Any]) -> Store:
 
 
 def _open_in_time(config: dict[str, Any]) -> Store:
-    """The file, as soon as it can be written."""
+    """Return the store as soon as the database can be written."""
     failed = False
     while True:
         try:
@@ -149,13 +149,13 @@ def _open_in_time(config: dict[str, Any]) -> Store:
             if not is_passing(error):
                 raise
             if not failed:
-                _log.error('%s cannot be written: %s; nobody is served until it can', config['database'], error)
+                _log.error('%s cannot be written: %s; the hub waits until it can', config['database'], error)
             failed = True
             time.sleep(RETRY)
 
 
 def _bound(socket: zmq.Socket[bytes], wanted: str) -> str:
-    """The endpoint at which the socket listens now."""
+    """Return the endpoint at which the socket listens."""
     socket.bind(wanted)
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
@@ -163,28 +163,28 @@ def _bound(socket: zmq.Socket[bytes], wanted: str) -> str:
 
 
 def _answer(answer: dict[str, Any]) -> None:
-    """Tell the owner how it went; it listens only until it has heard that the hub serves."""
+    """Report the result of the start to the application, which reads only one line."""
     with suppress(BrokenPipeError):
         os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b'\n')
 
 
 def _abandoned() -> int:
-    _log.warning('the application died that has started this hub, which ends')
+    _log.warning('the application that started this hub died, so the hub ends')
     return 1
 
 
 def _log_level() -> int:
-    """The level that RADICAL_PILOT_LOG_LVL asks for; INFO if it is not a level that exists here."""
+    """Return the level in RADICAL_PILOT_LOG_LVL; INFO if it is unset or unknown."""
     name = os.environ.get('RADICAL_PILOT_LOG_LVL', '').partition('_')[0].upper()
     level = getattr(logging, name, None) if name.isalpha() else None
     return level if isinstance(level, int) else logging.INFO
 
 
 def main() -> int:
-    """Run a hub; the exit code."""
+    """Run a hub, and return the exit code."""
     signals.set_defaults()
-    os.umask(0o077)   # all that it writes is for the owner of the session, also if that opens the directory to others
-    gc.set_threshold(100_000, 20, 20)   # rows come and go by the thousand, and none of them is in a cycle
+    os.umask(0o077)   # files are private, even if the owner opens the directory to others
+    gc.set_threshold(100_000, 20, 20)   # rows are created and freed by the thousand, without cycles
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=_log_level())
     line = sys.stdin.readline()
     if not line.endswith('\n'):
@@ -201,7 +201,7 @@ def main() -> int:
         limits.require_file_size('the hub', FILE_SIZE)
         serve(config, lambda endpoints: _answer({'ok': True, 'endpoints': endpoints}))
     except (OSError, sqlite3.Error, zmq.ZMQError, PilotError) as error:
-        _log.exception('the hub cannot go on')
+        _log.exception('the hub fails')
         passing = isinstance(error, sqlite3.Error) and is_passing(error)
         reason = f'{config["database"]} cannot be written' if passing else type(error).__name__
         _answer({'ok': False, 'error': f'{reason}: {error}'})

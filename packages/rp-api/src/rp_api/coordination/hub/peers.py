@@ -1,4 +1,4 @@
-"""Who is connected to a hub: clients and agents, and how far each of them is."""
+"""The peers of a hub: connected clients and agents, and their progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ Key = tuple[str, str, str]
 
 
 class Peer:
-    """One connected client or agent.
+    """A connected client or agent.
 
-    `cursors` are the revisions up to which it was sent tasks (a client: all changes) and commands, `sent` those
-    that the last feed has told it. `number` is that of the last message that was taken in, `kept` of the last one whose
-    effects are durable. `got` is the last command that it has confirmed, `ordered` the last one that it was sent;
-    `asked` is the page that it has asked for. `has_pending` tells that something may be to be sent, `caught_up` that
-    it has got all tasks that it had claimed before it connected. One that is `stale` has to say hello again before it
-    is dealt with.
+    `cursors` are the revisions up to which tasks (for a client: all changes) and commands were sent to it, `sent` those
+    of the last feed. `number` is that of the last processed message, `kept` that of the last one whose effects are
+    durable. `got` is the last command that it has confirmed, `ordered` the last one sent; `asked` is the page that it
+    has requested. `has_pending` means that there may be something to send, `caught_up` that it has received all tasks
+    claimed before it connected. A `stale` peer must send another hello before its messages are processed.
     """
 
     __slots__ = ('address', 'agent', 'asked', 'caught_up', 'cursors', 'got', 'has_pending', 'hold', 'host', 'host_name',
@@ -52,26 +51,26 @@ class Peer:
 
     @property
     def key(self) -> Key:
-        """Who it is: role, uid of the session or pilot, uid of the agent; a new process can take the same place."""
+        """Role, uid of the session or pilot, and uid of the agent; a new process can take the same place."""
         return self.role, self.uid, self.agent
 
     @property
     def listens(self) -> bool:
-        """Whether what is new can be sent to it."""
+        """True if updates can be sent to it."""
         return not self.stale and not self.recovering
 
     def __str__(self) -> str:
         return f'the client of {self.uid}' if self.role == 'client' else f'{self.agent} of {self.uid}'
 
     def lives(self, lease: float) -> bool:
-        """Whether its process is there, as far as one can know."""
+        """Return whether its process is assumed to exist."""
         if self.watch.by_process:
             return not self.watch.ended()
         return self.host != host_id() and not self.watch.silent(lease)
 
 
 class Peers:
-    """All connected peers, by address; `died(peer)` is called when the process of one on this host ends."""
+    """All connected peers by address; `died(peer)` is called when the process of one on this host ends."""
 
     def __init__(self, loop: Loop, died: Callable[[Peer], object]) -> None:
         self._loop = loop
@@ -82,18 +81,18 @@ class Peers:
         return iter(list(self._peers.values()))
 
     def at(self, address: bytes) -> Peer | None:
-        """The peer with that address."""
+        """Return the peer with that address."""
         return self._peers.get(address)
 
     def attach(self, peer: Peer) -> None:
-        """Add a peer, and have an eye on its process."""
+        """Add a peer, and watch its process."""
         self._peers[peer.address] = peer
         if peer.host == host_id() and not peer.watch.start(
                 self._loop, peer.pid, peer.started, lambda: self._died(peer)):
             self._loop.call_soon(self._died, peer)
 
     def forget(self, peer: Peer) -> bool:
-        """Remove a peer; False if it was not there any more."""
+        """Remove a peer; return False if it was not present."""
         if self._peers.get(peer.address) is not peer:
             return False
         del self._peers[peer.address]
@@ -101,32 +100,32 @@ class Peers:
         return True
 
     def holder(self, key: Key) -> Peer | None:
-        """Who has this place now."""
+        """Return the peer that has this key."""
         return next((peer for peer in self._peers.values() if peer.key == key), None)
 
     @property
     def client(self) -> Peer | None:
-        """The client that is attached."""
+        """The attached client."""
         return next((peer for peer in self._peers.values() if peer.role == 'client'), None)
 
     def agents(self, pilot: str | None = None) -> list[Peer]:
-        """The agents of one pilot, or all agents."""
+        """Return the agents of one pilot, or all agents."""
         return [peer for peer in self._peers.values() if peer.role == 'agent' and pilot in (None, peer.uid)]
 
     def takers(self, pilot: str) -> int:
-        """Among how many agents of a pilot its tasks are to be divided now."""
+        """Return the number of agents among which the tasks of a pilot are divided."""
         return max(1, sum(not agent.hold for agent in self.agents(pilot)))
 
     def silent(self, seconds: float) -> list[Peer]:
-        """The peers on other hosts that have not been heard for longer than that."""
+        """Return the peers on other hosts that sent nothing for that many seconds."""
         return [peer for peer in self._peers.values() if peer.watch.silent(seconds)]
 
     def hear_all(self) -> None:
-        """Take all peers as having been heard now."""
+        """Reset the silence of all peers."""
         for peer in self._peers.values():
             peer.watch.hear()
 
     def close(self) -> None:
-        """Free what belongs to peers."""
+        """Remove all peers."""
         for peer in self:
             self.forget(peer)

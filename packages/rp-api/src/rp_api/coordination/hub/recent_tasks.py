@@ -1,7 +1,7 @@
-"""Tasks that have just come in, still in memory: most go on to their agent at once, and need not be read for that.
+"""A cache of tasks that have just arrived: most are sent to their agent at once, without reading the database.
 
-All tasks that were bound to a pilot after some revision are here, or none. What happens to such tasks otherwise (they
-are bound elsewhere, they end before an agent has them) ends that: whoever wants them reads the file then.
+The cache has all tasks that were bound to a pilot after some revision, or none. Any other change of such tasks (another
+binding, an end before an agent has them) drops them, and they are read from the database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rp_api.coordination.contract import BULK
 from rp_api.coordination.hub.database import MANY_BYTES, Batch, Row, batch
 
 MOST = 8 * BULK
-"""Tasks of a pilot that are kept; of one whose agents do not keep up, none are."""
+"""Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
 
 
 class _Tail:
@@ -29,13 +29,13 @@ class _Tail:
 
 
 class RecentTasks:
-    """The tasks of all pilots that are in memory."""
+    """The cached tasks of all pilots."""
 
     def __init__(self) -> None:
         self._tails: dict[str, _Tail] = {}
 
     def add(self, pilot: str, rows: list[Row]) -> None:
-        """Take tasks that were bound to a pilot, with the next revisions that there were."""
+        """Add tasks that were bound to a pilot, with the next revisions."""
         tail = self._tails.get(pilot)
         if tail is None:
             tail = self._tails[pilot] = _Tail(rows[0][0] - 1)
@@ -46,17 +46,17 @@ class RecentTasks:
             del self._tails[pilot]
 
     def clear(self) -> None:
-        """Keep none of those that are here."""
+        """Drop all tasks."""
         self._tails.clear()
 
     def changed(self, pilot: str, updates: Sequence[tuple[str, str, bytes | None]]) -> None:
-        """The state of tasks of a pilot (uid, state, info) has changed."""
+        """Drop the tasks of a pilot if one of these updates (uid, state, info) changes one of them."""
         tail = self._tails.get(pilot)
         if tail is not None and tail.uids and not tail.uids.isdisjoint([uid for uid, _, _ in updates]):
             del self._tails[pilot]
 
     def after(self, pilot: str, since: int, limit: int, end: int) -> Batch | None:
-        """The next tasks bound to a pilot after a revision; None if they are not here. Older ones are kept no longer.
+        """Return the next tasks bound to a pilot after a revision, or None if they are not cached; drop earlier ones.
 
         `end` is the revision up to which there are no others if all of them fit.
         """

@@ -1,19 +1,19 @@
-"""What a hub does with the messages of its peers.
+"""The server of the hub: processes the messages of its peers.
 
-Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; those that must not get lost are numbered
-from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A peer says
-`hello` on each new connection, and is told to (`['who']`) when the hub does not know it, or finds that a number is
-missing; it then sends again what was not acknowledged. So a new hub or a broken connection loses nothing.
-The hub sends what is new for a peer as `['feed', since, upto, ...]` (two revisions each), at most `delivery.WINDOW`
-of them before the peer confirms (`seen`); what a slow peer has not taken yet waits in the file, not in memory.
-Peers on other hosts ask for the time here (`clock`), and tell of a moment on both clocks, for the traces (`moment`).
+Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; messages that must not be lost are
+numbered from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A
+peer sends `hello` on each new connection, and when the hub requests it (`['who']`), because it does not know the peer
+or a number is missing; the peer then resends unacknowledged messages. So a new hub or a broken connection loses
+nothing. The hub sends updates to a peer as `['feed', since, upto, ...]` (two revisions each), at most `delivery.WINDOW`
+of them before the peer confirms (`seen`); the updates for a slow peer wait in the database, not in memory.
+Peers on other hosts request the time (`clock`), and send moments on both clocks for the traces (`moment`).
 
-Any message may get lost. A peer that is fed what does not continue what it has says hello. What nobody would miss
-otherwise, as it was the last message for now, `ping` and `pong` bring to light: each tells how far its sender is.
+Any message may be lost. A peer that receives a feed which does not continue its data sends hello. The loss of the last
+message is detected with `ping` and `pong`, which contain the progress of their senders.
 
-All messages of one turn of the event loop share a commit; nothing that they brought leaves the hub before it. When the
-file cannot be written (the disk is full), they are forgotten, as if they had been lost on the way, and so is everything
-numbered until there is room again: then all peers are asked who they are, and send it again.
+All messages of one turn of the event loop share a commit; their effects are sent only after it. When the database
+cannot be written (the disk is full), these messages and all later numbered ones are dropped, as if they had been lost.
+When writing succeeds again, the hub sends `who` to all peers, which resend them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
 
 import zmq
@@ -46,19 +46,19 @@ from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
 BURST = 64
-"""Most messages that share a commit, unless they are small: what is acknowledged late holds up those who sent it."""
+"""Maximum number of messages in one commit: a late acknowledgement delays the sender."""
 
 TURN = 0.01
-"""Seconds after which a commit takes no further message: those who sent the others shall go on meanwhile."""
+"""Seconds after which a commit takes no further message, so that the senders of the others can continue."""
 
 RETRY = 1.0
-"""Seconds between attempts to write, when there is no room."""
+"""Seconds between attempts to write while the disk is full."""
 
 _log = logging.getLogger('radical.pilot.hub')
 
 
 class HubServer:
-    """Serves the peers of one session on a ROUTER socket; `roles` tells who comes with which public key."""
+    """Serves the peers of one session on a ROUTER socket; `roles` maps public keys to roles."""
 
     def __init__(self, loop: Loop, socket: zmq.Socket[bytes], store: Store, roles: Mapping[str, str], *,
                  lease: float, orphan_timeout: float, tracer: Tracer,
@@ -74,9 +74,9 @@ class HubServer:
         self._watch = Watch(loop, store, self._peers, lease, orphan_timeout, attachable)
         self._acks: set[Peer] = set()
         self._news = delivery.News(store.rev)
-        self._moved: set[Peer] = set()   # whose place in the file is to be brought up to date
+        self._moved: set[Peer] = set()   # peers whose stored progress must be updated
         self._dismissed: set[str] = set()
-        self._notes: dict[tuple[str, str], Callable[[], object]] = {}   # what the hub itself has to write
+        self._notes: dict[tuple[str, str], Callable[[], object]] = {}   # writes of the hub itself
         self._durable = store.rev
         self._turn_pending = False
         self._stuck = False
@@ -94,17 +94,17 @@ class HubServer:
         self._watch.start(self._declare_lost, self._cancel, self._end, lambda peer: self._lost(peer, died=False))
 
     def close(self) -> None:
-        """Free what belongs to the peers."""
+        """Remove all peers."""
         self._peers.close()
 
     def starter_died(self) -> None:
-        """The process that has started the hub, and whose client is to come, has ended."""
+        """Handle the end of the process that started the hub and whose client has not connected yet."""
         self._watch.expect_client()
 
     # messages
 
     def _receive(self) -> None:
-        """Take in the messages that are there; what follows from them is done once, at the end of the turn."""
+        """Process waiting messages; their effects are handled together at the end of the turn."""
         self._turn_soon()
         end = time.monotonic() + TURN
         for _ in range(BURST):
@@ -136,10 +136,10 @@ class HubServer:
             self._get_stuck(error)
 
     def _sender(self, address: bytes, number: int, role: str) -> Peer | None:
-        """Who has sent a message, if it is to be dealt with: it is new, and nothing before it is missing."""
+        """Return the sender of a message if it must be processed: it is new, and no earlier one is missing."""
         peer = self._peers.at(address)
         if peer is not None and peer.role != role:
-            raise CoordinationError(f'somebody with the key of a {role} speaks for {peer}')
+            raise CoordinationError(f'a message with the key of a {role} comes from the address of {peer}')
         if peer is not None:
             peer.watch.hear()
         if number and self._stuck:
@@ -149,7 +149,7 @@ class HubServer:
             return None
         if not number:
             return peer
-        # one that cannot be dealt with is acknowledged as well: sending it again would not make it better
+        # invalid messages are acknowledged as well: resending would not help
         self._acks.add(peer)
         if number <= peer.number:
             return None
@@ -159,7 +159,7 @@ class HubServer:
     def _send(self, address: bytes, message: Sequence[Any]) -> None:
         try:
             self._socket.send_multipart([address, codec.pack(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:   # the peer has gone, or does not read; it will say hello again if it lives
+        except zmq.ZMQError as error:   # the peer has ended, or does not read; it sends hello again if it lives
             _log.debug('cannot send to %r: %s', address, error)
 
     # the end of a turn
@@ -170,7 +170,7 @@ class HubServer:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Make this turn's messages durable, acknowledge them, and pass on what they brought."""
+        """Commit the messages of this turn, acknowledge them, and send their effects."""
         self._turn_pending = False
         if self._stuck:
             return
@@ -200,13 +200,13 @@ class HubServer:
             self._loop.stop()
 
     def _deliveries(self) -> list[tuple[bytes, list[Any]]]:
-        """All messages with something new; agents of one pilot take turns."""
+        """Return all messages with updates; agents of one pilot take turns."""
         messages = self._news.messages()
         for peer in self._peers:
             if peer.asked is not None:
                 page = delivery.page(self._store, peer.asked)
                 messages.append((peer.address, ['page', *page]))
-                if not page[0]:   # what changes from now on is fed afterwards
+                if not page[0]:   # later changes are sent as feeds
                     peer.sent = peer.cursors = page[2], page[2]
                 peer.asked, peer.recovering = None, bool(page[1])
         waiting = [peer for peer in self._peers if peer.has_pending]
@@ -224,12 +224,12 @@ class HubServer:
         return messages
 
     def _write(self, kind: str, uid: str, write: Callable[..., object], *arguments: Any) -> None:
-        """Have something written by the hub itself at the end of this turn, or of a later one when there is room."""
+        """Schedule a write of the hub itself for the end of this turn, or of the first one when writing succeeds."""
         self._notes[kind, uid] = lambda: write(*arguments)
         self._turn_soon()
 
     def _get_stuck(self, error: sqlite3.Error) -> None:
-        """Forget what cannot be written now, and try again and again."""
+        """Drop what cannot be written now, and retry periodically."""
         if not is_passing(error):
             raise error
         self._store.rollback()
@@ -245,7 +245,7 @@ class HubServer:
             self._loop.call_later(RETRY, self._get_going)
 
     def _get_going(self) -> None:
-        """Serve again if the file can be written."""
+        """Resume service if the database can be written."""
         try:
             self._store.probe()
         except sqlite3.Error as error:
@@ -260,17 +260,17 @@ class HubServer:
             self._send(peer.address, ['who'])
         self._turn_soon()
 
-    # what peers say
+    # operations of peers
 
     def _on_hello(self, address: bytes, role: str, hello: dict[str, Any]) -> None:
         if hello.get('protocol') != PROTOCOL:
             self._send(address, ['refused', (
-                f'{role} speaks protocol {short(hello.get("protocol"))}, the hub {PROTOCOL}: install the same '
+                f'{role} uses protocol {short(hello.get("protocol"))}, the hub {PROTOCOL}: install the same '
                 'major version of rp-api with the client and the agent (pip install --upgrade rp-api)')])
             return
         wire.check_hello(hello)
         if hello['role'] != role:
-            raise CoordinationError(f'somebody with the key of a {role} wants to be a {hello["role"]}')
+            raise CoordinationError(f'a hello with the key of a {role} has the role {short(hello["role"])}')
         key = role, hello['uid'], hello['agent']
         peer = Peer(address, hello, self._store.last_number(*key, hello['instance']))
         known = self._peers.client if role == 'client' else self._peers.holder(key)
@@ -287,15 +287,15 @@ class HubServer:
             _log.info('%s is attached', peer)
 
     def _replace(self, known: Peer, peer: Peer) -> bool:
-        """Let a peer take the place of another, or of itself on a former connection; False if it may not."""
+        """Replace a peer by another, or by itself on a new connection; return False if that is not allowed."""
         if known.instance == peer.instance:
-            peer.number = peer.kept = max(peer.kept, known.kept)   # it may not have got all acknowledgements
+            peer.number = peer.kept = max(peer.kept, known.kept)   # acknowledgements may have been lost
             if not known.stale:
                 peer.number = max(peer.number, known.number)
         elif peer.role == 'client' and known.lives(self._lease):
             self._send(peer.address, ['refused', (
                 f'the session is in use by process {known.pid} on {known.host_name}: '
-                'it can be attached when that one has ended, or has left it')])
+                'it can be attached when that process has ended or detached')])
             return False
         else:
             self._send(known.address, ['refused', f'another process has taken the place of {known}'])
@@ -303,7 +303,7 @@ class HubServer:
         return True
 
     def _forget(self, peer: Peer) -> bool:
-        """Be done with a peer; False if one was already."""
+        """Remove a peer; return False if it was not present."""
         self._acks.discard(peer)
         self._moved.discard(peer)
         return self._peers.forget(peer)
@@ -318,7 +318,7 @@ class HubServer:
         self._dismiss(agent)
 
     def _dismiss(self, agent: Peer) -> None:
-        """Have an agent end whose pilot is over for others: the client has ended it, or it counts as lost."""
+        """Cancel an agent whose pilot is final: the client has ended it, or it was declared lost."""
         state, info = self._store.pilot(agent.uid) or ('', None)
         if state in states.FINAL and agent.instance not in self._dismissed:
             self._dismissed.add(agent.instance)
@@ -364,9 +364,9 @@ class HubServer:
             self._acks.add(peer)
         self._write('bye', str(peer), self._store.forget_peer, *peer.key)
         if peer.role == 'client':
-            # at the end of the turn: agents shall get what the client has said last
+            # at the end of the turn, so that agents receive the last messages of the client
             self._leaving = True
-            for agent in self._peers.agents():   # most have ended by now
+            for agent in self._peers.agents():   # most agents have ended by now
                 self._order(agent.uid, {'cmd': 'cancel_pilot', 'reason': 'the session was closed'})
             self._write('closed', '', self._store.set_meta, [('closed', str(time.time())), (presence.CLIENT, '')])
 
@@ -431,12 +431,12 @@ class HubServer:
             self._news_for_client()
 
     def _refuse(self, uids: list[str], agent: Peer) -> None:
-        """Leave a trace of what an agent has told about tasks that are not its pilot's (any more)."""
+        """Trace updates of an agent for tasks that are not (or no longer) bound to its pilot."""
         if uids:
             self._refused += len(uids)
             self._tracer.record_bulk('update_refused', uids, msg=agent.uid)
             self._tracer.flush()
-            _log.warning('%d updates refused so far; the last ones: %d by %s, whose tasks they are not',
+            _log.warning('%d updates refused so far; the last %d by %s, to whose pilot the tasks are not bound',
                          self._refused, len(uids), agent)
 
     def _news_for(self, pilot: str) -> None:
@@ -448,12 +448,12 @@ class HubServer:
         if self._peers.client is not None:
             self._peers.client.has_pending = True
 
-    # peers that are gone, and what follows
+    # lost peers
 
     def _lost(self, peer: Peer, *, died: bool) -> None:
         if not self._forget(peer):
             return
-        _log.warning('%s is lost: %s', peer, 'it died' if died else 'it is silent')
+        _log.warning('%s is lost: %s', peer, 'it died' if died else 'it does not answer')
         if peer.role == 'agent':
             self._watch.agent_gone(peer, died=died)
         else:
@@ -465,7 +465,7 @@ class HubServer:
 
     def _declare_lost(self, pilot: str, reason: str) -> None:
         if self._peers.client is not None and self._store.may_run_again(pilot):
-            _log.warning('%s may go on with another agent: %s', pilot, reason)
+            _log.warning('%s may continue with another agent: %s', pilot, reason)
             return
         _log.warning('%s is lost: %s', pilot, reason)
         info = codec.pack({'exception': reason})
@@ -476,12 +476,12 @@ class HubServer:
         self._news_for_client()
 
     def _cancel(self, pilots: list[str]) -> None:
-        _log.warning('nobody has attached in time: cancelling %s', ', '.join(pilots))
+        _log.warning('no client has attached in time: cancelling %s', ', '.join(pilots))
         for pilot in pilots:
             self._order(pilot, {'cmd': 'cancel_pilot', 'reason': 'the application is gone'})
 
     def _order(self, pilot: str, command: dict[str, Any]) -> None:
-        """Send a command of the hub's own."""
+        """Send a command of the hub itself."""
         self._write('order', pilot, self._command, pilot, codec.pack(command))
 
     def _command(self, pilot: str, command: bytes) -> None:

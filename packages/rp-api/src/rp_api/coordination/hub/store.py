@@ -1,9 +1,9 @@
-"""The hub's memory: everything that one session has to keep, in its file.
+"""The store of the hub: all data of one session, in its database.
 
-Every row that somebody has to hear of carries a revision, a number that only grows: `rev` when it came in, `changed`
-when its state changed last (negative: by the client itself). A reader remembers the last revision it has seen and asks
-for what came after it, so a restart of either side needs no further book-keeping. Writes are grouped: the hub commits
-once for all messages of one turn of its event loop.
+Each row with news for a reader has a revision, a number that only grows: `rev` when it was inserted, `changed` when its
+state changed last (negative: by the client itself). A reader remembers the last revision that it has received and
+requests later ones, so a restart of either side needs no further book-keeping. Writes are grouped: the hub commits once
+for all messages of one turn of its event loop.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ CREATE TABLE IF NOT EXISTS peers (
 {acknowledged.SCHEMA}
 """
 
-# A state only moves forward; the model says which final states can be corrected by what was already on its way.
+# A state only moves forward; the model lists the final states that a late report can correct.
 _FINAL = states.PILOT.value(states.DONE)
-# an active pilot may say again what it has: ?3 IS NOT NULL
+# an active pilot may report its state again with new information: ?3 IS NOT NULL
 _UPDATE_PILOT = f"""
 UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4,
 passed = CASE WHEN value < {_FINAL} THEN state ELSE passed END
@@ -49,25 +49,24 @@ WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NU
 
 
 def claim(directory: str, timeout: float = 0.0) -> int:
-    """Make sure that no other hub uses the directory of a session; the claim holds until it is released.
+    """Claim the directory of a session for this hub, until it is released or the process ends.
 
-    The directory has to be this user's own, or `OwnershipError` is raised. The kernel releases the claim of a process
-    which ends. Raises `CoordinationError` if another one has the directory for longer than `timeout` seconds: the
-    session is still open, or its application died and its pilots work on. A process that has waited in vain must end
-    then.
+    Raise `OwnershipError` if the directory is not private, and `CoordinationError` if another hub holds it for longer
+    than `timeout` seconds: the session is still open, or its application died and its pilots continue. The process must
+    end after an unsuccessful wait.
     """
     descriptor = private.open_directory(directory)
     try:
         _lock(descriptor, timeout)
     except BlockingIOError:
         os.close(descriptor)
-        raise CoordinationError(f'another session is at work in {directory}: give this one another uid, or wait for '
-                                'the end of the other one') from None
+        raise CoordinationError(f'another session is active in {directory}: choose another uid for this one, or wait '
+                                'for the end of the other one') from None
     return descriptor
 
 
 def release(claimed: int) -> None:
-    """Let others use the directory, also if a fork of this process has a copy of the descriptor."""
+    """Release a claim, even if a fork of this process has a copy of the descriptor."""
     fcntl.flock(claimed, fcntl.LOCK_UN)
     os.close(claimed)
 
@@ -86,7 +85,7 @@ def _lock(descriptor: int, timeout: float) -> None:
 
 
 def set_aside(path: str) -> None:
-    """Rename the file that an earlier session of the same name left, with all that belongs to it, to `<path>.<n>`."""
+    """Rename the database of an earlier session of the same name, with its log, to `<path>.<n>`."""
     if not os.path.exists(path):
         return
     number = next(number for number in itertools.count(1) if not os.path.exists(f'{path}.{number}'))
@@ -110,12 +109,12 @@ class Store(Database):
     # pilots
 
     def insert_pilots(self, owner: str, pilots: Iterable[tuple[str, bytes]]) -> None:
-        """Add pilots (uid, record); those that are there already stay as they are."""
+        """Add pilots (uid, record); existing ones are unchanged."""
         self.write_many("INSERT OR IGNORE INTO pilots VALUES (?1, ?2, ?3, ?4, 'NEW', 0, -?1, 0, NULL, 'NEW')",
                         [(self.take(1)[0], uid, owner, record) for uid, record in pilots])
 
     def update_pilots(self, updates: Iterable[task_table.Update], *, announce: bool) -> None:
-        """Move pilots (uid, state, info) forward; `announce` makes the changes show up in `pilots_since`."""
+        """Move pilots (uid, state, info) forward; `announce` includes the changes in `pilots_since`."""
         rows = []
         for uid, state, info in updates:
             value = states.PILOT.value(state)
@@ -124,23 +123,23 @@ class Store(Database):
         self.write_many(_UPDATE_PILOT, rows)
 
     def pilots_since(self, since: int, limit: int) -> Batch:
-        """The next pilot changes after a revision: (changed, uid, state, info)."""
+        """Return the next changes of pilots after a revision: (changed, uid, state, info)."""
         return batch(self.query('SELECT changed, uid, state, info FROM pilots WHERE changed > ? ORDER BY changed',
                                 (since,)), limit, self.rev)
 
     def pilot(self, uid: str) -> tuple[str, bytes | None] | None:
-        """State and info of a pilot, if it is known."""
+        """Return state and info of a pilot, or None if it is unknown."""
         found: tuple[str, bytes | None] | None = self.query(
             'SELECT state, info FROM pilots WHERE uid = ?', (uid,)).fetchone()
         return found
 
     def may_run_again(self, uid: str) -> bool:
-        """Whether the batch system may start the job of a pilot again: the client knows when that is over."""
+        """Return whether the batch system may restart the job of a pilot; the client knows when that is over."""
         found = self.query('SELECT description FROM pilots WHERE uid = ?', (uid,)).fetchone()
         return found is not None and bool(codec.unpack(found[0]).get('description', {}).get('requeue'))
 
     def live_pilots(self) -> dict[str, str]:
-        """The pilots that are not final, and their states."""
+        """Return the pilots that are not final, with their states."""
         return dict(self.query('SELECT uid, state FROM pilots WHERE value < ? ORDER BY rev', (_FINAL,)))
 
     # commands
@@ -150,14 +149,14 @@ class Store(Database):
         self.write('INSERT INTO commands VALUES (?, ?, ?)', (self.take(1)[0], pilot, command))
 
     def new_commands(self, pilot: str, since: int, limit: int) -> Batch:
-        """The next commands for a pilot after a revision: (rev, command)."""
+        """Return the next commands for a pilot after a revision: (rev, command)."""
         return batch(self.query('SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev',
                                 (pilot, since)), limit, self.rev)
 
     def drop_commands(self, pilot: str) -> None:
-        """Drop the commands that all agents of a pilot have got, and that no later agent could need.
+        """Delete the commands that all agents of a pilot have received, and that no later agent could need.
 
-        An agent that is still to come gets only tasks that were bound after those which the others have.
+        A later agent gets only tasks that were bound after those of the others.
         """
         got = self.query("SELECT coalesce(min(commands), 0) FROM peers WHERE role = 'agent' AND uid = ?", (pilot,))
         self.write('DELETE FROM commands WHERE pilot = ? AND rev <= ?',
@@ -166,50 +165,50 @@ class Store(Database):
     # peers
 
     def last_number(self, role: str, uid: str, agent: str, instance: str) -> int:
-        """The number of the last message of a peer whose effects are kept."""
+        """Return the number of the last message of a peer whose effects are stored."""
         found = self.query('SELECT number FROM peers WHERE role = ? AND uid = ? AND agent = ? AND instance = ?',
                            (role, uid, agent, instance)).fetchone()
         return found[0] if found else 0
 
     def keep_peers(self, peers: Iterable[tuple[str, str, str, str, int, int]]) -> None:
-        """Remember how far peers are: role, uid, agent, instance; last message, last command that they have got."""
+        """Store the progress of peers: role, uid, agent, instance; last message, last command received."""
         self.write_many('INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)', peers)
 
     def forget_peer(self, role: str, uid: str, agent: str) -> None:
-        """Forget a peer that has said goodbye."""
+        """Delete a peer that has said goodbye."""
         self.write('DELETE FROM peers WHERE role = ? AND uid = ? AND agent = ?', (role, uid, agent))
 
     def agents(self) -> list[tuple[str, str]]:
-        """The agents that have come and not said goodbye, of pilots that are not final: (pilot, agent)."""
+        """Return the agents of pilots that are not final, except those that have said goodbye: (pilot, agent)."""
         return self.query("SELECT peers.uid, agent FROM peers JOIN pilots ON pilots.uid = peers.uid "
                           "WHERE role = 'agent' AND value < ?", (_FINAL,)).fetchall()
 
-    # what a client that takes over has to know
+    # data for a client that takes over
 
     def note(self, key: str, value: bytes) -> None:
-        """Keep something under a key, in place of what was there."""
+        """Store a value under a key, replacing a previous one."""
         self.write('INSERT OR REPLACE INTO notes VALUES (?, ?)', (key, value))
 
     def notes(self) -> dict[str, bytes]:
-        """All notes by their keys."""
+        """Return all notes by key."""
         return dict(self.query('SELECT key, value FROM notes'))
 
     def known_pilots(self) -> list[Row]:
-        """All pilots: (uid, record, state, info, the last state that was told, the last one before the end)."""
+        """Return all pilots: uid, record, state, info, last notified state, last state before the end."""
         told = acknowledged.Told(self)
         return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes), passed)
                 for owner, uid, record, state, info, passed, *changes in self.query(
                     'SELECT owner, uid, description, state, info, passed, changed, told FROM pilots ORDER BY rev')]
 
     def known_tasks(self, after: int, limit: int) -> tuple[list[Row], int]:
-        """A page of all tasks, and how to go on (`TaskTable.known`).
+        """Return a page of all tasks, and the start of the next one (`TaskTable.known`).
 
-        Each row ends with the last state that an application was told.
+        Each row ends with the last state of which an application was notified.
         """
         rows, upto = self.tasks.known(after, limit)
         told = acknowledged.Told(self)
         return [(*row[:-2], told.last(states.TASK, row[2], row[6], *row[-2:])) for row in rows], upto
 
     def results(self) -> Iterable[Row]:
-        """All tasks in the order in which they came: (uid, pilot, state, info)."""
+        """Return all tasks in the order of submission: (uid, pilot, state, info)."""
         return self.query('SELECT uid, pilot, state, info FROM tasks ORDER BY id')

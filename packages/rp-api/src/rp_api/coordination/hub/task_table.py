@@ -1,9 +1,9 @@
-"""The tasks of a session in its file: what they are, where they are bound to, how far they are.
+"""The tasks of a session in its database: descriptions, bindings to pilots, and states.
 
-`id` is the order in which tasks came. `rev` is the revision at which a task was bound to its pilot, `changed` that of
-its last change, negative if its client has made it and need not hear of it (see `acknowledged`). A pilot's tasks are
+`id` is the order of submission. `rev` is the revision at which a task was bound to its pilot, `changed` that of its
+last change, negative if its client made it and need not be notified (see `acknowledged`). The tasks of a pilot are
 found through the ranges in which they were bound (`bindings`): the tasks from `id` on have the revisions from `first`
-to `last`, unless they were bound elsewhere since.
+to `last`, unless they were bound to another pilot since.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _BOUND = states.AGENT_STAGING_INPUT_PENDING
 _BOUND_VALUE = states.TASK.value(_BOUND)
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
-# What a statement is given for each row takes as long as the rest of it: what is the same for many is in its text.
+# Parameters of a statement take as long per row as the rest of it, so values that many rows share are in its text.
 
 _INSERT = """
 INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, -?1, 0, NULL, ?5, ?6)
 """
 INSERT_KEPT = _INSERT.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
 INSERT_BOUND = _INSERT.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
-"""With revision, uid, owner, pilot, id of the shared part, description."""
+"""Parameters: revision, uid, owner, pilot, id of the shared part, description."""
 
 
 def _update(state: str, changed: str, condition: str = '') -> str:
-    """The statement that moves tasks to a state, with info and uid; `changed` is the revision.
+    """Return the statement that moves tasks to a state; its parameters are info, uid and (as `changed`) the revision.
 
-    A state only moves forward; the model says which final states can be corrected by what was already on its way.
+    A state only moves forward; the model lists the final states that a late report can correct.
     """
     value = states.TASK.value(state)
     corrected = ''.join(f" OR state = '{before}'" for before, after in states.TASK.corrections if after == state)
@@ -61,7 +61,7 @@ def _update(state: str, changed: str, condition: str = '') -> str:
 
 _UPDATE = {state: _update(state, '-?3') for state in states.TASK.names}
 UPDATE_BY_AGENT = {state: _update(state, '?4', ' AND pilot = ?3') for state in states.TASK.names}
-"""With info, uid, pilot and revision, by the new state."""
+"""By new state; parameters: info, uid, pilot and revision."""
 
 _FORGET = f"""
 UPDATE tasks SET owner = '', info = NULL, description = x'{codec.NOTHING.hex()}'
@@ -71,8 +71,8 @@ WHERE uid = ? AND value >= {states.TASK.value(states.DONE)}
 Update = tuple[str, str, bytes | None]
 """Uid, state and info."""
 
-# What is written by the thousand is given to SQLite as bytearray: its module looks for an adapter of each bytes object,
-# and that takes as long as a fifth of the whole update.
+# Large numbers of values are passed to SQLite as bytearray: for each bytes object, its module looks up an adapter,
+# which takes a fifth of the time of an update.
 
 
 class TaskTable:
@@ -83,7 +83,7 @@ class TaskTable:
         self._recent = RecentTasks()
 
     def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
-        """Add tasks (uid, description) for a pilot, or none; those that are there already stay as they are."""
+        """Add tasks (uid, description) for a pilot or none; existing ones are unchanged."""
         revisions = self._db.take(len(tasks))
         shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
         inserted = self._db.write_many(
@@ -101,7 +101,7 @@ class TaskTable:
                                      for rev, (uid, description) in zip(revisions, tasks, strict=True)])
 
     def bind(self, pilot: str, uids: Iterable[str]) -> None:
-        """Hand tasks to this pilot; those that it has already, and those that have left their agent, stay."""
+        """Bind tasks to this pilot, except those already bound to it, and those that have left their agent."""
         self._recent.clear()
         ids = [row[0] for uid in uids for row in self._db.query(
             f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
@@ -118,20 +118,20 @@ class TaskTable:
         self._db.write('INSERT INTO bindings VALUES (?, ?, ?, ?)', (pilot, revisions[-1], revisions[0], task))
 
     def update(self, updates: Sequence[Update]) -> None:
-        """Move tasks forward, as their client says: it need not be told."""
+        """Move tasks forward as reported by their client, which is not notified."""
         self._recent.clear()
         for state, run in _runs(updates):
             self._db.write_many(_UPDATE[state], [
                 (info, uid, rev) for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Keep of these tasks, as far as they are final, only that there were such."""
+        """Delete the data of those tasks that are final, except uids and states."""
         self._db.write_many(_FORGET, [(uid,) for uid in uids])
 
     def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
         """Move the tasks of a pilot forward, and announce the changes (`since`).
 
-        Whether all updates had an effect, and the uids of tasks that are bound elsewhere, and so stay as they are.
+        Return whether all updates had an effect, and the uids of tasks that are bound to other pilots and unchanged.
         """
         self._recent.changed(pilot, updates)
         changed = sum([
@@ -145,19 +145,19 @@ class TaskTable:
             'SELECT 1 FROM tasks WHERE uid = ? AND pilot != ?', (uid, pilot)).fetchone()]
 
     def new(self, pilot: str, since: int, limit: int, end: int | None = None) -> Batch:
-        """The next tasks for a pilot, bound after one revision and not after the other, with descriptions.
+        """Return the next tasks for a pilot, bound after one revision and not after the other, with descriptions.
 
-        Rows are (rev, uid, shared id, description); never any that have left their agent.
+        Rows are (rev, uid, shared id, description); tasks that have left their agent are not included.
         """
         end = self._db.rev if end is None else end
         return batch(self._bound(pilot, since, end), limit, end)
 
     def unclaimed(self, pilot: str, since: int, limit: int) -> Batch:
-        """The same for tasks of which none has been given to an agent."""
+        """Return the next tasks for a pilot, as `new`, none of which was sent to an agent."""
         return self._recent.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
 
     def forget_recent(self) -> None:
-        """What was written last has been undone."""
+        """Clear the cache after a rollback."""
         self._recent.clear()
 
     def _bound(self, pilot: str, since: int, end: int) -> Iterator[Row]:
@@ -172,17 +172,17 @@ class TaskTable:
                 (max(first, since + 1) - shift, min(last, end) - shift, pilot))
 
     def shared(self, shared_id: int) -> bytes:
-        """The shared part of a bulk of descriptions."""
+        """Return the shared part of a bulk of descriptions."""
         found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
         return found
 
     def since(self, since: int, limit: int) -> Batch:
-        """The next task changes after a revision: (changed, uid, state, info)."""
+        """Return the next changes of tasks after a revision: (changed, uid, state, info)."""
         return batch(self._db.query('SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 '
                                     'ORDER BY changed', (since,)), limit, self._db.rev)
 
     def known(self, after: int, limit: int) -> tuple[list[Row], int]:
-        """All tasks by and by: those after the one of that id, and the id to go on with (0: there are no others).
+        """Return a page of all tasks after the one of that id, and the id to continue with (0: the last page).
 
         Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed, told).
         """
@@ -197,7 +197,7 @@ class TaskTable:
         return rows, 0
 
     def unfinished(self) -> bool:
-        """Whether there is a task that a live pilot still has to work on, and that will end by itself."""
+        """Return whether a live pilot has a task to finish that ends by itself."""
         found = self._db.query(
             'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
             f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
@@ -206,12 +206,12 @@ class TaskTable:
 
 
 def _mode(shared: bytes, own: bytes) -> Any:
-    """The mode of the task with this description, if it is not the default."""
+    """Return the mode of the task with this description, or None for the default."""
     return {**codec.unpack(shared), **codec.unpack(own)}.get('mode')
 
 
 def _runs(updates: Sequence[Update]) -> list[tuple[str, list[Update]]]:
-    """Updates by the state that they are to, in their order; StateError, and none, if tasks do not have one of them."""
+    """Return runs of updates to the same state, in order; raise StateError if a state is unknown."""
     runs = [(state, list(run)) for state, run in groupby(updates, itemgetter(1))]
     for state, _ in runs:
         states.TASK.value(state)

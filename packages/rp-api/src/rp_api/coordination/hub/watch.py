@@ -1,7 +1,7 @@
-"""Who is missed: agents that are lost, and a session without its application. Decides when, the hub does the rest.
+"""Detection of lost agents, and of a session without its application. Decides when; the hub acts.
 
-The process of a peer on the hub's host is watched, its end is known at once. A peer elsewhere is lost when it is silent
-for longer than the lease. An agent that is lost takes its pilot with it.
+The hub watches the process of a peer on its own host, and knows at once when it ends. A peer on another host is lost
+when it does not answer within the lease. The loss of an agent fails its pilot.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop, Timer
 
 ARRIVAL = 60.0
-"""Seconds that agents have to come after the application has died; then nobody waits for them any more."""
+"""Seconds that agents have to connect after the application died; then they are no longer expected."""
 
 LAST_WORD = 2.0
-"""Seconds that an attached client has to tell how an agent has ended: its launcher knows more than the hub."""
+"""Seconds that an attached client has to report how an agent ended: its launcher knows more than the hub."""
 
 _SOON = 0.5
-"""Seconds between looks at what is left to do: counting costs more than an update."""
+"""Seconds between counts of the remaining work: counting costs more than an update."""
 
 _LATE = 1.0
-"""Seconds after which a timer is so late that this process must have been stopped, and has heard nobody."""
+"""Delay of a timer in seconds that shows that this process was stopped, and has received nothing."""
 
 _IN_QUEUE = states.PILOT.value(states.PMGR_ACTIVE_PENDING)
 
 
 class Watch:
-    """Watches over one session.
+    """Watches the peers of one session.
 
-    What it can have done: `declare(pilot, reason)` a pilot lost, `cancel(pilots)`, `end()` the hub, take note that a
-    peer is `silent(peer)`. `attachable` tells whether another client could come when there is none.
+    It calls `declare(pilot, reason)` for a lost pilot, `cancel(pilots)`, `end()` to end the hub, and `silent(peer)` for
+    a peer that does not answer. `attachable` returns whether another client could attach.
     """
 
     def __init__(self, loop: Loop, store: Store, peers: Peers, lease: float, orphan_timeout: float,
@@ -51,9 +51,9 @@ class Watch:
 
     def start(self, declare: Callable[[str, str], object], cancel: Callable[[list[str]], object],
               end: Callable[[], object], silent: Callable[[Peer], object]) -> None:
-        """Begin to call these functions when it is time.
+        """Start watching, with these functions to call.
 
-        Agents that were there before the hub was started (again) are expected back within the lease.
+        Agents that were connected before a restart of the hub are expected within the lease.
         """
         self._declare, self._cancel, self._end, self._silent = declare, cancel, end, silent
         for pilot, agent in self._store.agents():
@@ -61,16 +61,16 @@ class Watch:
         self._loop.call_later(ARRIVAL, self.expect_client)
         self._check_leases(time.monotonic())
 
-    # what happens
+    # events
 
     def client_attached(self) -> None:
-        """A client is there."""
+        """Record that a client has attached."""
         self._client_came = True
         self._shutdown_rule.client_attached()
 
     def client_gone(self, *, detached: bool = False) -> None:
-        """The client is there no more, and has not closed the session."""
-        if not self._attachable():   # it died while it opened the session, of which nobody else knows
+        """Record that the client has ended without closing the session."""
+        if not self._attachable():   # it died while it opened the session, which others cannot find
             self._end()
             return
         self._shutdown_rule.client_lost(detached=detached)
@@ -78,16 +78,16 @@ class Watch:
         self._orphan_check_at(time.monotonic())
 
     def agent_attached(self, agent: Peer) -> None:
-        """An agent is there (again)."""
+        """Record that an agent has connected (again)."""
         self._missing.pop((agent.uid, agent.agent), None)
 
     def agent_gone(self, agent: Peer, *, died: bool) -> None:
-        """An agent is there no more, and has not said goodbye: its process has ended, or it is silent."""
+        """Record that an agent has ended without a goodbye: its process died, or it does not answer."""
         reason = f'the agent of {agent.uid} died' if died else self._silence(agent.uid)
         self._miss(agent.uid, agent.agent, LAST_WORD if died and self._peers.client is not None else 0.0, reason)
 
     def turn(self) -> None:
-        """Something has changed."""
+        """Schedule a check after changes."""
         if self._shutdown_rule.orphaned:
             self._orphan_check_at(time.monotonic() + _SOON)
 
@@ -101,9 +101,9 @@ class Watch:
         self._loop.call_later(delay, self._give_up, time.monotonic() + delay)
 
     def _give_up(self, due: float) -> None:
-        """Declare pilots lost whose agents did not come back in time."""
+        """Declare pilots lost whose agents did not reconnect in time."""
         now = time.monotonic()
-        if now > due + _LATE:   # hear first what they have said meanwhile
+        if now > due + _LATE:   # process first the messages that arrived meanwhile
             self._loop.call_later(_LATE, self._give_up, now + _LATE)
             return
         for key, (deadline, reason) in list(self._missing.items()):
@@ -123,19 +123,19 @@ class Watch:
     # the application
 
     def expect_client(self) -> None:
-        """A client must have come by now."""
-        if not self._client_came:   # it died before it could say hello
+        """Handle the absence of a client, which must have connected by now."""
+        if not self._client_came:   # it died before it could send a hello
             self.client_gone()
 
     def _fail_absent(self, detached: bool) -> None:
-        """Declare pilots lost whose agents never came: the application may have gone before it had started them."""
+        """Declare pilots lost whose agents never connected: the application may have died before starting them."""
         if not self._shutdown_rule.orphaned:
             return
         there = {agent.uid for agent in self._peers.agents()} | {pilot for pilot, _ in self._missing}
         for pilot, state in self._store.live_pilots().items():
             in_queue = states.PILOT.value(state) >= _IN_QUEUE   # a batch system may still start it
             if pilot not in there and not (detached and in_queue):
-                self._declare(pilot, f'the agent of {pilot} never came, and the application is gone')
+                self._declare(pilot, f'the agent of {pilot} never connected, and the application has ended')
 
     def _orphan_check_at(self, deadline: float) -> None:
         if self._orphan_timer is not None and self._orphan_timer.callback is not None:

@@ -1,12 +1,12 @@
 """The MongoDB backend, for sessions whose client and agents share only a database.
 
-- `server`: from a URL to a database, with errors that say what is wrong and never show a password
-- `documents`: what is stored; `names`: in which collections; `news`, `fold`: how what agents report is applied;
-  `acknowledged`: what applications were told of that
-- `worker`: the threads in which pymongo, which blocks, is used; `stream`: how they learn that there is something new
-- `client`, `agent`, `connection`: the two connections of the contract, and what they share; `recovery`: what a client
-  that takes over gets; `presence`, `silence`: who is there, and who has not been heard of for too long
-- `coordinator`: what a client needs before and after that; `admin`: what can be done with the sessions of a database
+- `server`: connects to the database of a URL, with error texts that never contain a password
+- `documents`: the stored data; `names`: its collections; `news`, `fold`: application of agents' reports;
+  `acknowledged`: the reports of which applications were notified
+- `worker`: threads for the blocking calls of pymongo; `change_stream`: notification of these threads about changes
+- `client`, `agent`, `connection`: the two connections of the contract, and their common part; `recovery`: data for a
+  client that takes over; `presence`, `silence`: processes of a session, and detection of lost ones
+- `coordinator`: start and end of a session; `admin`: operations on the sessions of a database
 """
 
 from rp_api.errors import CoordinationError

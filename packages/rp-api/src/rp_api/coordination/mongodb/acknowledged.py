@@ -1,8 +1,8 @@
-"""Which states of pilots and tasks an application was told, as the documents of a session say.
+"""The states of pilots and tasks of which applications were notified, in the documents of a session.
 
-Each pilot and task has, in `reached`, the number of the change that brought it to a state, negative if the client has
-made it itself. For each owner (a manager) there is a document with two such numbers: up to `reported` the application
-was told what agents have reported, up to `own` what its client has done itself.
+Each pilot and task has, in `reached`, the number of the change that brought it to a state, negative if its client made
+the change. For each owner (a manager) there is a document with two such numbers: the application was notified of
+agents' reports up to `reported`, and of changes by its client up to `own`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rp_api.coordination.mongodb.server import Collection, Document
 
 
 def acknowledge(collection: Collection, owners: Iterable[str], mark: Mark) -> None:
-    """The application was told everything up to this mark."""
+    """Record that the application was notified of everything up to this mark."""
     for owner in owners:
         collection.update_one(
             {'_id': f'@acknowledged.{owner}'},
@@ -23,14 +23,14 @@ def acknowledge(collection: Collection, owners: Iterable[str], mark: Mark) -> No
 
 
 class Told:
-    """What applications were told, as it stands now."""
+    """The notified states at the time of creation."""
 
     def __init__(self, collection: Collection) -> None:
         self._marks = {found['owner']: Mark(found['reported'], found['own'])
                        for found in collection.find({'type': 'acknowledged'})}
 
     def last(self, model: states.StateModel, document: Document) -> str:
-        """The last state that an application was told of the pilot or task of a document."""
+        """Return the last state of the pilot or task of a document of which an application was notified."""
         mark = self._marks.get(document['owner'], Mark())
         told = [state for state, number in document['reached'].items() if -mark.own <= number <= mark.reported]
         if document['state'] in told and model.is_final(document['state']):
@@ -39,5 +39,5 @@ class Told:
 
 
 def newest(document: Document) -> int:
-    """The largest number of a change of a pilot or task."""
+    """Return the largest number of a change of a pilot or task."""
     return max(map(abs, document['reached'].values()), default=0)

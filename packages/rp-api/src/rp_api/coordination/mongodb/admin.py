@@ -1,4 +1,4 @@
-"""What can be done with the sessions of a database: list, export, remove."""
+"""Operations on the sessions of a database: list, export, remove."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ _LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
 
 
 def sessions(url: str) -> list[dict[str, Any]]:
-    """The sessions of a database: `uid`, `collection`, `state` ('open', 'detached', 'closed'), `created` (seconds since
-    1970), where the application is or was (`host`, `pid`), and how many `pilots` and `tasks` are in which state.
+    """Return the sessions of a database.
+
+    Each has `uid`, `collection`, `state` ('open', 'detached', 'closed'), `created` (seconds since 1970), `host` and
+    `pid` of the application, and the number of `pilots` and `tasks` in each state.
     """
     with _database(url) as database:
         return [_summary(collection, session) for collection, session in find_all(database)]
 
 
 def export(url: str, session: str) -> Iterator[dict[str, Any]]:
-    """The documents of a session, with packed data unpacked; tasks in the order of submission, after pilots.
+    """Yield the documents of a session, with packed data unpacked; tasks in the order of submission, after pilots.
 
-    The session is named by its uid (then it is the last one of that uid), or by its collection.
+    `session` is a uid (of several sessions, the last one), or the name of a collection.
     """
     with _database(url) as database:
         collection, found = _find(database, session)[-1]
@@ -46,7 +48,7 @@ def export(url: str, session: str) -> Iterator[dict[str, Any]]:
 
 
 def purge(url: str, session: str) -> None:
-    """Remove all data of a session, named as for `export`; refused while its application is there."""
+    """Remove all data of a session, named as for `export`; raise CoordinationError while its application runs."""
     with _database(url) as database:
         for collection, found in _find(database, session):
             former = '' if found['closed'] else presence.living_client(collection, found, 1.0)
@@ -84,13 +86,13 @@ def _count(collection: Collection, which: Document) -> Counter[str]:
 
 
 def _count_pilots(collection: Collection) -> dict[str, int]:
-    """How many pilots are in which state, without their partitions, which are pilots to the database."""
+    """Return the number of pilots in each state, without partitions, which are pilots to the database."""
     found = collection.find({'type': 'pilot'}, {'state': 1, 'record': 1})
     return dict(Counter(pilot['state'] for pilot in found if WHOLE not in codec.unpack(pilot['record'])))
 
 
 def _count_tasks(collection: Collection) -> dict[str, int]:
-    """How many tasks are in which state; of those that wait for the application at their end, the end is known."""
+    """Return the number of tasks in each state; those that only wait for the application have their final state."""
     counts = _count(collection, {'type': 'task', 'state': {'$nin': _LEAVING}})
     for task in collection.find({'type': 'task', 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
         counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1

@@ -19,19 +19,19 @@ from rp_api.loop.event_loop import Loop
 from rp_api.service_modes import SERVICE_MODES
 
 PARCELS = 4
-"""Parcels that are looked at in one go."""
+"""Maximum number of parcels that are read together."""
 
 ON_WAY = 2
-"""Parcels that the loop may have to deal with before another one is taken."""
+"""Maximum number of parcels that wait for the loop before another one is taken."""
 
 
 def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> MongoAgentConnection:
-    """The connection of an agent; `access` is what the coordinator of the session gave for it."""
+    """Return the connection of an agent; `access` is `agent_access` of the session's coordinator."""
     return MongoAgentConnection(loop, access, pilot, agent)
 
 
 class MongoAgentConnection(MongoConnection, AgentConnection):
-    """Takes parcels of tasks and commands, and adds news of what became of the tasks."""
+    """Receives parcels of tasks and commands, and reports updates of tasks as news."""
 
     def __init__(self, loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> None:
         client = server.open_client(access['url'])
@@ -55,7 +55,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._mine: set[str] = set()
         self._due = 0.0
         self._begin(['parcel', 'command'], pilot)
-        # before anything is reported: else nobody would miss an agent that dies then
+        # before any report: otherwise the death of this agent would stay unnoticed
         self._writer.ask(lambda: self._beat(time.monotonic()), lambda _: self._watcher.call())
 
     def hold(self, on: bool) -> None:
@@ -85,7 +85,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._leave(lambda: self._collection.update_one(
             {'_id': self._me['_id'], 'instance': self._instance}, {'$set': {'left': 'closed'}}))
 
-    # what is new
+    # tasks and commands
 
     def _look(self) -> bool:
         if not self._greeted:
@@ -105,16 +105,16 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
              'number': {f'${relation}': number for relation, number in numbers.items()}}).sort('number', 1).limit(BULK))
 
     def _take(self) -> bool:
-        """Take tasks and commands in the order in which they were sent."""
+        """Deliver tasks and commands in the order in which they were sent."""
         if self._claiming is not None:
             self._claim(self._claiming)
         commands = self._commands(gt=self._cursor)
-        # after the commands: so all parcels are there that were sent before them
+        # read after the commands, so that all parcels sent before them are included
         parcels = [] if self._hold else self._parcels()
-        if parcels and len(commands) < BULK:   # and now those commands that were sent meanwhile, before the last parcel
+        if parcels and len(commands) < BULK:   # add the commands that were sent meanwhile, before the last parcel
             newest = commands[-1]['number'] if commands else self._cursor
             commands += self._commands(gt=newest, lt=parcels[-1]['number'])
-        if len(commands) >= BULK:   # there may be more of them
+        if len(commands) >= BULK:   # there may be more
             parcels = [parcel for parcel in parcels if parcel['number'] < commands[-1]['number']]
         found = False
         for document in sorted([*commands, *parcels], key=lambda document: document['number']):
@@ -128,15 +128,15 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
             else:
                 self._claim(document)
             found = True
-            if len(parcels) == PARCELS and document is parcels[-1]:   # there may be more before the next command
+            if len(parcels) == PARCELS and document is parcels[-1]:   # more may precede the next command
                 return found
         return found
 
     def _claim(self, parcel: Document) -> None:
-        """Take a parcel, unless another agent was faster, and deliver those of its tasks that still belong to it.
+        """Claim a parcel, unless another agent was faster, and deliver those of its tasks that still belong to it.
 
-        An answer may get lost with the connection when the parcel is taken already, and nobody looks for it any more;
-        so it is taken once more then.
+        If the connection breaks, the parcel may have been claimed without an answer, and is not found again; therefore
+        the claim is repeated.
         """
         self._claiming = parcel
         won = self._collection.update_one({'_id': parcel['_id'], 'agent': {'$in': ['', self._instance]}},
@@ -161,16 +161,16 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         if not self._closed:
             self.on_command(command)
 
-    # who is there
+    # presence
 
     def _beat(self, now: float) -> None:
-        """Show that this agent lives, and look whether its pilot and its client do."""
+        """Write a heartbeat, and check the pilot and the client."""
         session = self._collection.find_one({'_id': self._session})
         if session is None:
-            self._refuse(f'the session {self._session} is not in the database any more')
+            self._refuse(f'the session {self._session} has been removed from the database')
         elif session['protocol'] != PROTOCOL:
-            self._refuse(f'agent speaks protocol {PROTOCOL}, the session {session["protocol"]}: install the same major '
-                         'version of rp-api with the client and the agent (pip install --upgrade rp-api)')
+            self._refuse(f'the agent uses protocol {PROTOCOL}, the session {session["protocol"]}: install the same '
+                         'major version of rp-api with the client and the agent (pip install --upgrade rp-api)')
         else:
             self._say_hello()
             pilot = self._collection.find_one({'_id': self._pilot, 'type': 'pilot'})
@@ -205,7 +205,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
                 self._dismiss('the application is gone')
 
     def _dismiss(self, reason: str, **more: str) -> None:
-        """Have the pilot end; nobody else is there to say so, or it was said when this agent was not there."""
+        """End the pilot, because its client cannot, or did so before this agent connected."""
         if not self._dismissed and not self._ended:
             self._dismissed = True
             self._loop.call_soon(self._on_order, {'cmd': 'cancel_pilot', 'reason': reason, **more})

@@ -1,7 +1,7 @@
-"""A thread that listens to a change stream, where the server has them, and calls the watcher when something comes.
+"""A thread that listens to a change stream, if the server supports them, and wakes the watcher.
 
-The stream only says that there is something: what it is, the watcher reads. So nothing is lost when the stream breaks
-off, as it does with each change of the primary: the watcher still looks, if more rarely, and a new stream is opened.
+The stream only signals that there are changes; the watcher reads them. So nothing is lost when the stream breaks, as it
+does with each change of the primary: the watcher still polls, less often, and a new stream is opened.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from rp_api.coordination.mongodb.server import Collection, Document, brief
 from rp_api.coordination.mongodb.worker import Link, Watcher, remaining
 
 WAIT = 0.5
-"""Seconds for which the server holds back its answer when nothing happens."""
+"""Seconds for which the server delays an answer without changes."""
 
 EARLY = 3
-"""Empty answers in a row that come too early, after which a server counts as one that does not hold them back."""
+"""Number of consecutive early empty answers after which a server counts as one that does not delay them."""
 
 SLOW = 5.0
-"""Most seconds between the looks of a watcher that is called, and between attempts to open a stream."""
+"""Maximum seconds between polls of a watcher that a stream wakes, and between attempts to open a stream."""
 
 _log = logging.getLogger('radical.pilot.coordination')
 
 
 class ChangeStream:
-    """Calls a watcher when a document of one of these types is added (of that pilot, if one is given).
+    """Wakes a watcher when a document of one of these types is added (of that pilot, if one is given).
 
-    `intervals`: seconds between the watcher's looks without a stream, and with one.
+    `intervals`: the watcher's maximum seconds between polls without a stream, and with one.
     """
 
     def __init__(self, link: Link, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
@@ -48,11 +48,11 @@ class ChangeStream:
         self._thread = threading.Thread(target=self._run, name='mongodb_bell', daemon=True)
 
     def start(self) -> None:
-        """Begin to listen, if the server can be listened to."""
+        """Start to listen, if the server supports it."""
         self._thread.start()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end, which comes when the link is closing; False if it did not come."""
+        """Wait for the end after the link is closed; return False after the timeout."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -72,7 +72,7 @@ class ChangeStream:
             self._link.closing.wait(SLOW)
 
     def _listen(self) -> bool:
-        """Listen until the stream breaks off; False if the server does not hold back empty answers."""
+        """Listen until the stream breaks; return False if the server does not delay empty answers."""
         with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * WAIT)) as stream:
             early, slow = 0, False
             while stream.alive and not self._link.closing.is_set():
@@ -81,7 +81,7 @@ class ChangeStream:
                     self._watcher.call()
                 elif remaining(deadline) > 0:
                     early += 1
-                    if early == EARLY:   # it would be asked all the time
+                    if early == EARLY:   # polling would be continuous
                         self._watcher.slow_down(self._usual)
                         return False
                     continue
@@ -89,5 +89,5 @@ class ChangeStream:
                 if not slow:
                     slow = True
                     self._watcher.slow_down(self._slow)
-                    self._watcher.call()   # for what was there before the stream
+                    self._watcher.call()   # for changes before the start of the stream
         return True

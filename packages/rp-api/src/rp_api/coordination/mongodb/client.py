@@ -22,17 +22,17 @@ from rp_api.system.host import host_id
 from rp_api.wire import codec
 
 GRACE = 2.0
-"""Seconds between the death of an agent on this host and the end of its pilot: its launcher knows more about it."""
+"""Seconds between the death of an agent on this host and the end of its pilot: its launcher may report more."""
 
 Refused = Callable[[Sequence[str], str], object]
 
 
 class MongoClientConnection(MongoConnection, ClientConnection):
-    """Writes what the client says, and applies and delivers what agents report.
+    """Writes the client's data, and applies and delivers agents' reports.
 
-    `instance` is what the session's document knows this client by; `last` the largest number that was given in the
-    session; `on_stale(uids, pilot)` hears of updates that were refused. One that takes a session over looks for nothing
-    before it is asked for what there is (`recover`).
+    `instance` identifies this client in the session's document; `last` is the largest number in use in the session;
+    `on_stale(uids, pilot)` is called for rejected updates. A client that takes a session over reads nothing before
+    `recover`.
     """
 
     def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, session: str, instance: str,
@@ -82,7 +82,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': documents.LEFT_AGENT}},
             {**change, '$inc': {'attempts': 1}})
         insert_new(self._collection, [documents.parcel_document(parcel, pilot, uids)])
-        if bound.matched_count < len(uids):   # some were bound to it before: perhaps by one that could not end that
+        if bound.matched_count < len(uids):   # some were bound to it before, perhaps incompletely by another client
             repair(self._collection, self._numbers, list(self._collection.find(
                 {**wanted, 'pilot': pilot, 'state': documents.BOUND}, {'parcel': 1, 'pilot': 1, 'state': 1})))
 
@@ -109,7 +109,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         self._send(partial(move, self._collection, model, kind, list(updates), number))
         self._changed(number)
 
-    # what the application was told
+    # acknowledgement
 
     @property
     def mark(self) -> Mark:
@@ -119,11 +119,11 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         self._send(partial(acknowledged.acknowledge, self._collection, list(owners), mark))
 
     def _changed(self, number: int) -> None:
-        """All that was sent until now has numbers up to this one."""
+        """Record that everything sent until now has numbers up to this one."""
         self._mark = self._mark._replace(own=number)
         self.on_mark()
 
-    # a client that takes over
+    # takeover
 
     def recover(self, on_page: Callable[[Page], None]) -> None:
         self._recovering = True
@@ -141,14 +141,14 @@ class MongoClientConnection(MongoConnection, ClientConnection):
 
     def _on_recovered(self) -> None:
         self._recovering = False
-        number = self._numbers.next()   # larger than that of any change on the pages
+        number = self._numbers.next()   # larger than the number of any change on the pages
         self._mark = Mark(number, number)
         held, self._held = self._held, []
         for news in held:
             self._on_applied(*news)
         self._watcher.call()
 
-    # what agents report
+    # agents' reports
 
     def _look(self) -> bool:
         now = time.monotonic()
@@ -189,7 +189,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         if full:
             self._watcher.call()
 
-    # who is there
+    # presence
 
     def _beat(self) -> None:
         mine = self._collection.update_one({'_id': self._session, 'client.instance': self._instance},
@@ -205,14 +205,14 @@ class MongoClientConnection(MongoConnection, ClientConnection):
     def _look_at_agents(self, now: float) -> None:
         for agent in list(self._collection.find({'type': 'agent', 'left': ''})):
             beat = agent['instance'], agent['beat']
-            if agent['host'] == host_id():   # its end shows; a busy machine must not make it look dead
+            if agent['host'] == host_id():   # its process is watched; a slow heartbeat means nothing
                 self._loop.call_soon(self._watch, agent)
             elif self._silence.observe(agent['_id'], beat, now) > self._lease:
                 reason = f'the agent of {agent["pilot"]} was silent for longer than its lease of {self._lease:g} s'
                 self._loop.call_soon(self._declare, agent, reason)
 
     def _watch(self, agent: Document) -> None:
-        """Notice the death of an agent on this host at once."""
+        """Watch the process of an agent on this host."""
         if self._closed or agent['instance'] in self._watched:
             return
         handle = self._watched[agent['instance']] = ProcessHandle.open(agent['pid'], agent['started'])
@@ -232,7 +232,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             self._watched[instance] = None
 
     def _declare(self, agent: Document, reason: str) -> None:
-        """Have the pilot of a lost agent ended; this is news like what agents report, and comes after that."""
+        """Report the end of a lost agent's pilot as news, which are applied after those of the agent."""
         if not self._closed:
             end = codec.pack([codec.pack(Update(agent['pilot'], states.FAILED, {'exception': reason}))])
             news = documents.news_document(self._numbers.next(), self._instance, 'pilots', agent['pilot'], end)
@@ -243,7 +243,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         if now is None or now['left'] or now['instance'] != agent['instance']:
             return
         if now['beat'] != agent['beat'] and not has_died(agent):
-            return   # it is there again
+            return   # it has returned
         insert_new(self._collection, [news])
         self._collection.update_one({'_id': agent['_id'], 'instance': agent['instance']}, {'$set': {'left': 'lost'}})
 

@@ -1,4 +1,4 @@
-"""What both connections have in common: what is sent is a queue of jobs, and the end comes in bounded time."""
+"""The common part of both connections: a queue of jobs, and an end within limited time."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from rp_api.loop.event_loop import Loop
 from rp_profiling.write.host_clock import Moment
 
 WINDOW = 8
-"""Jobs that may wait for the database before `room` turns False; also bulks of news that wait for the loop."""
+"""Number of waiting jobs at which `room` turns False, and maximum number of news in progress."""
 
 POLL = (0.02, 1.0)
-"""Seconds between looks at the database: while there is news, and when there was none for long."""
+"""Seconds between polls of the database: while there are changes, and after a long time without."""
 
 BEATS = 6
-"""How often in each lease somebody shows that it lives, and looks at others."""
+"""Number of heartbeats per lease."""
 
 LONGEST_BEAT = 10.0
-"""Most seconds between two signs of life."""
+"""Maximum seconds between two heartbeats."""
 
 CLOSE_TIMEOUT = 2.0
-"""Seconds that the database has at the end to take what is left, and again for what has begun to end."""
+"""Seconds for the remaining jobs at the end, and again for the end of the threads."""
 
 DUPLICATE = 11000
 
 
 class MongoConnection(Connection):
-    """A connection with a thread that writes, one that looks for what is new, and one that listens for it."""
+    """A connection with three threads: one writes, one polls for changes, and one listens for them."""
 
     def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, lease: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class MongoConnection(Connection):
 
     @property
     def _lives(self) -> bool:
-        """Whether the loop still runs: threads that say so for one that hangs would keep others waiting for it."""
+        """True if the loop still runs; otherwise heartbeats of the threads would hide that it hangs."""
         return time.monotonic() - self._pulsed < self._lease
 
     @property
@@ -83,7 +83,7 @@ class MongoConnection(Connection):
             callback()
 
     def _begin(self, types: Sequence[str], pilot: str) -> None:
-        """Start the threads, as soon as the loop runs: whoever made this connection has something to say first."""
+        """Start the threads as soon as the loop runs, so that the caller can send something first."""
         usual, slow = (min(seconds, self._interval) for seconds in (POLL[1], SLOW))
         stream = self._change_stream = ChangeStream(self._link, self._collection, types, pilot, self._watcher,
                                                          (usual, slow))
@@ -92,7 +92,7 @@ class MongoConnection(Connection):
         self._writer.ask(lambda: read_clock(self._client), lambda reading: self.on_clock(reading))
 
     def tell_moment(self, moment: Moment) -> None:
-        """A database keeps no profile."""
+        """Ignore the moment: a database keeps no profile."""
 
     def _start(self, thread: Writer | Watcher | ChangeStream) -> None:
         if not self._closed:
@@ -100,10 +100,10 @@ class MongoConnection(Connection):
 
     @abstractmethod
     def _look(self) -> bool:
-        """Look for what is new, in the watcher's thread; whether there was something."""
+        """Process changes, in the watcher's thread; return whether there were some."""
 
     def _send(self, work: Callable[[], Any], updates: Sequence[Update] = ()) -> None:
-        """Have something done that must not get lost."""
+        """Queue a job that must not be lost."""
         self._unsettled.append(updates)
         self._writer.ask(work, self._settle)
 
@@ -114,7 +114,7 @@ class MongoConnection(Connection):
             self.on_room()
 
     def _leave(self, last_write: Callable[[], Any]) -> None:
-        """End the threads, with a last job if the database is there."""
+        """End the threads, after a last job if the database is reachable."""
         if self._closed:
             return
         self._closed = True
@@ -133,15 +133,15 @@ class MongoConnection(Connection):
 
 
 def _no_work() -> None:
-    """A job whose end tells that of those before it."""
+    """Do nothing: a job whose completion implies that of the jobs before it."""
 
 
 def _nothing(_: Any) -> None:
-    """What follows from the last job."""
+    """Ignore the result of the last job."""
 
 
 def insert_new(collection: Collection, new: Sequence[Document]) -> None:
-    """Add those documents that are not there yet."""
+    """Insert those documents that do not exist."""
     if not new:
         return
     try:
@@ -152,7 +152,7 @@ def insert_new(collection: Collection, new: Sequence[Document]) -> None:
 
 
 def move(collection: Collection, model: states.StateModel, kind: str, updates: Sequence[Update], number: int) -> None:
-    """Move pilots or tasks forward, those that may do so; `number` is that of this change by the client."""
+    """Move pilots or tasks forward where the state model allows it; `number` is that of this change by the client."""
     if updates:
         collection.bulk_write([
             UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update)},

@@ -1,4 +1,4 @@
-"""The client's hold on a session in a MongoDB: a new one, or one that is taken over."""
+"""The coordinator of a session in a MongoDB, new or taken over."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rp_profiling.write.detail import chosen
 from rp_profiling.write.tracer import Tracer
 
 LOOK = 1.0
-"""Seconds between looks at a client on another host, of which it is not clear whether it lives."""
+"""Seconds between checks of a client on another host that may have died."""
 
 
 class MongoCoordinator(Coordinator):
-    """Finds or begins a session in the database that `settings.dburl` names; its traces go to `directory`."""
+    """Opens or finds a session in the database at `settings.dburl`; its traces are written to `directory`."""
 
     def __init__(self, session: str, directory: Path, settings: Settings) -> None:
         self._session = session
@@ -54,7 +54,7 @@ class MongoCoordinator(Coordinator):
             raise
 
     def _enter(self, client: Client) -> None:
-        """Make this client the one of the session."""
+        """Register this client as that of the session."""
         database = client[server.database_name(client)]
         open_session = find_session(database, self._session)
         self.attached = open_session is not None
@@ -69,11 +69,11 @@ class MongoCoordinator(Coordinator):
         try:
             collection.insert_one(self._new_session())
         except DuplicateKeyError:
-            raise CoordinationError(f'another application has just begun the session {self._session}') from None
+            raise CoordinationError(f'another application has just opened the session {self._session}') from None
         return collection
 
     def _newest(self, collection: Collection) -> int:
-        """The largest number in a session."""
+        """Return the largest number in a session."""
         newest = (collection.find_one({'type': kind}, {'number': 1}, sort=[('number', -1)])
                   for kind in ('task', 'command', 'parcel', 'claim', 'note'))
         return max((document['number'] for document in newest if document), default=0)
@@ -87,8 +87,8 @@ class MongoCoordinator(Coordinator):
 
     def _take_over(self, collection: Collection, found: Document) -> Collection:
         if found['protocol'] != PROTOCOL:
-            raise CoordinationError(f'the session {self._session} speaks protocol {found["protocol"]}, this client '
-                                    f'{PROTOCOL}: take it over with the version of rp-api that began it')
+            raise CoordinationError(f'the session {self._session} uses protocol {found["protocol"]}, this client '
+                                    f'{PROTOCOL}: take it over with the version of rp-api that opened it')
         former = presence.living_client(collection, found, LOOK)
         mine = {'client': self._me(), 'detached': False, 'lease': self._lease}
         if former or not collection.update_one({'_id': self._session,
@@ -100,7 +100,7 @@ class MongoCoordinator(Coordinator):
         return collection
 
     def connect(self, loop: Loop) -> MongoClientConnection:
-        client, self._client = self._client, None   # it belongs to the connection now
+        client, self._client = self._client, None   # now owned by the connection
         assert client is not None
         assert self._collection is not None
         return MongoClientConnection(loop, client, self._collection, self._url, self._session, self._instance,
@@ -110,7 +110,7 @@ class MongoCoordinator(Coordinator):
         self._tracer.record_bulk('update_refused', uids, msg=pilot)
 
     def watch(self, loop: Loop) -> None:
-        """Nothing to do: others take care of the database, and the connection waits until it is back."""
+        """Do nothing: the database is managed by others, and the connection waits until it returns."""
 
     def stop(self, patience: float, *, leave: bool = False) -> None:
         self._tracer.close()

@@ -1,26 +1,26 @@
-"""What is in the collection of a session: documents by `type`, found by `_id`, or in the order of their `number`.
+"""The documents in the collection of a session, found by `type`, `_id`, and in the order of their `number`.
 
-| type | `_id` | written by | what it is |
+| type | `_id` | written by | content |
 |---|---|---|---|
-| session | uid of the session | client | who is attached and alive (`client`), `closed`, `detached`, `protocol` |
+| session | uid of the session | client | its client with heartbeat (`client`), `closed`, `detached`, `protocol` |
 | pilot | uid | client | `owner`, `record`, `state`, `value`, `info`, `reached` |
 | task | uid | client | `owner`, `pilot`, `attempts`, `parcel`, `description`, `state`, `value`, `info`, `reached` |
-| acknowledged | `@acknowledged.<owner>` | client | `owner`, `reported`, `own`: what the application was told |
+| acknowledged | `@acknowledged.<owner>` | client | `owner`, `reported`, `own`: notifications of the application |
 | note | `@note.<key>` | client | `key`, `content` |
 | command | `@command.<number>` | client | `pilot`, `command`: for all agents of the pilot |
 | parcel | `@parcel.<number>` | client | `pilot`, `uids`: tasks that wait for an agent of the pilot |
-| claim | `@parcel.<number>` | agent | a parcel that `agent` has taken |
-| agent | `@agent.<pilot>.<agent>` | agent | where it runs, `beat`, which changes while it lives, `left` |
-| news | `@news.<number>.<instance>` | agent | `kind`, `pilot`, `updates`: what the client has not taken in |
+| claim | `@parcel.<number>` | agent | a parcel that `agent` has claimed |
+| agent | `@agent.<pilot>.<agent>` | agent | its process, `beat`, which changes while it lives, `left` |
+| news | `@news.<number>.<instance>` | agent | `kind`, `pilot`, `updates`: reports that the client has not processed |
 
-Tasks and pilots are written by the client alone, so nothing has to be locked. Agents report by adding news. The client
-applies them to the documents of the tasks, takes them in, and only then deletes them: what a client has not taken in
-is found by the next one. How far the application was told of that is in `acknowledged` and `reached`. A bulk of tasks
-is one parcel, whose type only one agent can change: claims cost one operation for each bulk, not for each task. A task
-remembers its last parcel, so that older ones do not count.
+Only the client writes tasks and pilots, so no locks are needed. Agents report by adding news. The client applies them
+to the documents of the tasks, processes them, and deletes them last, so that the next client finds those that were not
+processed. `acknowledged` and `reached` tell of which states the application was notified. A bulk of tasks is one
+parcel, whose type only one agent can change: a claim costs one operation per bulk, not per task. A task stores the
+number of its last parcel, so that earlier ones do not count.
 
-Descriptions, records, notes and what is known about a state (`info`) are msgpack: what MongoDB does not allow in
-documents (keys with dots, text that is not UTF-8) may be in them.
+Descriptions, records, notes and the information of updates (`info`) are msgpack, because they may contain data that
+MongoDB does not allow in documents (keys with dots, text that is not UTF-8).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rp_api.wire import codec
 Document = dict[str, Any]
 
 INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
-"""All queries that do not name an `_id` use one of them; not every server uses the beginning of an index alone."""
+"""All queries without an `_id` use one of them; not every server can use the prefix of an index."""
 
 BOUND = states.AGENT_STAGING_INPUT_PENDING
 FINAL_VALUE = states.TASK.value(states.DONE)
@@ -47,39 +47,39 @@ KEPT = states.TMGR_SCHEDULING_PENDING
 LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 LARGEST = 12 << 20
-"""Size of the largest description or information about a state, in bytes; a document may have 16 MiB."""
+"""Maximum size of a description or of an update's information in bytes; a document may have 16 MiB."""
 
 MANY_BYTES = 8 << 20
-"""Size after which news take no further update."""
+"""Size in bytes after which no update is added to a news document."""
 
 
 class Numbers:
-    """Numbers that only grow, also over restarts and from one process to the next (if their clocks agree)."""
+    """Increasing numbers, also across restarts and processes (if their clocks agree)."""
 
     def __init__(self) -> None:
         self._last = 0
         self._lock = threading.Lock()
 
     def above(self, number: int) -> None:
-        """Give only numbers that are larger than this one."""
+        """Return only larger numbers than this one from now on."""
         with self._lock:
             self._last = max(self._last, number)
 
     def next(self) -> int:
-        """A new number: the microseconds since 1970, if that is larger than the last one."""
+        """Return a new number: the microseconds since 1970, or more if that is not larger than the last one."""
         with self._lock:
             self._last = max(self._last + 1, time.time_ns() // 1000)
             return self._last
 
 
 def pilot_document(uid: str, number: int, owner: str, record: Mapping[str, Any]) -> Document:
-    """A pilot, as it is when it was made known."""
+    """Return the document of a new pilot."""
     return {'_id': uid, 'type': 'pilot', 'number': number, 'owner': owner, 'record': packed(uid, record),
             'state': states.NEW, 'value': 0, 'info': None, 'reached': {}}
 
 
 def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, description: bytes) -> Document:
-    """A task, as it is when it was submitted."""
+    """Return the document of a new task."""
     state = BOUND if pilot else KEPT
     return {'_id': uid, 'type': 'task', 'number': number, 'owner': owner, 'pilot': pilot, 'parcel': parcel,
             'attempts': int(bool(pilot)), 'description': description, 'state': state,
@@ -87,40 +87,40 @@ def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, de
 
 
 def final(uids: Sequence[str]) -> Document:
-    """A filter for those of these tasks that are final."""
+    """Return a filter for those of these tasks that are final."""
     return {'_id': {'$in': list(uids)}, 'type': 'task', 'value': {'$gte': FINAL_VALUE}}
 
 
 def forgotten() -> Document:
-    """What changes in the document of a task of which only the uid and the state are kept."""
+    """Return the changes of a task's document that keep only uid and state."""
     return {'owner': '', 'description': codec.NOTHING, 'info': None}
 
 
 def parcel_id(number: int) -> str:
-    """The `_id` of a parcel or claim."""
+    """Return the `_id` of a parcel or claim."""
     return f'@parcel.{number}'
 
 
 def parcel_document(number: int, pilot: str, uids: Sequence[str]) -> Document:
-    """Tasks that wait for an agent."""
+    """Return the document of tasks that wait for an agent."""
     return {'_id': parcel_id(number), 'type': 'parcel', 'number': number, 'pilot': pilot, 'agent': '',
             'uids': list(uids)}
 
 
 def command_document(number: int, pilot: str, command: Mapping[str, Any]) -> Document:
-    """A command for all agents of a pilot."""
+    """Return the document of a command for all agents of a pilot."""
     return {'_id': f'@command.{number}', 'type': 'command', 'number': number, 'pilot': pilot,
             'command': packed('command', command)}
 
 
 def news_document(number: int, instance: str, kind: str, pilot: str, updates: bytes) -> Document:
-    """Updates from a pilot; `kind` is 'tasks' or 'pilots'."""
+    """Return the document of updates from a pilot; `kind` is 'tasks' or 'pilots'."""
     return {'_id': f'@news.{number}.{instance}', 'type': 'news', 'number': number, 'kind': kind, 'pilot': pilot,
             'updates': updates}
 
 
 def packed(uid: str, value: Any) -> bytes:
-    """Plain data as bytes; raises `CoordinationError` if they do not fit into a document."""
+    """Return plain data as bytes; raise `CoordinationError` if it is too large for a document."""
     data = codec.pack(value)
     if len(data) > LARGEST:
         raise CoordinationError(f'{uid}: {len(data)} bytes are too large for a MongoDB, which takes at most {LARGEST} '
@@ -129,7 +129,7 @@ def packed(uid: str, value: Any) -> bytes:
 
 
 def packed_updates(updates: Iterable[Update]) -> list[bytes]:
-    """Updates as bytes, in parts that fit into one document each."""
+    """Return updates as bytes, in parts that fit into one document each."""
     parts: list[bytes] = []
     rows: list[bytes] = []
     size = 0
@@ -144,12 +144,12 @@ def packed_updates(updates: Iterable[Update]) -> list[bytes]:
 
 
 def unpacked_updates(data: bytes) -> list[Update]:
-    """The updates of `packed_updates`."""
+    """Return the updates in a part of `packed_updates`."""
     return [Update(*codec.unpack(row)) for row in codec.unpack(data)]
 
 
 def _fitting(update: Update) -> tuple[str, str, Mapping[str, Any] | None]:
-    """The update; what is too large in it is replaced by a sentence that says so."""
+    """Return the update, with values that are too large replaced by an error text."""
     uid, state, info = update
     if info is None or len(codec.pack(info)) <= LARGEST:
         return uid, state, info
@@ -159,12 +159,12 @@ def _fitting(update: Update) -> tuple[str, str, Mapping[str, Any] | None]:
 
 
 def info_bytes(info: Mapping[str, Any] | None) -> bytes | None:
-    """What is known about a state, for a document."""
+    """Return the information of an update for a document."""
     return codec.pack(info) if info else None
 
 
 def known_pilot(document: Document, told: str) -> KnownPilot:
-    """The pilot of a document, of which an application was told this state."""
+    """Return the pilot of a document, with the last state of which an application was notified."""
     line = [state for state in document['reached'] if not states.PILOT.is_final(state)]
     passed = max(line, key=states.PILOT.value, default=states.NEW)
     return KnownPilot(document['_id'], codec.unpack(document['record']), document['state'],
@@ -172,48 +172,48 @@ def known_pilot(document: Document, told: str) -> KnownPilot:
 
 
 def known_task(document: Document, told: str) -> KnownTask:
-    """The task of a document, of which an application was told this state."""
+    """Return the task of a document, with the last state of which an application was notified."""
     return KnownTask(document['_id'], document['owner'], document['pilot'], document['attempts'],
                      codec.unpack(document['description']), document['state'], known_info(document), told)
 
 
 def description_of(document: Document) -> dict[str, Any]:
-    """The description of a task, with its uid."""
+    """Return the description of a task, including its uid."""
     description = cast(dict[str, Any], codec.unpack(document['description']))
     description['uid'] = document['_id']
     return description
 
 
 def unread(but: Iterable[str]) -> Document:
-    """A filter for news, but those with these `_id`s."""
+    """Return a filter for news, except those with these `_id`s."""
     known = list(but)
     return {'type': 'news', '_id': {'$nin': known}} if known else {'type': 'news'}
 
 
 def command_of(document: Document) -> dict[str, Any]:
-    """The command of a document."""
+    """Return the command in a document."""
     return cast(dict[str, Any], codec.unpack(document['command']))
 
 
 def known_info(document: Document) -> dict[str, Any] | None:
-    """What is known about the state of a pilot or task."""
+    """Return the information about a pilot or task."""
     data = document.get('info')
     return cast(dict[str, Any], codec.unpack(data)) if data else None
 
 
 def forward(model: states.StateModel, update: Update) -> Document:
-    """A filter for documents that an update changes; `StateModel` has the rules."""
+    """Return a filter for documents that an update changes, according to the `StateModel`."""
     if model.is_final(update.state):
         lasting = [final for final in states.FINAL if (final, update.state) not in model.corrections]
         return {'state': {'$nin': lasting}}
-    again = model is states.PILOT and update.info   # an active pilot may say again what it has
+    again = model is states.PILOT and update.info   # an active pilot may report its state again
     return {'value': {'$lte' if again else '$lt': model.value(update.state)}}
 
 
 def moved(model: states.StateModel, update: Update, number: int) -> Document:
-    """The update of a document; `number` is that of the change, negative if it is the client's own."""
+    """Return the update of a document; `number` is that of the change, negative for the client's own changes."""
     fields: Document = {'state': update.state, 'value': model.value(update.state)}
     if update.info:
         fields['info'] = info_bytes(update.info)
-    # a task that was bound anew may come to a state again: the first time counts
+    # a task that was bound again may reach a state again: the first time counts
     return {'$set': fields, '$min' if number > 0 else '$max': {f'reached.{update.state}': number}}

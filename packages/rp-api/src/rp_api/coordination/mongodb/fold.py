@@ -1,4 +1,4 @@
-"""Of several updates of one entity, the one that has the same effect as all of them, whatever its state is."""
+"""Folding of several updates of one entity into one with the same effect, whatever the entity's state is."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rp_api.coordination.contract import Update
 
 
 def fold(model: states.StateModel, updates: Iterable[Update]) -> dict[str, Update]:
-    """One update for each uid."""
+    """Return one update for each uid."""
     folded: dict[str, Update] = {}
     for update in updates:
         known = folded.get(update.uid)
         if known is None:
             folded[update.uid] = update
         elif counts(model, known.state, update.state) or _says_again(model, known, update):
-            # what was known before stays known if the later one brings nothing
+            # earlier information is kept if the later update has none
             folded[update.uid] = update if update.info else update._replace(info=known.info)
     return folded
 
 
 def counts(model: states.StateModel, current: str, target: str) -> bool:
-    """Whether an entity in one state moves to another one when it is told to."""
+    """Return whether a transition changes the state of an entity."""
     if model.is_final(current):
         return (current, target) in model.corrections
     return model.value(target) > model.value(current)
 
 
 def _says_again(model: states.StateModel, known: Update, update: Update) -> bool:
-    """Whether an active pilot says again what it has."""
+    """Return whether an active pilot reports its state again with new information."""
     return model is states.PILOT and known.state == update.state and bool(update.info)

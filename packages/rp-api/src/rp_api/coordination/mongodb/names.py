@@ -1,4 +1,4 @@
-"""The names of collections: that of a session is its uid, with a number for later sessions of the same uid."""
+"""The names of collections: the uid of the session, with a number for later sessions of the same uid."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rp_api.coordination.mongodb.server import Collection, Document
 
 
 def find_session(database: Database[Document], uid: str) -> tuple[Collection, Document] | None:
-    """The open session of that uid: its collection and its document."""
+    """Return collection and document of the open session of that uid, or None."""
     last = _last(database, uid)
     return None if last is None or last[2]['closed'] else (last[1], last[2])
 
 
 def make_collection(database: Database[Document], uid: str) -> Collection:
-    """The collection for a new session of that uid, with an index."""
+    """Create the collection for a new session of that uid, with its indexes."""
     last = _last(database, uid)
     for name in _spellings(uid, 0 if last is None else last[0] + 1):
         collection = database[name]
@@ -35,7 +35,7 @@ def make_collection(database: Database[Document], uid: str) -> Collection:
 
 
 def find_all(database: Database[Document]) -> list[tuple[Collection, Document]]:
-    """The collections of all sessions, and the documents of the sessions."""
+    """Return collection and document of all sessions."""
     found = []
     for name in sorted(database.list_collection_names()):
         collection = database[name]
@@ -46,7 +46,7 @@ def find_all(database: Database[Document]) -> list[tuple[Collection, Document]]:
 
 
 def _last(database: Database[Document], uid: str) -> tuple[int, Collection, Document] | None:
-    """The last session of that uid: its number, its collection and its document."""
+    """Return number, collection and document of the last session of that uid, or None."""
     last = None
     for number in itertools.count():
         found = _look(database, uid, number)
@@ -65,6 +65,6 @@ def _look(database: Database[Document], uid: str, number: int) -> tuple[Collecti
 
 
 def _spellings(uid: str, number: int) -> list[str]:
-    """The name of a collection, and another one for servers that want names to look like identifiers."""
+    """Return the name of a collection, and an alternative for servers that require identifiers."""
     name = f'{uid}.{number}' if number else uid
     return [name, 's_' + re.sub(r'[^A-Za-z0-9]', lambda found: f'_{ord(found.group()):x}_', name)]

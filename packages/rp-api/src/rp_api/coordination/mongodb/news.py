@@ -1,7 +1,7 @@
-"""How news of agents are applied to the documents of tasks and pilots, which the client alone writes.
+"""Application of agents' news to the documents of tasks and pilots, which only the client writes.
 
-Each document keeps the number of the news that changed it last. So it can be told which of many updates counted, also
-when it is not known how far an application got before the database went away.
+Each document stores the number of the news that changed it last. So it is known which of many updates had an effect,
+even if the database became unreachable during the application.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ MODELS = {'tasks': ('task', states.TASK), 'pilots': ('pilot', states.PILOT)}
 
 
 class Outcome(NamedTuple):
-    """The updates that counted, and the uids of tasks that are another pilot's."""
+    """The updates that had an effect, and the uids of tasks that are bound to other pilots."""
 
     valid: list[Update]
     refused: list[str]
 
 
 def apply(collection: Collection, news: Document, number: int) -> Outcome:
-    """Apply one document of news; when that fails half-way, it can be done again, with the same outcome.
+    """Apply a news document; repeating it after a failure has the same outcome.
 
-    `number` is that of the change, by which it is known whether the application was told (`acknowledged`).
+    `number` is that of the change, which shows later whether the application was notified (`acknowledged`).
     """
     kind, model = MODELS[news['kind']]
     folded = fold(model, documents.unpacked_updates(news['updates']))
-    if kind == 'pilot':   # an agent knows only of its own
+    if kind == 'pilot':   # an agent may report only its own pilot
         folded = {uid: update for uid, update in folded.items() if uid == news['pilot']}
     if not folded:
         return Outcome([], [])
@@ -55,14 +55,14 @@ def apply(collection: Collection, news: Document, number: int) -> Outcome:
 
 
 def changed_by(collection: Collection, news: Document, uids: list[str]) -> set[str]:
-    """Which of these tasks or pilots are as the news have made them."""
+    """Return those of these tasks or pilots that the news changed last."""
     return {found['_id'] for found in collection.find({'_id': {'$in': uids}, 'news': news['_id']}, {'_id': 1})}
 
 
 def absorb(collection: Collection, numbers: documents.Numbers, but: Some[str]) -> None:
-    """Apply all news, but those with an `_id` in `but`.
+    """Apply all news, except those with an `_id` in `but`, for a client that takes over.
 
-    For a client that takes over: what the former one has not taken in may have been applied by it already.
+    The former client may have applied some of them already.
     """
     while news := collection.find_one(documents.unread(but), sort=[('number', 1)]):
         apply(collection, news, numbers.next())

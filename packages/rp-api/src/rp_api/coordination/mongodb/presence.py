@@ -1,4 +1,4 @@
-"""Who is there: how clients and agents write down where they run, and how others find out whether they still do."""
+"""Presence of clients and agents: they record their processes, and others check whether these are alive."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rp_api.system.processes import lives, start_time
 
 
 def here() -> Document:
-    """Where this process runs, so that others can tell whether it still does."""
+    """Return host, pid and start time of this process."""
     return {'host': host_id(), 'name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid())}
 
 
 def has_died(where: Mapping[str, Any]) -> bool:
-    """Whether a process on this host has ended; False for those on other hosts, which cannot be seen."""
+    """Return whether a process on this host has ended; False for other hosts, where that is unknown."""
     return where['host'] == host_id() and not lives(where['pid'], where['started'])
 
 
 def living_client(collection: Collection, session: Document, interval: float) -> str:
-    """Where the client of an open session lives; empty if it has left, died, or shows no sign of life for its lease.
+    """Return the process of a session's client if it lives; empty if it has left, died, or exceeded its lease.
 
-    Returns only after that time if the client is on another host and has not left.
+    This waits up to the lease for a heartbeat if the client is on another host and has not left.
     """
     client = session['client']
     name = f'process {client["pid"]} on {client["name"]}'

@@ -1,4 +1,4 @@
-"""All that a session holds, page by page, for a client that takes it over."""
+"""Recovery of a session by a client that takes it over: its data, page by page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rp_api.wire import codec
 
 
 class Recovery:
-    """Reads the pages of a session, one with each call, and repairs what the former client left unfinished."""
+    """Reads a page of the session with each call, and repairs what the former client left incomplete."""
 
     def __init__(self, collection: Collection, numbers: documents.Numbers, in_hand: list[str]) -> None:
         self._collection = collection
@@ -29,7 +29,7 @@ class Recovery:
         repair(self._collection, self._numbers, found)
         notes = self._find('note') if first else []
         pilots = self._find('pilot') if first else []
-        for document in (*pilots, *found):   # their client's clock may have been ahead
+        for document in (*pilots, *found):   # the clock of their client may have been ahead
             self._numbers.above(acknowledged.newest(document))
         told = acknowledged.Told(self._collection)
         page = Page({note['key']: codec.unpack(note['content']) for note in notes},
@@ -43,9 +43,9 @@ class Recovery:
 
 
 def repair(collection: Collection, numbers: documents.Numbers, tasks: list[Document]) -> None:
-    """Put those of the tasks into new parcels that wait for an agent in a parcel that is not there.
+    """Add new parcels for those of the tasks that wait for an agent in a parcel that does not exist.
 
-    That is so if their client died between the two steps in which it handed them to a pilot.
+    That happens if their client died between the two steps of binding them to a pilot.
     """
     waiting: dict[tuple[int, str], list[str]] = {}
     for task in tasks:

@@ -1,6 +1,6 @@
-"""From a MongoDB URL to a database.
+"""Connections to a MongoDB from its URL.
 
-The URL may hold a password: what is shown of it comes from `masked` or `address`.
+The URL may contain a password: messages show only the result of `masked` or `address`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Client = pymongo.MongoClient[Document]
 Collection = pymongo.collection.Collection[Document]
 
 DATABASE = 'radical_pilot'
-"""The database if the URL names none."""
+"""The database if the URL contains none."""
 
 DEFAULTS: dict[str, Any] = {'serverSelectionTimeoutMS': 3000, 'connectTimeoutMS': 5000, 'heartbeatFrequencyMS': 5000,
                             'w': 'majority', 'journal': True, 'appname': 'radical.pilot'}
-"""Options of connections where the URL says nothing else. What fails is tried again, so they need not be patient."""
+"""Default options of connections. Failed operations are repeated, so the timeouts can be short."""
 
 NO_PERMISSION = frozenset({13, 18, 8000})
-"""Codes of errors for which only a person can do something."""
+"""Codes of errors that require an administrator."""
 
 HOPELESS = frozenset({2, 9, 14, 40, 59, 72, 73, 10334})
-"""Codes of errors that come again whenever the same is tried again."""
+"""Codes of errors that a repetition does not resolve."""
 
 
 def open_client(url: str) -> Client:
-    """A client of the servers that the URL names; does not wait for them. Raises `CoordinationError` for a bad URL."""
+    """Return a client for the servers in the URL, without waiting for them; raise `CoordinationError` for a bad URL."""
     given = {name.lower() for name, _ in parse_qsl(url.partition('?')[2], keep_blank_values=True)}
     options = {name: value for name, value in DEFAULTS.items() if name.lower() not in given}
     try:
@@ -46,22 +46,22 @@ def open_client(url: str) -> Client:
 
 
 def database_name(client: Client) -> str:
-    """The name of the database that the URL of a client names."""
+    """Return the name of the database in the URL of a client."""
     return client.get_default_database(DATABASE).name
 
 
 def masked(url: str) -> str:
-    """The URL without its password, and without options, which may hold secrets as well."""
+    """Return the URL without its password, and without options, which may contain secrets as well."""
     return re.sub(r'//([^/@]*?):[^/]*@', r'//\1:***@', url.partition('?')[0])
 
 
 def address(url: str) -> str:
-    """Scheme, hosts and database of a URL."""
+    """Return scheme, hosts and database of a URL."""
     return re.sub(r'//[^/]*@', '//', url.partition('?')[0])
 
 
 def without_secrets(text: str, url: str) -> str:
-    """The text without the password of the URL and the values of its options."""
+    """Return the text without the password of the URL and the values of its options."""
     secrets = {value for _, value in parse_qsl(url.partition('?')[2]) if len(value) > 3}
     found = re.search(r'//[^/@]*?:([^/]*)@', url)
     if found:
@@ -73,7 +73,7 @@ def without_secrets(text: str, url: str) -> str:
 
 @contextmanager
 def reasons(url: str) -> Iterator[None]:
-    """Errors of the server become `CoordinationError`, which says who was asked and why that was in vain."""
+    """Convert errors of the server to `CoordinationError` with its address and the reason."""
     try:
         yield
     except PyMongoError as error:
@@ -82,15 +82,15 @@ def reasons(url: str) -> Iterator[None]:
 
 
 def brief(error: PyMongoError) -> str:
-    """What went wrong, in one line."""
+    """Return the error text as one line."""
     if isinstance(error, OperationFailure):
         return f'{error.details.get("errmsg", error) if error.details else error} (code {error.code})'
-    # pymongo adds the state of all servers, which repeats it
+    # pymongo appends the state of all servers, which repeats the error
     return str(error).partition(', Timeout:')[0].partition(' (configured timeouts')[0]
 
 
 def passes(error: PyMongoError) -> bool:
-    """Whether the same can succeed later: the server is away, elects a new primary, or has no space left."""
+    """Return whether the cause may pass: the server is unreachable, elects a new primary, or has no space left."""
     if isinstance(error, ConfigurationError):
         return False
     if isinstance(error, (ConnectionFailure, ExecutionTimeout)):

@@ -1,7 +1,7 @@
-"""Threads for work that blocks: jobs that are repeated until they succeed, and looks at what is new.
+"""Threads for blocking work: jobs that are repeated until they succeed, and polling for changes.
 
-A job that fails because the database is away is tried again, so jobs must have the same effect when they are carried
-out twice. Results are given to the event loop. A failure that time does not heal is raised there.
+A job that fails because the database is unreachable is repeated, so jobs must be idempotent. Results are passed to the
+event loop. Permanent errors are raised there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAUSES = (0.05, 1.0)
 """Seconds between attempts: the first pause, and the longest one."""
 
 QUICK = 0.2
-"""Seconds between looks that are often enough when something is expected."""
+"""Seconds between polls that suffice when changes are expected."""
 
 _log = logging.getLogger('radical.pilot.coordination')
 
@@ -31,7 +31,7 @@ Job = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
 class Link:
-    """Whether the database can be reached, as the threads of a connection find; tells the loop of changes."""
+    """The reachability of the database for the threads of a connection; reports changes to the loop."""
 
     def __init__(self, loop: Loop, url: str, on_lost: Callable[[str], None], on_found: Callable[[], None]) -> None:
         self.loop = loop
@@ -44,18 +44,18 @@ class Link:
 
     @property
     def lost(self) -> bool:
-        """Whether the last attempt of some thread failed."""
+        """True if the last attempt of some thread failed."""
         return bool(self._troubled)
 
     def attempt(self, who: object, work: Callable[[], Any]) -> tuple[bool, Any]:
-        """Whether some work succeeded, and its result; what cannot be healed is raised in the loop."""
+        """Return whether some work succeeded, and its result; permanent errors are raised in the loop."""
         try:
             result = work()
         except PyMongoError as error:
             if not self.closing.is_set():
                 self._failed(who, error)
             return False, None
-        except Exception as error:   # whatever it is, it must not get lost with this thread
+        except Exception as error:   # must not be lost with this thread
             self.closing.set()
             self.loop.call_soon(_throw, error)
             return False, None
@@ -67,13 +67,13 @@ class Link:
         if not server.passes(error):
             self.closing.set()
             self.loop.call_soon(_throw, CoordinationError(
-                f'the MongoDB at {server.address(self.url)} refuses to work: {why}'))
+                f'the MongoDB at {server.address(self.url)} reports an error: {why}'))
             return
         with self._lock:
             first = not self._troubled
             self._troubled.add(who)
         if first:
-            _log.warning('the MongoDB at %s is away: %s', server.address(self.url), why)
+            _log.warning('the MongoDB at %s is unreachable: %s', server.address(self.url), why)
             self.loop.call_soon(self._on_lost, why)
 
     def _succeeded(self, who: object) -> None:
@@ -86,7 +86,7 @@ class Link:
 
 
 class Writer:
-    """A thread that carries out jobs one after the other, each until it succeeds, and `at_end()` after the last one."""
+    """A thread that performs jobs one after the other, each until it succeeds, and calls `at_end()` after the last."""
 
     def __init__(self, link: Link, name: str, at_end: Callable[[], object]) -> None:
         self._link = link
@@ -97,23 +97,23 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with what was asked for."""
+        """Start the thread."""
         self._thread.start()
 
     def ask(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
-        """Have `work()` done in the thread, after what was asked for before, and `done(result)` called in the loop."""
+        """Queue `work()` for the thread; `done(result)` is called in the loop."""
         with self._changed:
             self._jobs.append((work, done))
             self._changed.notify()
 
     def finish(self) -> None:
-        """Take no more jobs, and end after the last one."""
+        """Accept no more jobs, and end after the last one."""
         with self._changed:
             self._ending = True
             self._changed.notify()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end; False if it did not come."""
+        """Wait for the end; return False after the timeout."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -129,7 +129,7 @@ class Writer:
                     break
                 self._link.closing.wait(pause)
                 pause = min(2 * pause, longest)
-        self._link.closing.set()   # others may not use any more what is closed now
+        self._link.closing.set()   # other threads must not use the closed client
         self._at_end()
 
     def _next(self) -> Job | None:
@@ -140,7 +140,7 @@ class Writer:
 
 
 class Watcher:
-    """A thread that looks for what is new: soon again after it has found something, or when it is called."""
+    """A thread that polls for changes: soon after it has found some, and when it is called."""
 
     def __init__(self, link: Link, look: Callable[[], bool], intervals: tuple[float, float], name: str) -> None:
         self._link = link
@@ -153,27 +153,27 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def call(self) -> None:
-        """Have it look now."""
+        """Poll now."""
         self._called.set()
 
     def quicken(self) -> None:
-        """There will be something soon: look more often for a while."""
+        """Poll more often for a while, because changes are expected."""
         if self._pause > QUICK:
             self.call()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end, which comes when the link is closing; False if it did not come."""
+        """Wait for the end after the link is closed; return False after the timeout."""
         self._called.set()
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def slow_down(self, longest: float) -> None:
-        """Something else calls when there is news: look less often, unless it was found to miss some."""
+        """Poll less often, because a change stream calls, unless it was found to miss changes."""
         if not self._missed:
             self._longest = longest
 
@@ -183,7 +183,7 @@ class Watcher:
             self._called.clear()
             succeeded, found = self._link.attempt(self, self._look)
             if found and not called and self._pause > self._usual:
-                self._missed = True   # there was news, and nobody called
+                self._missed = True   # there were changes without a call
                 self._longest = self._usual
             if found:
                 self._pause = self._shortest
@@ -196,7 +196,7 @@ class Watcher:
 
 
 def remaining(deadline: float) -> float:
-    """Seconds until a deadline of the monotonic clock, not less than none."""
+    """Return the seconds until a deadline of the monotonic clock, at least 0."""
     return max(0.0, deadline - time.monotonic())
 
 

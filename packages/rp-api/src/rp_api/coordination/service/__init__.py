@@ -1,4 +1,4 @@
-"""The stand-alone hub (`rp hub`), which serves the sessions of one user, and how clients use it.
+"""The stand-alone hub (`rp hub`), which serves the sessions of one user, and its clients.
 
 Imports `hub` and `connections`.
 """

@@ -1,8 +1,8 @@
-"""Access to stand-alone hubs: the files with which their owner, and nobody else, is let in.
+"""Access files of stand-alone hubs, which hold the keys of a hub's owner.
 
-A hub writes `<host>-<port>.json` in the directory of `access_directory()`. Whoever has that file can use the hub: on
-another machine, it is copied there. Its name says how the hub is reached from where the file is, so that a copy for
-a tunnel at `tcp://localhost:4242` is called `localhost-4242.json`.
+A hub writes `<host>-<port>.json` in the directory of `access_directory()`. A copy of that file on another machine gives
+access from there. The name of the file is the address of the hub as seen from the file's machine: a copy for a tunnel
+at `tcp://localhost:4242` is named `localhost-4242.json`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LOCAL = ('localhost', '127.0.0.1', '[::1]')
 
 @dataclass(frozen=True)
 class Access:
-    """Where a hub is, and the keys that open it; the secret ones show up in no representation.
+    """The address and keys of a hub; `repr` omits the keys.
 
-    `url` is where it listens, `server` its public key, `public` and `secret` are its owner's, `directory` holds its
-    sessions on `host`.
+    The hub listens at `url`, `server` is its public key; `public` and `secret` are its owner's key pair; `directory`
+    holds its sessions on `host`.
     """
 
     url: str
@@ -44,17 +44,17 @@ class Access:
 
     @property
     def keys(self) -> KeyPair:
-        """The owner's keys."""
+        """The owner's key pair."""
         return KeyPair(self.public.encode(), self.secret.encode())
 
 
 def access_directory() -> Path:
-    """`~/.radical/pilot/hubs`, or below `$RADICAL_BASE` if that is set."""
+    """Return `~/.radical/pilot/hubs`, or the same below `$RADICAL_BASE` if that is set."""
     return Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'hubs'
 
 
 def split_url(url: str) -> tuple[str, int]:
-    """Host and port of `tcp://host:port`; `CoordinationError` if it is something else."""
+    """Return host and port of `tcp://host:port`; raise `CoordinationError` for other URLs."""
     match = _URL.fullmatch(url)
     if match is None or not 0 < int(match['port']) < 65536:
         raise CoordinationError(f'{url!r} is not the address of a hub: allowed is tcp://<host>:<port>')
@@ -62,19 +62,19 @@ def split_url(url: str) -> tuple[str, int]:
 
 
 def short_name() -> str:
-    """The name of this host, without its domain."""
+    """Return the name of this host without its domain."""
     return socket.gethostname().partition('.')[0]
 
 
 def path_of(host: str, port: int) -> Path:
-    """The access file of the hub that is reached at this host and port."""
+    """Return the path of the access file of the hub at this host and port."""
     return access_directory() / f'{host}-{port}.json'
 
 
 def find(url: str) -> tuple[Access, str]:
-    """The access to the hub that is reached at `url`, and where to connect; `CoordinationError` if there is none here.
+    """Return the access to the hub at `url`, and the URL to connect to; raise `CoordinationError` without access file.
 
-    On the hub's own host, its name, `localhost` and the address at which it listens all stand for the latter.
+    On the hub's own host, the host's name and `localhost` stand for the address at which the hub listens.
     """
     host, port = split_url(url)
     names = [host, host.partition('.')[0], *([short_name()] if host in _LOCAL else [])]
@@ -83,23 +83,23 @@ def find(url: str) -> tuple[Access, str]:
     if not found:
         raise CoordinationError(
             f'no access to a hub at {url}: there is no file {path_of(host, port)}. If the hub runs on another host, '
-            'copy the access file to this place (there, rp hub status tells its name)')
+            'copy the access file to this path (rp hub status shows its name there)')
     access = found[0]
-    here = access.host == short_name() and split_url(access.url)[1] == port   # else it is a tunnel
+    here = access.host == short_name() and split_url(access.url)[1] == port   # otherwise it is a tunnel
     return access, access.url if here else url
 
 
 def all_known() -> Iterator[Access]:
-    """The hubs whose access files are here and can be read."""
+    """Yield the hubs with readable access files on this host."""
     for path in sorted(access_directory().glob('*-*.json')):
         try:
             yield read(path)
-        except CoordinationError:   # left by another version, or not ours: it opens nothing
+        except CoordinationError:   # a file of another version, or not private
             continue
 
 
 def read(path: Path) -> Access:
-    """The content of an access file; `CoordinationError` if it is none, or others can read it."""
+    """Return the content of an access file; raise `CoordinationError` if it is invalid, or others can read it."""
     try:
         found = json.loads(read_private(path, _LARGEST))
         access = Access(**{name: str(found[name]) for name in Access.__dataclass_fields__})
@@ -111,7 +111,7 @@ def read(path: Path) -> Access:
 
 
 def write(access: Access) -> Path:
-    """Make the access known to the programs of its owner; gives the file."""
+    """Write an access file for its owner's programs, and return its path."""
     path = path_of(access.host, split_url(access.url)[1])
     private.make_directory(path.parent)
     private.write_file(path, json.dumps(asdict(access)).encode() + b'\n')

@@ -1,4 +1,4 @@
-"""A session in a stand-alone hub: its coordinator asks the hub to serve it, and connects to where it is served."""
+"""The coordinator of a session in a stand-alone hub: requests that the hub serves the session, and connects to it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from rp_api.coordination.coordinator import Settings
 
 OPEN = 60.0
-"""Seconds that the hub may take to have a session served."""
+"""Seconds that the hub may take to serve a session."""
 
 
 class ServedHub(Coordinator):
-    """Has the session served by the stand-alone hub at `settings.hub_url`, a new one or one that is there and open.
+    """The coordinator of a session, new or open, that the stand-alone hub at `settings.hub_url` serves.
 
-    A client that does not reach the hub at its own address, but through a tunnel, connects to the session at the
-    tunnel's host, with the port at which it is served. Agents are told the hub's own address, or `settings.address`.
+    A client that reaches the hub through a tunnel connects to the session at the tunnel's host, with the port at which
+    it is served. Agents connect to the hub's own address, or to `settings.address`.
     """
 
     def __init__(self, session: str, directory: Path, settings: Settings) -> None:
@@ -67,18 +67,18 @@ class ServedHub(Coordinator):
             self._watcher = None
 
     def stop(self, patience: float, *, leave: bool = False) -> None:
-        """Return when the session's hub has ended with what its client has said last, or let it go on."""
+        """Wait until the session's hub has ended after the last messages of its client, unless it shall continue."""
         self.ending()
         if self._watched and not leave:
             self._watched = False
-            with suppress(CoordinationError):   # the answer says that the session is not served any more
+            with suppress(CoordinationError):   # the expected answer: the session is no longer served
                 ask(self._access, self._url, 'await', {'session': self._session}, patience)
 
 
 class _Watcher:
-    """Learns from the hub when the session cannot be served any more, which ends the loop with the reason.
+    """Waits for the hub's report that the session cannot be served any more, and ends the loop with the reason.
 
-    While the hub itself is away nothing happens: the session does not need it, and it may come back.
+    The session does not need the stand-alone hub, which may end and return meanwhile.
     """
 
     def __init__(self, loop: Loop, access: Access, url: str, session: str) -> None:
@@ -102,12 +102,12 @@ class _Watcher:
 
 
 def _at(host: str, endpoint: str) -> str:
-    """The endpoint's port at another host."""
+    """Return an endpoint with the same port at another host."""
     return f'tcp://{host}:{split_url(endpoint)[1]}'
 
 
 def _for_agents(address: str, endpoint: str) -> str:
-    """What agents are told: the hub's own endpoint, or the user's address, with the same port if it names none."""
+    """Return the endpoint for agents: the hub's own, or the user's address, by default with the same port."""
     if not address:
         return endpoint
     if address.rpartition(':')[2].isdigit():

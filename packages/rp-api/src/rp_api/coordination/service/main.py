@@ -1,11 +1,11 @@
-"""The stand-alone hub: one process that has the sessions of one user served, each by a hub process of its own.
+"""The stand-alone hub: one process that manages the sessions of one user, each served by a hub process of its own.
 
-It listens at a control socket that only its owner's key opens, starts a hub process for each session that is asked for,
-starts those again that die, and passes on to the client where its session is served, with the keys for it. Tasks and
-results never pass through it: it can die and be started again while sessions go on.
+It listens at a control socket that requires its owner's key, starts a hub process for each requested session, restarts
+those that die, and sends clients the address and keys of their session. Tasks and results do not pass through it: it
+can end and restart while sessions continue.
 
-Its directory holds `service.json` (its address and keys, mode 0600), `service.log`, and a directory per session. The
-same directory gives the same hub: started again, it has the address and the keys that it had, and finds its sessions.
+Its directory holds `service.json` (its address and keys, mode 0600), `service.log`, and a directory per session. A hub
+that is restarted in the same directory has the same address and keys, and resumes its sessions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ START = 30.0
 """Seconds that a hub may take to start in the background."""
 
 HIGH_WATER = 1000
-"""Answers that may wait for one client."""
+"""Maximum number of answers that wait for one client."""
 
 _log = logging.getLogger('radical.pilot.service')
 
@@ -58,7 +58,7 @@ Reply = Callable[[str, Any], object]
 
 
 class Service:
-    """Answers requests at the control socket, and keeps the hubs of the sessions going."""
+    """Answers requests at the control socket, and supervises the hubs of the sessions."""
 
     def __init__(self, loop: Loop, directory: Path, interface: str, ports: range) -> None:
         self._loop = loop
@@ -70,12 +70,12 @@ class Service:
         self._listener: Listener | None = None
 
     def listen(self, pair: keys.KeyPair, gate: keys.Gate, address: str) -> str:
-        """Begin to serve; gives the address with its port."""
+        """Start to listen, and return the address with its port."""
         self._listener = Listener(self._loop, zmq.ROUTER, pair, gate, address, DOMAIN, HIGH_WATER, self._receive)
         return self._listener.address
 
     def resume(self) -> None:
-        """Take care of the sessions of an earlier service in this directory that are still open."""
+        """Resume the open sessions of an earlier service in this directory."""
         for path in sessions.find(self._directory):
             try:
                 if sessions.summary(path).state in (sessions.OPEN, sessions.ORPHANED, sessions.CRASHED):
@@ -85,7 +85,7 @@ class Service:
                 _log.warning('cannot take over %s: %s', path, error)
 
     def close(self) -> None:
-        """Stop to serve; the hubs of the sessions go on."""
+        """Stop the service; the hubs of the sessions continue."""
         for session in self._served.values():
             session.release()
         if self._listener is not None:
@@ -107,7 +107,7 @@ class Service:
     def _answer(self, address: bytes, number: int, protocol: Any, operation: str, arguments: dict[str, Any]) -> None:
         def reply(kind: str, result: Any) -> None:
             assert self._listener is not None
-            with suppress(zmq.ZMQError):   # whoever has asked is gone, or does not read
+            with suppress(zmq.ZMQError):   # the client has ended, or does not read
                 self._listener.socket.send_multipart([address, codec.pack([number, kind, result])], zmq.NOBLOCK)
 
         known: dict[str, Callable[..., None]] = {
@@ -116,7 +116,7 @@ class Service:
         if sentence := mismatch(protocol):
             reply('error', sentence)
         elif operation not in known:
-            reply('error', f'the hub knows no request {operation!r:.40}')
+            reply('error', f'the hub has no request {operation!r:.40}')
         else:
             try:
                 known[operation](reply, **arguments)
@@ -132,12 +132,12 @@ class Service:
                      'sessions': [session.summary() for session in self._served.values()]})
 
     def _on_knows(self, reply: Reply, session: str) -> None:
-        """Whether there is an open session of that name, which a client can attach to."""
+        """Answer whether there is an open session of that name, which a client can attach to."""
         _check_uid(session)
         reply('ok', session in self._served or self._is_open(self._directory / session))
 
     def _on_open(self, reply: Reply, session: str, orphan_timeout: float, lease: float) -> None:
-        """Serve a session, a new one or one that is there; the answer is where, and the keys."""
+        """Serve a session, new or existing, and answer with its address and keys."""
         _check_uid(session)
         served = self._session(session)
         if served.state == FAILED:
@@ -153,7 +153,7 @@ class Service:
                             else reply('ok', _access(served, attached)))
 
     def _on_await(self, reply: Reply, session: str) -> None:
-        """Answer when the session is not served any more: it has ended, or cannot be served against all efforts."""
+        """Answer when the session is no longer served: it has ended, or serving it failed."""
         served = self._served.get(session)
         if served is None or served.state == FAILED:
             reply('error', f'{session} is not served: {served.reason if served else "it is not open"}')
@@ -163,7 +163,7 @@ class Service:
     def _on_stop(self, reply: Reply, force: bool) -> None:
         if self._served and not force:
             raise CoordinationError(f'these sessions are open: {", ".join(self._served)}. Close them, or end the hub '
-                                    'with --force: what runs goes on without it, and a hub that is started in '
+                                    'with --force: their pilots continue without it, and a hub that is started in '
                                     f'{self._directory} later serves them again')
         for session in self._served.values():
             session.kill()
@@ -187,7 +187,7 @@ class Service:
         return sessions.is_session(directory) and sessions.summary(directory).state != sessions.CLOSED
 
     def _endpoint(self) -> str:
-        """Where the next session can be served."""
+        """Return an endpoint for the next session."""
         host = self._interface
         if not self._ports:
             return f'tcp://{host}:*'
@@ -200,7 +200,7 @@ class Service:
 
 
 def serve(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> None:
-    """Serve until told to stop; calls `ready(answer)` when requests can come."""
+    """Serve until a request to stop; call `ready(answer)` when requests can be sent."""
     directory = Path(config['directory'])
     private.make_directory(directory)
     claimed = _claim(directory)
@@ -233,14 +233,14 @@ def serve(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> 
 
 
 def split_interface(address: str) -> str:
-    """The interface in `tcp://interface[:port]`."""
+    """Return the interface in `tcp://interface[:port]`."""
     return address.removeprefix('tcp://').rpartition(':')[0] or address.removeprefix('tcp://')
 
 
 def start(config: dict[str, Any]) -> dict[str, Any]:
-    """Start a stand-alone hub in the background, which outlives this process; gives its `url`, `pid` and `access` file.
+    """Start a stand-alone hub in the background, and return its `url`, `pid` and `access` file.
 
-    Raises `CoordinationError`, with the reason, if it does not serve.
+    The hub outlives this process. Raise `CoordinationError` with the reason if it does not serve.
     """
     directory = Path(config['directory'])
     private.make_directory(directory)
@@ -251,7 +251,7 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
             env=os.environ | {'PYTHONPATH': path}, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError), process.stdin:   # it died at once
+    with suppress(BrokenPipeError), process.stdin:   # it has died
         process.stdin.write(json.dumps(config).encode() + b'\n')
     with process.stdout:
         said = process.stdout.read() if select.select([process.stdout], [], [], START)[0] else b''
@@ -260,20 +260,20 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(said or b'{}')
     if not answer.get('ok'):
         process.wait()
-        reason = answer.get('error') or f'it did not say why within {START:g} s, see {directory / LOG}'
+        reason = answer.get('error') or f'no answer within {START:g} s, see {directory / LOG}'
         raise CoordinationError(f'the hub did not start: {reason}')
-    process.returncode = 0   # it goes on, and nobody is to miss its end
+    process.returncode = 0   # it continues, and must not be reported as not waited for
     return answer
 
 
 def main() -> int:
-    """Run a stand-alone hub with the configuration that comes as JSON on standard input; the exit code."""
+    """Run a stand-alone hub with the configuration in JSON on standard input, and return the exit code."""
     signals.set_defaults()
     return run(json.loads(sys.stdin.readline()), _answer)
 
 
 def run(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> int:
-    """Run a stand-alone hub; the exit code. `ready` is told how the start went."""
+    """Run a stand-alone hub, and return the exit code; `ready` is called with the result of the start."""
     logging.basicConfig(stream=sys.stderr, format='%(asctime)s %(levelname)s %(message)s', level=logging.INFO)
     try:
         limits.raise_descriptors()
@@ -294,7 +294,7 @@ def _access(session: ServedSession, attached: bool) -> dict[str, Any]:
 
 def _check_uid(uid: Any) -> None:
     if not isinstance(uid, str) or not uid or '/' in uid or uid.startswith('.') or '\0' in uid:
-        raise CoordinationError(f'{uid!r:.80} cannot be the uid of a session: it has to be the name of a directory')
+        raise CoordinationError(f'{uid!r:.80} is not a valid session uid: it must be the name of a directory')
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -307,7 +307,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _claim(directory: Path) -> int:
-    """Make sure that no other service uses the directory, until the descriptor is closed."""
+    """Lock the directory against other services, until the descriptor is closed."""
     descriptor = private.open_directory(directory)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -340,13 +340,13 @@ def _pair(found: dict[str, Any], name: str) -> keys.KeyPair:
 
 
 def _stop_on_signal(loop: Loop) -> None:
-    """Have SIGTERM and SIGINT end the service, not the sessions."""
+    """End the service, not the sessions, on SIGTERM and SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.stop())
 
 
 def _answer(answer: dict[str, Any]) -> None:
-    """Tell whoever has started the hub how it went, and let go of the pipe: nobody listens to it any more."""
+    """Report the result of the start to the parent process, and close the pipe."""
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(answer).encode() + b'\n')
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,14 +1,14 @@
 """Requests to a stand-alone hub, and the form of requests and answers.
 
 A request is `[number, protocol, operation, arguments]`, its answer `[number, 'ok', result]` or
-`[number, 'error', sentence]`. Only the hub's owner has the keys that open its control socket.
+`[number, 'error', sentence]`. The control socket requires the key of the hub's owner.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from reprlib import repr as short  # also for what is long or nested deeply
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
 
 import zmq
@@ -23,7 +23,7 @@ DOMAIN = 'rp.hub'
 """The ZAP domain of control sockets."""
 
 ANSWER = 10.0
-"""Seconds that an answer may take."""
+"""Seconds to wait for an answer."""
 
 _EVENT = struct.Struct('=HI')
 _BROKEN = (zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED)
@@ -32,7 +32,7 @@ _WATCHED = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDS
 
 def ask(access: Access, url: str, operation: str, arguments: dict[str, Any] | None = None,
         timeout: float = ANSWER) -> Any:
-    """The hub's answer to a request; `CoordinationError` with the reason if it refuses, or does not answer in time."""
+    """Return the hub's answer to a request; raise `CoordinationError` for a refusal, or without an answer in time."""
     asker = _Asker(access, url)
     try:
         asker.connect()
@@ -42,7 +42,7 @@ def ask(access: Access, url: str, operation: str, arguments: dict[str, Any] | No
 
 
 def parse(data: bytes) -> tuple[int, Any, str, dict[str, Any]]:
-    """Number, protocol, operation and arguments of a request; `CoordinationError` if it does not have them."""
+    """Return number, protocol, operation and arguments of a request; raise `CoordinationError` if it is malformed."""
     request = codec.unpack(data)
     if not isinstance(request, list) or [type(part) for part in request[:1] + request[2:]] != [int, str, dict]:
         raise CoordinationError('malformed request')
@@ -51,15 +51,15 @@ def parse(data: bytes) -> tuple[int, Any, str, dict[str, Any]]:
 
 
 def mismatch(theirs: Any) -> str:
-    """The sentence for a client that speaks another version of the protocol; empty if it does not."""
+    """Return an error text for a client with another version of the protocol; empty if it matches."""
     if theirs == PROTOCOL:
         return ''
-    return (f'the hub speaks protocol {PROTOCOL}, and this client {short(theirs)}: install the same major version of '
+    return (f'the hub uses protocol {PROTOCOL}, this client {short(theirs)}: install the same major version of '
             'rp-api on both sides (pip install --upgrade rp-api), and start the hub again')
 
 
 class _Asker:
-    """One request on a socket of its own."""
+    """A single request on a socket of its own."""
 
     def __init__(self, access: Access, url: str) -> None:
         self._url = url
@@ -100,17 +100,17 @@ class _Asker:
     def _note(self, event: int, _value: int) -> None:
         self._seen |= event
         if event == zmq.Event.HANDSHAKE_FAILED_AUTH:
-            raise CoordinationError(f'the hub at {self._url} does not admit the key of the access file: it belongs to '
-                                    'another hub, or to an earlier one at this place; copy the file again')
+            raise CoordinationError(f'the hub at {self._url} rejects the key of the access file, which belongs to '
+                                    'another hub, or to an earlier one at this address; copy the file again')
 
     def _why(self, timeout: float) -> str:
         if not self._seen & zmq.Event.CONNECTED:
             return (f'nothing answers at {self._url} within {timeout:g} s: does the hub run (rp hub status), and can '
                     'it be reached from this host (a tunnel may be needed)?')
         if not self._seen & zmq.Event.HANDSHAKE_SUCCEEDED:
-            return (f'what listens at {self._url} is not the hub of the access file: it has other keys. Copy the '
-                    'file of the hub that runs there now')
-        return f'the hub at {self._url} took the request, but did not answer within {timeout:g} s'
+            return (f'the process that listens at {self._url} is not the hub of the access file: it has other keys. '
+                    'Copy the file of the hub that runs there now')
+        return f'the hub at {self._url} received the request, but did not answer within {timeout:g} s'
 
 
 def _checked(kind: str, result: Any) -> Any:

@@ -1,7 +1,7 @@
-"""One session of a stand-alone hub: the process that serves it, started, found again, and started again when it dies.
+"""A session of a stand-alone hub: start, takeover, supervision and restart of the process that serves it.
 
-The hub of a session is a process of its own, with keys, port and file of its own, and not a child that has to end with
-the service: one that was started by an earlier service is found by what its file notes about it (`presence.py`).
+The hub of a session is a process with its own keys, port and database, which may outlive the service: a process that an
+earlier service started is found through the record in its database (`presence.py`).
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ START = 30.0
 """Seconds that a hub may take to start."""
 
 RESTARTS = 5
-"""How often in a row a hub is started again."""
+"""Maximum number of consecutive restarts of a hub."""
 
 STABLE = 60.0
-"""Seconds after which a hub that died counts as one that had worked."""
+"""Seconds of operation after which the count of restarts begins again."""
 
 _log = logging.getLogger('radical.pilot.service')
 
 Answer = Callable[[str], object]
-"""Called with the reason why a session is not served, or nothing if it is."""
+"""Called with the reason why a session is not served, or an empty text if it is."""
 
 
 class ServedSession:
-    """The hub process of one session, in an event loop. `on_end` is called when it has ended and need not come back."""
+    """The hub process of one session, in an event loop. `on_end` is called at a regular end of the session's hub."""
 
     def __init__(self, loop: Loop, uid: str, directory: Path, on_end: Callable[[ServedSession], object]) -> None:
         self.uid = uid
@@ -74,16 +74,16 @@ class ServedSession:
 
     @property
     def endpoint(self) -> str:
-        """Where the hub listens."""
+        """The address at which the hub listens."""
         return str(self.config['endpoints'][0])
 
     def summary(self) -> dict[str, Any]:
-        """What is to be said about it, as plain data without secrets."""
+        """Return the session's status as plain data without secrets."""
         return {'uid': self.uid, 'state': self.state, 'reason': self.reason, 'pid': self.pid,
                 'endpoint': self.endpoint if self.config else ''}
 
     def begin(self, endpoint: str, orphan_timeout: float, lease: float) -> None:
-        """Serve a new session there, with new keys."""
+        """Serve a new session at that endpoint, with new keys."""
         server, client, agent = keys.generate(), keys.generate(), keys.generate()
         self.config = {
             'session': self.uid, 'protocol': PROTOCOL, 'database': str(self.directory / sessions.DATABASE),
@@ -95,12 +95,12 @@ class ServedSession:
         self._start()
 
     def resume(self) -> None:
-        """Serve a session that is there: by the process that does so already, or else by a new one."""
+        """Serve an existing session: take over its running process, or start a new one."""
         try:
             self.config = self.config or hub_file.read_open(self.directory) or {}
             hub = sessions.summary(self.directory).hub
         except (OSError, sqlite3.Error) as error:
-            raise CoordinationError(f'{self.uid} is not served, as its files cannot be read: {error}') from error
+            raise CoordinationError(f'{self.uid} is not served, because its files cannot be read: {error}') from error
         if not self.config:
             raise CoordinationError(f'{self.uid} is not open')
         if hub is not None and self._adopt(hub):
@@ -125,7 +125,7 @@ class ServedSession:
         self.state = ENDED
 
     def release(self) -> None:
-        """Let the process go on without this service."""
+        """Let the process continue without this service."""
         self._forget_process()
 
     # the process
@@ -143,7 +143,7 @@ class ServedSession:
         try:
             self._process.stdin.write(json.dumps(self.config | how).encode() + b'\n')
             self._process.stdin.close()
-        except BrokenPipeError:   # it died at once
+        except BrokenPipeError:   # it has died
             _log.debug('the hub of %s does not listen', self.uid)
         self._watch(self.pid, start_time(self.pid))
         assert self._process.stdout is not None
@@ -151,14 +151,14 @@ class ServedSession:
         self._deadline = self._loop.call_later(START, self._too_slow)
 
     def _answered(self) -> None:
-        """The new process says how it went; it writes its one line at once."""
+        """Read the result of the start, which the process writes as one line."""
         assert self._process is not None
         assert self._process.stdout is not None
         answer = json.loads(self._process.stdout.readline() or b'{}')
         self._close_pipe()
         if not answer.get('ok'):
             self.reason = answer.get('error') or f'it died when it started, see {self.directory / "hub.log"}'
-            return   # its end, which comes next, decides
+            return   # the end of the process follows
         self.config['endpoints'] = answer['endpoints']
         self._fresh = False
         hub_file.save(self.directory, self.config)
@@ -175,7 +175,7 @@ class ServedSession:
             self._process.kill()
 
     def _adopt(self, hub: Where) -> bool:
-        """Watch a process that an earlier service has started; False if it is gone."""
+        """Watch a process that an earlier service started; return False if it has ended."""
         if not hub.local or hub.started is None or not self._watch(hub.pid, hub.started):
             return False
         self.pid = hub.pid
@@ -189,9 +189,9 @@ class ServedSession:
         return True
 
     def _died(self) -> None:
-        """The process has ended: in order, which its file tells, or to be started again."""
+        """Handle the end of the process: a regular end, according to its database, or a reason to restart it."""
         if self.state == STARTING and self._process is not None and self._process.stdout is not None:
-            self._answered()   # what it has said last
+            self._answered()   # its last message
         self._forget_process()
         code = self._process.wait() if self._process is not None else None
         self._process = None
@@ -222,7 +222,7 @@ class ServedSession:
     def _is_over(self) -> bool:
         try:
             state = sessions.summary(self.directory).state
-        except (FileNotFoundError, sqlite3.Error):   # it has not got that far
+        except (FileNotFoundError, sqlite3.Error):   # it died before it created the database
             return False
         if state == sessions.CLOSED:
             hub_file.remove(self.directory)
