@@ -36,7 +36,7 @@ def test_agents_get_where_they_are_told_to_go(tmp_path: Path) -> None:
 
 
 def test_agent_that_is_too_old_for_its_session() -> None:
-    with pytest.raises(CoordinationError, match=r"coordinated by 'carrier pigeons'.*known are: hub, mongodb"):
+    with pytest.raises(CoordinationError, match=r"coordinated by 'carrier pigeons'.*supported: hub, mongodb"):
         agent_connection(Loop(), {'backend': 'carrier pigeons'}, 'pilot.0000', 'agent_0')
 
 

@@ -259,57 +259,31 @@ def progress(model: StateModel, current: str | None, target: str) -> tuple[str, 
 
 
 # state names of 2015, as found in traces and databases of that time
-CAMEL_CASE_STATES: Mapping[str, str] = {
-    'New': NEW,
-    'Done': DONE,
-    'Canceling': CANCELED,
-    'Canceled': CANCELED,
-    'Failed': FAILED,
-    'Pending': PMGR_LAUNCHING_PENDING,
-    'PendingLaunch': PMGR_LAUNCHING_PENDING,
-    'Launching': PMGR_LAUNCHING,
-    'PendingActive': PMGR_ACTIVE_PENDING,
-    'Active': PMGR_ACTIVE,
-    'Unscheduled': TMGR_SCHEDULING_PENDING,
-    'Scheduling': TMGR_SCHEDULING,
-    'PendingInputStaging': TMGR_STAGING_INPUT_PENDING,
-    'StagingInput': TMGR_STAGING_INPUT,
-    'PendingAgentInputStaging': AGENT_STAGING_INPUT_PENDING,
-    'AgentStagingInputPending': AGENT_STAGING_INPUT_PENDING,
-    'AgentStagingInput': AGENT_STAGING_INPUT,
-    'AllocatingPending': AGENT_SCHEDULING_PENDING,
-    'Allocating': AGENT_SCHEDULING,
-    'PendingExecution': AGENT_EXECUTING_PENDING,
-    'ExecutingPending': AGENT_EXECUTING_PENDING,
-    'Executing': AGENT_EXECUTING,
-    'PendingAgentOutputStaging': AGENT_STAGING_OUTPUT_PENDING,
-    'AgentStagingOutputPending': AGENT_STAGING_OUTPUT_PENDING,
-    'AgentStagingOutput': AGENT_STAGING_OUTPUT,
-    'PendingOutputStaging': TMGR_STAGING_OUTPUT_PENDING,
-    'StagingOutput': TMGR_STAGING_OUTPUT,
-}
+CAMEL_CASE_STATES: Mapping[str, str] = {name: state for state, names in {
+    NEW: 'New', DONE: 'Done', CANCELED: 'Canceling Canceled', FAILED: 'Failed',
+    PMGR_LAUNCHING_PENDING: 'Pending PendingLaunch', PMGR_LAUNCHING: 'Launching',
+    PMGR_ACTIVE_PENDING: 'PendingActive', PMGR_ACTIVE: 'Active',
+    TMGR_SCHEDULING_PENDING: 'Unscheduled', TMGR_SCHEDULING: 'Scheduling',
+    TMGR_STAGING_INPUT_PENDING: 'PendingInputStaging', TMGR_STAGING_INPUT: 'StagingInput',
+    AGENT_STAGING_INPUT_PENDING: 'PendingAgentInputStaging AgentStagingInputPending',
+    AGENT_STAGING_INPUT: 'AgentStagingInput',
+    AGENT_SCHEDULING_PENDING: 'AllocatingPending', AGENT_SCHEDULING: 'Allocating',
+    AGENT_EXECUTING_PENDING: 'PendingExecution ExecutingPending', AGENT_EXECUTING: 'Executing',
+    AGENT_STAGING_OUTPUT_PENDING: 'PendingAgentOutputStaging AgentStagingOutputPending',
+    AGENT_STAGING_OUTPUT: 'AgentStagingOutput',
+    TMGR_STAGING_OUTPUT_PENDING: 'PendingOutputStaging', TMGR_STAGING_OUTPUT: 'StagingOutput',
+}.items() for name in names.split()}
 
 # constants of 2015 that were renamed
-OLD_DEFINES: Mapping[str, str] = {
-    'CANCELING': CANCELED,
-    'PENDING': PMGR_LAUNCHING_PENDING,
-    'PENDING_LAUNCH': PMGR_LAUNCHING_PENDING,
-    'LAUNCHING': PMGR_LAUNCHING,
-    'PENDING_ACTIVE': PMGR_ACTIVE_PENDING,
-    'ACTIVE_PENDING': PMGR_ACTIVE_PENDING,
-    'ACTIVE': PMGR_ACTIVE,
-    'UNSCHEDULED': TMGR_SCHEDULING_PENDING,
-    'SCHEDULING': TMGR_SCHEDULING,
-    'PENDING_INPUT_STAGING': TMGR_STAGING_INPUT_PENDING,
-    'STAGING_INPUT': TMGR_STAGING_INPUT,
-    'ALLOCATING_PENDING': AGENT_SCHEDULING_PENDING,
-    'ALLOCATING': AGENT_SCHEDULING,
-    'PENDING_EXECUTION': AGENT_EXECUTING_PENDING,
-    'EXECUTING_PENDING': AGENT_EXECUTING_PENDING,
-    'EXECUTING': AGENT_EXECUTING,
-    'PENDING_OUTPUT_STAGING': TMGR_STAGING_OUTPUT_PENDING,
-    'STAGING_OUTPUT': TMGR_STAGING_OUTPUT,
-}
+OLD_DEFINES: Mapping[str, str] = {name: state for state, names in {
+    CANCELED: 'CANCELING', PMGR_LAUNCHING_PENDING: 'PENDING PENDING_LAUNCH', PMGR_LAUNCHING: 'LAUNCHING',
+    PMGR_ACTIVE_PENDING: 'PENDING_ACTIVE ACTIVE_PENDING', PMGR_ACTIVE: 'ACTIVE',
+    TMGR_SCHEDULING_PENDING: 'UNSCHEDULED', TMGR_SCHEDULING: 'SCHEDULING',
+    TMGR_STAGING_INPUT_PENDING: 'PENDING_INPUT_STAGING', TMGR_STAGING_INPUT: 'STAGING_INPUT',
+    AGENT_SCHEDULING_PENDING: 'ALLOCATING_PENDING', AGENT_SCHEDULING: 'ALLOCATING',
+    AGENT_EXECUTING_PENDING: 'PENDING_EXECUTION EXECUTING_PENDING', AGENT_EXECUTING: 'EXECUTING',
+    TMGR_STAGING_OUTPUT_PENDING: 'PENDING_OUTPUT_STAGING', TMGR_STAGING_OUTPUT: 'STAGING_OUTPUT',
+}.items() for name in names.split()}
 
 # some of these names are common words, so they become constants only on request
 if 'RP_ENABLE_OLD_DEFINES' in os.environ:

@@ -62,13 +62,8 @@ _SOURCES = {
 # submodules, available as attributes without an import statement
 _MODULES = 'constants pilot_description raptor raptor_tasks staging_directives states task_description utils'
 
-_OLD_STATES = """
-    CANCELING PENDING PENDING_LAUNCH LAUNCHING PENDING_ACTIVE ACTIVE_PENDING ACTIVE
-    UNSCHEDULED SCHEDULING PENDING_INPUT_STAGING STAGING_INPUT ALLOCATING_PENDING ALLOCATING
-    PENDING_EXECUTION EXECUTING_PENDING EXECUTING PENDING_OUTPUT_STAGING STAGING_OUTPUT"""
-
 if 'RP_ENABLE_OLD_DEFINES' in os.environ:
-    _SOURCES['rp-api', 'rp_api.states'] += _OLD_STATES
+    _SOURCES['rp-api', 'rp_api.states'] += ' ' + ' '.join(import_module('rp_api.states').OLD_DEFINES)
 
 _TABLE = {name: source for source, names in _SOURCES.items() for name in names.split()}
 

@@ -22,7 +22,7 @@ _COORDINATORS = {
 }
 _AGENT_CONNECTIONS = {
     'hub': ('rp_api.coordination.connections.embedded', 'agent_connection'),
-    'mongodb': ('rp_api.coordination.mongodb', 'agent_connection'),
+    'mongodb': ('rp_api.coordination.mongodb', 'MongoAgentConnection'),
 }
 
 

@@ -57,6 +57,37 @@ def _service(value: Any) -> TaskDescription:
     return service
 
 
+_ATTRIBUTES: dict[str, tuple[Any, Any]] = {
+    UID: (str, None),
+    RESOURCE: (str, None),
+    ACCESS_SCHEMA: (str, None),
+    RUNTIME: (int, 10),
+    JOB_NAME: (str, None),
+    SANDBOX: (str, None),
+    NODES: (int, 0),
+    BACKUP_NODES: (int, 0),
+    CORES: (int, 0),
+    GPUS: (int, 0),
+    MEMORY: (int, 0),
+    QUEUE: (str, None),
+    PROJECT: (str, None),
+    APP_COMM: ([str], []),
+    CLEANUP: (bool, False),
+    EXIT_ON_ERROR: (bool, True),
+    FAIL_IF_UNSCHEDULABLE: (bool, False),
+    REQUEUE: (bool, False),
+    INPUT_STAGING: ([structure], []),
+    OUTPUT_STAGING: ([str], []),
+    PREPARE_ENV: ({str: {str: Any}}, {}),
+    SERVICES: ([_service], []),
+    ENABLE_EP: (bool, False),
+    RECONFIG_SRC: (str, None),
+    PARTITIONS: (sizes, 0),
+    CONFIG: ({str: Any}, {}),
+}
+"""The type and the default of each attribute."""
+
+
 class PilotDescription(Description):
     """The platform, the size, the run time and the preparation of a pilot.
 
@@ -118,55 +149,8 @@ class PilotDescription(Description):
 
     __slots__ = ()
 
-    _schema: ClassVar[Mapping[str, Any]] = {
-        UID: str,
-        RESOURCE: str,
-        ACCESS_SCHEMA: str,
-        RUNTIME: int,
-        JOB_NAME: str,
-        SANDBOX: str,
-        NODES: int,
-        BACKUP_NODES: int,
-        CORES: int,
-        GPUS: int,
-        MEMORY: int,
-        QUEUE: str,
-        PROJECT: str,
-        APP_COMM: [str],
-        CLEANUP: bool,
-        EXIT_ON_ERROR: bool,
-        FAIL_IF_UNSCHEDULABLE: bool,
-        REQUEUE: bool,
-        INPUT_STAGING: [structure],
-        OUTPUT_STAGING: [str],
-        PREPARE_ENV: {str: {str: Any}},
-        SERVICES: [_service],
-        ENABLE_EP: bool,
-        RECONFIG_SRC: str,
-        PARTITIONS: sizes,
-        CONFIG: {str: Any},
-    }
-
-    _defaults: ClassVar[Mapping[str, Any]] = {
-        RUNTIME: 10,
-        NODES: 0,
-        BACKUP_NODES: 0,
-        CORES: 0,
-        GPUS: 0,
-        MEMORY: 0,
-        APP_COMM: [],
-        CLEANUP: False,
-        EXIT_ON_ERROR: True,
-        FAIL_IF_UNSCHEDULABLE: False,
-        REQUEUE: False,
-        INPUT_STAGING: [],
-        OUTPUT_STAGING: [],
-        PREPARE_ENV: {},
-        SERVICES: [],
-        ENABLE_EP: False,
-        PARTITIONS: 0,
-        CONFIG: {},
-    }
+    _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
+    _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
 
     _checks: ClassVar[Mapping[str, Check]] = {
         UID: path_part,

@@ -22,7 +22,7 @@ from rp_api.record import Field, Record, anything
 from rp_api.resources.claim import AMOUNTS, KINDS, Shape, SlotConflict, requirements
 from rp_api.resources.node import Node
 from rp_api.resources.numa import NumaDomainMap, NumaNode
-from rp_api.resources.pool import ensure
+from rp_api.resources.pool import bits, ensure
 from rp_api.resources.slots import RankRequirements, Slot
 
 _ENOUGH = 1_000  # maximum number of request shapes whose limits are remembered
@@ -81,7 +81,7 @@ class Memory:
     def closed(self) -> Iterator[tuple[Shape, int]]:
         """Yield shapes, and positions of nodes that have no room for a slot of them."""
         for shape, mask in self._open.items():
-            yield from ((shape, position) for position in _bits(self._all & ~mask))
+            yield from ((shape, position) for position in bits(self._all & ~mask))
 
 
 class NodeList(Record):
@@ -155,7 +155,8 @@ class NodeList(Record):
         rr = requirements(rr)
         with self._lock:
             request = self._request(rr, n_slots, ranks_per_node)
-            self._refuse_impossible(request, rr)
+            if self._most(request)[1] < n_slots:
+                raise ResourceError(self._refusal(request, rr))
             failed = self._memory.failed
             if failed is not None and request.covers(failed):
                 return None
@@ -213,10 +214,6 @@ class NodeList(Record):
             raise NodesDiffer(f'nodes differ in (cores, gpus, lfs, mem): {sorted(sizes)}')
         return Request(Shape.of(rr), n_slots, ranks_per_node or sys.maxsize)
 
-    def _refuse_impossible(self, request: Request, rr: RankRequirements) -> None:
-        if self._most(request)[1] < request.n_slots:
-            raise ResourceError(self._refusal(request, rr))
-
     def _most(self, request: Request) -> tuple[int, int]:
         """Return the maximum number of slots of the shape on one node, and on all nodes."""
         key, limits = (request.shape, request.per_node), self._memory.limits
@@ -250,7 +247,7 @@ class NodeList(Record):
 
     def _take_one(self, shape: Shape) -> list[Slot] | None:
         nodes: list[Node] = self['nodes']
-        for position in _bits(self._memory.open(shape)):
+        for position in bits(self._memory.open(shape)):
             slots = nodes[position].take(shape, 1)
             if slots:
                 return slots
@@ -260,7 +257,7 @@ class NodeList(Record):
     def _plan(self, request: Request) -> list[tuple[Node, int]] | None:
         """Return the nodes to use and the number of slots on each, or None if there is not enough room."""
         nodes, limit, rooms = self['nodes'], min(request.n_slots, request.per_node), {}
-        for position in _bits(self._memory.open(request.shape)):
+        for position in bits(self._memory.open(request.shape)):
             room = nodes[position].room(request.shape, limit)
             if room == request.n_slots:
                 return [(nodes[position], room)]
@@ -311,14 +308,6 @@ class NumaNodeList(NodeList):
         if isinstance(node, NumaNode) or not isinstance(node, Mapping):
             return node
         return NumaNode(node, node.get('numa_domain_map') or shared)
-
-
-def _bits(mask: int) -> Iterator[int]:
-    """Yield the positions of the set bits, lowest first."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
 
 
 def _filled(n_slots: int, positions: Iterable[int], rooms: Mapping[int, int]) -> list[tuple[int, int]] | None:

@@ -72,7 +72,8 @@ class TreeNode:
         self._away: Timer | None = None
         self._heard = 0.0
         self._malformed = Tally(f'malformed message from {address}')
-        self._clock = ClockReader(self._ask_time, on_clock) if on_clock else None
+        self._clock = ClockReader(
+            lambda sent: self._send([(name, encode('clock', sent))]), on_clock) if on_clock else None
         self._relay = self._open_relay() if relay else None
         self._connect(address, root)
         self._timer = loop.call_later(interval, self._tick)
@@ -187,9 +188,6 @@ class TreeNode:
         """Send envelopes of other nodes to the root, with all others of this turn of the loop."""
         self._outbox += envelopes
         self._flush_soon()
-
-    def _ask_time(self, sent: int) -> None:
-        self._send([(self.name, encode('clock', sent))])
 
     def _flush(self) -> None:
         items, self._put = self._put, []

@@ -86,7 +86,7 @@ class HubConnection(Connection):
         self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
         self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # takes the hub's process id and host
         self._handlers: dict[str, Callable[..., None]] = {
-            'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._on_time,
+            'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._clock.answer,
             'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         own = keys.KeyPair(address.public.encode(), address.secret.encode())
@@ -221,9 +221,6 @@ class HubConnection(Connection):
         if self._lost:
             self._lost = False
             self.on_found()
-
-    def _on_time(self, sent: int, there: int) -> None:
-        self._clock.answer(sent, there)
 
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()

@@ -86,8 +86,10 @@ class HubServer:
         self._handlers: Mapping[str, Callable[..., None]] = {
             'ping': self._on_ping, 'clock': self._on_clock, 'moment': self._on_moment, 'seen': self._on_seen,
             'hold': self._on_hold, 'bye': self._on_bye, 'detach': self._on_detach, 'listen': self._on_listen,
-            'recover': self._on_recover, 'acknowledge': self._on_acknowledge, 'pilots': self._on_pilots,
-            'tasks': self._on_tasks, 'bind': self._on_bind, 'forget': self._on_forget, 'note': self._on_note,
+            'recover': self._on_recover, 'pilots': lambda _, owner, pilots: store.insert_pilots(owner, pilots),
+            'tasks': self._on_tasks, 'bind': self._on_bind, 'forget': lambda _, uids: store.tasks.forget(uids),
+            'note': lambda _, key, value: store.note(key, value),
+            'acknowledge': lambda _, owners, reported, own: acknowledged.acknowledge(store, owners, reported, own),
             'command': self._on_command, 'update_pilots': self._on_update_pilots,
             'update_tasks': self._on_update_tasks}
         loop.add_socket(socket, self._receive)
@@ -387,12 +389,6 @@ class HubServer:
         peer.recovering = True
         peer.asked = after
 
-    def _on_acknowledge(self, _: Peer, owners: list[str], reported: int, own: int) -> None:
-        acknowledged.acknowledge(self._store, owners, reported, own)
-
-    def _on_pilots(self, _: Peer, owner: str, pilots: list[tuple[str, bytes]]) -> None:
-        self._store.insert_pilots(owner, pilots)
-
     def _on_tasks(self, _: Peer, pilot: str, owner: str, shared: bytes, tasks: list[tuple[str, bytes]]) -> None:
         self._store.tasks.insert(pilot, owner, shared, tasks)
         self._news_for(pilot)
@@ -400,12 +396,6 @@ class HubServer:
     def _on_bind(self, _: Peer, pilot: str, uids: list[str]) -> None:
         self._store.tasks.bind(pilot, uids)
         self._news_for(pilot)
-
-    def _on_forget(self, _: Peer, uids: list[str]) -> None:
-        self._store.tasks.forget(uids)
-
-    def _on_note(self, _: Peer, key: str, value: bytes) -> None:
-        self._store.note(key, value)
 
     def _on_command(self, _: Peer, pilot: str, command: bytes) -> None:
         self._store.insert_command(pilot, command)

@@ -18,9 +18,8 @@ except ImportError as error:
                             "pip install 'rp-api[mongodb]'") from error
 
 from rp_api.coordination.mongodb.admin import export, purge, sessions
-from rp_api.coordination.mongodb.agent import MongoAgentConnection, agent_connection
+from rp_api.coordination.mongodb.agent import MongoAgentConnection
 from rp_api.coordination.mongodb.client import MongoClientConnection
 from rp_api.coordination.mongodb.coordinator import MongoCoordinator
 
-__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'agent_connection', 'export', 'purge',
-           'sessions']
+__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'export', 'purge', 'sessions']

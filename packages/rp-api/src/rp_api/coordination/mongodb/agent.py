@@ -25,13 +25,11 @@ ON_WAY = 2
 """Maximum number of parcels that wait for the loop before another one is taken."""
 
 
-def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> MongoAgentConnection:
-    """Return the connection of an agent; `access` is `agent_access` of the session's coordinator."""
-    return MongoAgentConnection(loop, access, pilot, agent)
-
-
 class MongoAgentConnection(MongoConnection, AgentConnection):
-    """Receives parcels of tasks and commands, and reports updates of tasks as news."""
+    """Receives parcels of tasks and commands, and reports updates of tasks as news.
+
+    `access` is `agent_access` of the session's coordinator.
+    """
 
     def __init__(self, loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> None:
         client = server.open_client(access['url'])

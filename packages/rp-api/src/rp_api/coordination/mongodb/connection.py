@@ -78,7 +78,7 @@ class MongoConnection(Connection):
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:
-            self._writer.ask(_no_work, lambda _: callback())
+            self._writer.ask(lambda: None, lambda _: callback())   # a job after all others
         else:
             callback()
 
@@ -123,21 +123,13 @@ class MongoConnection(Connection):
         if self._link.lost:
             self._link.closing.set()
         else:
-            self._writer.ask(last_write, _nothing)
+            self._writer.ask(last_write, lambda _: None)
         self._writer.finish()
         self._writer.join(remaining(deadline))
         self._link.closing.set()
         for thread in (self._writer, self._watcher, self._change_stream):
             if thread is not None:
                 thread.join(remaining(deadline + CLOSE_TIMEOUT))
-
-
-def _no_work() -> None:
-    """Do nothing: a job whose completion implies that of the jobs before it."""
-
-
-def _nothing(_: Any) -> None:
-    """Ignore the result of the last job."""
 
 
 def insert_new(collection: Collection, new: Sequence[Document]) -> None:

@@ -158,11 +158,6 @@ def _fitting(update: Update) -> tuple[str, str, Mapping[str, Any] | None]:
     return uid, state, {key: value for key, value in info.items() if key not in large} | {'exception': dropped}
 
 
-def info_bytes(info: Mapping[str, Any] | None) -> bytes | None:
-    """Return the information of an update for a document."""
-    return codec.pack(info) if info else None
-
-
 def known_pilot(document: Document, told: str) -> KnownPilot:
     """Return the pilot of a document, with the last state of which an application was notified."""
     line = [state for state in document['reached'] if not states.PILOT.is_final(state)]
@@ -214,6 +209,6 @@ def moved(model: states.StateModel, update: Update, number: int) -> Document:
     """Return the update of a document; `number` is that of the change, negative for the client's own changes."""
     fields: Document = {'state': update.state, 'value': model.value(update.state)}
     if update.info:
-        fields['info'] = info_bytes(update.info)
+        fields['info'] = codec.pack(update.info)
     # a task that was bound again may reach a state again: the first time counts
     return {'$set': fields, '$min' if number > 0 else '$max': {f'reached.{update.state}': number}}

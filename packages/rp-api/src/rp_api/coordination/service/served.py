@@ -18,7 +18,7 @@ from typing import Any
 
 from rp_api.coordination import sessions
 from rp_api.coordination.connections import hub_file
-from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.presence import Where
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
@@ -26,7 +26,6 @@ from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.host import python_program
 from rp_api.system.processes import start_time
-from rp_api.transport import keys
 
 PROGRAM = 'rp_api.coordination.hub.main'
 
@@ -84,13 +83,9 @@ class ServedSession:
 
     def begin(self, endpoint: str, orphan_timeout: float, lease: float) -> None:
         """Serve a new session at that endpoint, with new keys."""
-        server, client, agent = keys.generate(), keys.generate(), keys.generate()
-        self.config = {
-            'session': self.uid, 'protocol': PROTOCOL, 'database': str(self.directory / sessions.DATABASE),
-            'endpoints': [endpoint], 'address': '', 'runtime_dir': '', 'orphan_timeout': orphan_timeout,
-            'lease': lease, 'public': server.public.decode(), 'secret': server.secret.decode(),
-            'peers': {'client': client.public.decode(), 'agent': agent.public.decode()},
-            'secrets': {'client': client.secret.decode(), 'agent': agent.secret.decode()}}
+        settings = Settings(lease=lease, orphan_timeout=orphan_timeout)
+        self.config = hub_file.new_config(self.uid, self.directory, settings) | {
+            'endpoints': [endpoint], 'runtime_dir': ''}
         self._fresh = True
         self._start()
 
