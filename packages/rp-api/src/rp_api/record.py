@@ -25,15 +25,27 @@ class Field(NamedTuple):
     default: Any = REQUIRED
 
 
-class Record(dict[str, Any]):
-    """A dict with the fields in `FIELDS` and no others.
+def field(cast: Callable[[Any], Any], default: Any = REQUIRED) -> Any:
+    """Return a field of a record, for a class attribute annotated with the type of its values."""
+    return Field(cast, default)
 
-    Subclasses list their fields in `FIELDS` and annotate them, so that attribute access is type-checked. None means the
-    default, except for a required field, whose cast decides.
+
+class Record(dict[str, Any]):
+    """A dict with the fields of its class and no others.
+
+    Subclasses declare fields as annotated attributes, `name: type = field(cast, default)`, which are collected in
+    `FIELDS`. None means the default, except for a required field, whose cast decides.
     """
 
     __slots__ = ()
     FIELDS: ClassVar[Mapping[str, Field]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+        cls.FIELDS = {**cls.FIELDS, **own}
+        for name in own:
+            delattr(cls, name)   # otherwise it would hide the value of an instance
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None, **values: Any) -> None:
         super().__init__()

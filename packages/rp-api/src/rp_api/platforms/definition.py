@@ -8,16 +8,16 @@ but implausible.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from rp_api.errors import DescriptionError, unknown_attribute
 from rp_api.record import (
     CastError,
-    Field,
     Record,
     anything,
     count,
     dict_of,
+    field,
     flag,
     list_of,
     number,
@@ -85,140 +85,81 @@ class AccessSchema(Record):
     """An access schema of a platform: URLs for submitting jobs, transferring files, and interactive commands."""
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'job_manager_endpoint': Field(text, ''),
-        'job_manager_hop': Field(text, ''),
-        'filesystem_endpoint': Field(text, ''),
-    }
 
-    job_manager_endpoint: str
-    job_manager_hop: str
-    filesystem_endpoint: str
+    job_manager_endpoint: str = field(text, '')
+    job_manager_hop: str = field(text, '')
+    filesystem_endpoint: str = field(text, '')
 
 
 class RaptorConfig(Record):
     """Heartbeats between RAPTOR masters and workers, in seconds."""
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'hb_delay': Field(number, 5),
-        'hb_timeout': Field(number, 500),
-        'hb_frequency': Field(number, 1000),
-    }
 
-    hb_delay: float
-    hb_timeout: float
-    hb_frequency: float
+    hb_delay: float = field(number, 5)
+    hb_timeout: float = field(number, 500)
+    hb_frequency: float = field(number, 1000)
 
 
 class ResourceConfig(Record):
     """The definition of a platform. The endpoints at its top level are those of the chosen access schema."""
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'label': Field(text, ''),
-        'description': Field(text, ''),
-        'notes': Field(text, ''),
-        'retired': Field(flag, False),
 
-        'schemas': Field(dict_of(record(AccessSchema)), dict),
-        'default_schema': Field(text, ''),
-        **AccessSchema.FIELDS,
-        'default_remote_workdir': Field(text, ''),
-        'default_queue': Field(text, ''),
-        'queue_type': Field(text, 'partition'),
-        'default_project': Field(text, ''),
-        'job_size': Field(text, 'cores'),
-        'gpu_request': Field(text, 'gpus'),
-        'mandatory_args': Field(list_of(text), list),
-        'forward_tunnel_endpoint': Field(text, ''),
-        'network_interface': Field(text, ''),
+    label: str = field(text, '')
+    description: str = field(text, '')
+    notes: str = field(text, '')
+    retired: bool = field(flag, False)
 
-        'resource_manager': Field(text, ''),
-        'agent_config': Field(_text_or_dict, 'default'),
-        'agent_scheduler': Field(text, 'CONTINUOUS'),
-        'agent_spawner': Field(text, 'POPEN'),
-        'agent_launch_method': Field(text, ''),
-        'launch_methods': Field(dict_of(anything), dict),
+    schemas: dict[str, AccessSchema] = field(dict_of(record(AccessSchema)), dict)
+    default_schema: str = field(text, '')
+    job_manager_endpoint: str = field(text, '')
+    job_manager_hop: str = field(text, '')
+    filesystem_endpoint: str = field(text, '')
+    default_remote_workdir: str = field(text, '')
+    default_queue: str = field(text, '')
+    queue_type: str = field(text, 'partition')
+    default_project: str = field(text, '')
+    job_size: str = field(text, 'cores')
+    gpu_request: str = field(text, 'gpus')
+    mandatory_args: list[str] = field(list_of(text), list)
+    forward_tunnel_endpoint: str = field(text, '')
+    network_interface: str = field(text, '')
 
-        'pre_bootstrap_0': Field(list_of(text), list),
-        'pre_bootstrap_1': Field(list_of(text), list),
-        'rp_version': Field(text, 'installed'),
-        'virtenv': Field(text, ''),
-        'virtenv_mode': Field(text, 'local'),
-        'python_dist': Field(text, 'default'),
-        'python_interpreter': Field(text, ''),
+    resource_manager: str = field(text, '')
+    agent_config: str | dict[str, Any] = field(_text_or_dict, 'default')
+    agent_scheduler: str = field(text, 'CONTINUOUS')
+    agent_spawner: str = field(text, 'POPEN')
+    agent_launch_method: str = field(text, '')
+    launch_methods: dict[str, Any] = field(dict_of(anything), dict)
 
-        'cores_per_node': Field(count, 0),
-        'gpus_per_node': Field(count, 0),
-        'mem_per_node': Field(count, 0),
-        'lfs_path_per_node': Field(text, ''),
-        'lfs_size_per_node': Field(count, 0),
-        'numa_domain_map': Field(dict_of(dict_of(list_of(count))), dict),
-        'n_partitions': Field(count, 1),
-        'scattered': Field(flag, True),
-        'system_architecture': Field(dict_of(anything), dict),
-        'fake_resources': Field(flag, False),
+    pre_bootstrap_0: list[str] = field(list_of(text), list)
+    pre_bootstrap_1: list[str] = field(list_of(text), list)
+    rp_version: str = field(text, 'installed')
+    virtenv: str = field(text, '')
+    virtenv_mode: str = field(text, 'local')
+    python_dist: str = field(text, 'default')
+    python_interpreter: str = field(text, '')
 
-        'raptor': Field(record(RaptorConfig), RaptorConfig),
-        'new_session_per_task': Field(flag, True),
-        'task_pre_launch': Field(list_of(text), list),
-        'task_post_launch': Field(list_of(text), list),
-        'task_pre_exec': Field(list_of(text), list),
-        'task_post_exec': Field(list_of(text), list),
-        'task_tmp': Field(text, ''),
-        'task_environment': Field(dict_of(text), dict),
-    }
+    cores_per_node: int = field(count, 0)
+    gpus_per_node: int = field(count, 0)
+    mem_per_node: int = field(count, 0)
+    lfs_path_per_node: str = field(text, '')
+    lfs_size_per_node: int = field(count, 0)
+    numa_domain_map: dict[str, dict[str, list[int]]] = field(dict_of(dict_of(list_of(count))), dict)
+    n_partitions: int = field(count, 1)
+    scattered: bool = field(flag, True)
+    system_architecture: dict[str, Any] = field(dict_of(anything), dict)
+    fake_resources: bool = field(flag, False)
 
-    label: str
-    description: str
-    notes: str
-    retired: bool
-    schemas: dict[str, AccessSchema]
-    default_schema: str
-    job_manager_endpoint: str
-    job_manager_hop: str
-    filesystem_endpoint: str
-    default_remote_workdir: str
-    default_queue: str
-    queue_type: str
-    default_project: str
-    job_size: str
-    gpu_request: str
-    mandatory_args: list[str]
-    forward_tunnel_endpoint: str
-    network_interface: str
-    resource_manager: str
-    agent_config: str | dict[str, Any]
-    agent_scheduler: str
-    agent_spawner: str
-    agent_launch_method: str
-    launch_methods: dict[str, Any]
-    pre_bootstrap_0: list[str]
-    pre_bootstrap_1: list[str]
-    rp_version: str
-    virtenv: str
-    virtenv_mode: str
-    python_dist: str
-    python_interpreter: str
-    cores_per_node: int
-    gpus_per_node: int
-    mem_per_node: int
-    lfs_path_per_node: str
-    lfs_size_per_node: int
-    numa_domain_map: dict[str, dict[str, list[int]]]
-    n_partitions: int
-    scattered: bool
-    system_architecture: dict[str, Any]
-    fake_resources: bool
-    raptor: RaptorConfig
-    new_session_per_task: bool
-    task_pre_launch: list[str]
-    task_post_launch: list[str]
-    task_pre_exec: list[str]
-    task_post_exec: list[str]
-    task_tmp: str
-    task_environment: dict[str, str]
+    raptor: RaptorConfig = field(record(RaptorConfig), RaptorConfig)
+    new_session_per_task: bool = field(flag, True)
+    task_pre_launch: list[str] = field(list_of(text), list)
+    task_post_launch: list[str] = field(list_of(text), list)
+    task_pre_exec: list[str] = field(list_of(text), list)
+    task_post_exec: list[str] = field(list_of(text), list)
+    task_tmp: str = field(text, '')
+    task_environment: dict[str, str] = field(dict_of(text), dict)
 
     def verify(self) -> None:
         """Raise a DescriptionError that names the field, unless the definition is valid."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any
 
 from rp_api.constants import FREE
-from rp_api.record import CastError, Field, Record, count, integer, text
+from rp_api.record import CastError, Record, count, field, integer, text
 from rp_api.resources.claim import AMOUNTS, KINDS, Claim, Ledger, Shape, SlotConflict, requirements
 from rp_api.resources.pool import ALL, Pool, ensure
 from rp_api.resources.slots import RO, RankRequirements, Slot, occupation
@@ -44,21 +44,13 @@ class Node(Record):
     """A compute node: index, name, cores and GPUs (each an RO), and MB of free local storage and memory."""
 
     __slots__ = ('_amounts', '_held', '_listeners', '_lock', '_pools', '_totals')
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'index': Field(integer, 0),
-        'name': Field(text, ''),
-        'cores': Field(_devices, list),
-        'gpus': Field(_devices, list),
-        'lfs': Field(count, 0),
-        'mem': Field(count, 0),
-    }
 
-    index: int
-    name: str
-    cores: list[RO]
-    gpus: list[RO]
-    lfs: int
-    mem: int
+    index: int = field(integer, 0)
+    name: str = field(text, '')
+    cores: list[RO] = field(_devices, list)
+    gpus: list[RO] = field(_devices, list)
+    lfs: int = field(count, 0)
+    mem: int = field(count, 0)
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None, **values: Any) -> None:
         self._lock = Lock()

@@ -18,7 +18,7 @@ from threading import RLock
 from typing import Any, ClassVar, NamedTuple
 
 from rp_api.errors import ResourceError
-from rp_api.record import Field, Record, anything
+from rp_api.record import Record, anything, field
 from rp_api.resources.claim import AMOUNTS, KINDS, Shape, SlotConflict, requirements
 from rp_api.resources.node import Node
 from rp_api.resources.numa import NumaDomainMap, NumaNode
@@ -88,17 +88,14 @@ class NodeList(Record):
     """A list of nodes; `uniform` if they are equal, with the size of each (None where they differ)."""
 
     __slots__ = ('_lock', '_memory')
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'nodes': Field(anything, list), 'uniform': Field(anything, True),
-        **{name: Field(anything, 0) for name in _SIZES}}
     NODE: ClassVar[type[Node]] = Node
 
-    nodes: list[Node]
-    uniform: bool
-    cores_per_node: int | None
-    gpus_per_node: int | None
-    lfs_per_node: int | None
-    mem_per_node: int | None
+    nodes: list[Node] = field(anything, list)
+    uniform: bool = field(anything, True)
+    cores_per_node: int | None = field(anything, 0)
+    gpus_per_node: int | None = field(anything, 0)
+    lfs_per_node: int | None = field(anything, 0)
+    mem_per_node: int | None = field(anything, 0)
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None, **values: Any) -> None:
         self._lock = RLock()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from rp_api.errors import attribute_type_error
-from rp_api.record import CastError, Field, Record, count, integer, list_of
+from rp_api.record import CastError, Record, count, field, integer, list_of
 from rp_api.resources.claim import KINDS, Claim, Shape, SlotConflict
 from rp_api.resources.node import Node, Region
 from rp_api.resources.slots import Slot
@@ -22,13 +22,9 @@ class NumaDomain(Record):
     """The indices of the cores and GPUs of a domain; also created as `NumaDomain([0, 1], [0])`."""
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'cores': Field(list_of(count), list),
-        'gpus': Field(list_of(count), list),
-    }
 
-    cores: list[int]
-    gpus: list[int]
+    cores: list[int] = field(list_of(count), list)
+    gpus: list[int] = field(list_of(count), list)
 
     def __init__(self, cores: Mapping[str, Any] | list[int] | None = None,
                  gpus: list[int] | None = None) -> None:
@@ -72,9 +68,8 @@ class NumaNode(Node):
     """
 
     __slots__ = ('_domains', '_masks')
-    FIELDS: ClassVar[Mapping[str, Field]] = {**Node.FIELDS, 'numa_domain_map': Field(domain_map, dict)}
 
-    numa_domain_map: dict[str, Any]
+    numa_domain_map: dict[str, Any] = field(domain_map, dict)
 
     def __init__(self, from_dict: Mapping[str, Any] | None = None,
                  numa_domain_map: Mapping[Any, Any] | None = None, **values: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from rp_api.constants import BUSY, FREE
-from rp_api.record import CastError, Field, Record, count, flag, integer, number, record, text
+from rp_api.record import CastError, Field, Record, count, field, flag, integer, number, record, text
 
 
 def share(value: Any) -> float:
@@ -37,6 +37,7 @@ class ResourceOccupation(Record):
     """A core or GPU by its index on the node, with the share that is in use (None: it must not be used)."""
 
     __slots__ = ()
+    # not as attributes, because a field has the name of its cast
     FIELDS: ClassVar[Mapping[str, Field]] = {'index': Field(count, 0), 'occupation': Field(occupation)}
 
     index: int
@@ -71,23 +72,14 @@ class Slot(Record):
     """
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'cores': Field(devices(BUSY), list),
-        'gpus': Field(devices(BUSY), list),
-        'lfs': Field(count, 0),
-        'mem': Field(count, 0),
-        'node_index': Field(integer, 0),
-        'node_name': Field(text, ''),
-        'version': Field(integer, 1),
-    }
 
-    cores: list[RO]
-    gpus: list[RO]
-    lfs: int
-    mem: int
-    node_index: int
-    node_name: str
-    version: int
+    cores: list[RO] = field(devices(BUSY), list)
+    gpus: list[RO] = field(devices(BUSY), list)
+    lfs: int = field(count, 0)
+    mem: int = field(count, 0)
+    node_index: int = field(integer, 0)
+    node_name: str = field(text, '')
+    version: int = field(integer, 1)
 
 
 class RankRequirements(Record):
@@ -98,23 +90,14 @@ class RankRequirements(Record):
     """
 
     __slots__ = ()
-    FIELDS: ClassVar[Mapping[str, Field]] = {
-        'n_cores': Field(count, 1),
-        'core_occupation': Field(share, BUSY),
-        'n_gpus': Field(count, 0),
-        'gpu_occupation': Field(share, BUSY),
-        'lfs': Field(count, 0),
-        'mem': Field(count, 0),
-        'numa': Field(flag, False),
-    }
 
-    n_cores: int
-    core_occupation: float
-    n_gpus: int
-    gpu_occupation: float
-    lfs: int
-    mem: int
-    numa: bool
+    n_cores: int = field(count, 1)
+    core_occupation: float = field(share, BUSY)
+    n_gpus: int = field(count, 0)
+    gpu_occupation: float = field(share, BUSY)
+    lfs: int = field(count, 0)
+    mem: int = field(count, 0)
+    numa: bool = field(flag, False)
 
     def __le__(self, other: RankRequirements) -> bool:
         return all(self[name] <= other[name] for name in self.FIELDS)
