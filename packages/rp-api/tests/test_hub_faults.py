@@ -283,7 +283,7 @@ def test_another_version_of_the_protocol_is_refused(site: Site, monkeypatch: pyt
     client = site.client()
     client.until(lambda: any(news.startswith('refused') for news in client.news))
     reason = next(news for news in client.news if news.startswith('refused'))
-    assert f'client speaks protocol 99, the hub {PROTOCOL}' in reason
+    assert f'client uses protocol 99, the hub {PROTOCOL}' in reason
     assert 'pip install' in reason
 
 

@@ -118,7 +118,7 @@ def test_program_with_a_broken_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     database.commit()
     database.close()
     assert shown(monkeypatch, tmp_path) == 0
-    assert 'the agent has sent what cannot be read' in capsys.readouterr().out
+    assert 'the agent has sent information that cannot be read' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('arguments', [(), ('a', 'b')])

@@ -7,7 +7,6 @@ does with each change of the primary: the watcher still polls, less often, and a
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from rp_api.coordination.mongodb.server import Collection, Document, brief
-from rp_api.coordination.mongodb.worker import Link, Watcher, remaining
+from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, remaining
 
 WAIT = 0.5
 """Seconds for which the server delays an answer without changes."""
@@ -29,7 +28,7 @@ SLOW = 5.0
 _log = logging.getLogger('radical.pilot.coordination')
 
 
-class ChangeStream:
+class ChangeStream(LinkThread):
     """Wakes a watcher when a document of one of these types is added (of that pilot, if one is given).
 
     `intervals`: the watcher's maximum seconds between polls without a stream, and with one.
@@ -37,25 +36,14 @@ class ChangeStream:
 
     def __init__(self, link: Link, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
                  intervals: tuple[float, float]) -> None:
+        super().__init__(link, 'mongodb_bell')
         match: Document = {'operationType': 'insert', 'fullDocument.type': {'$in': list(types)}}
         if pilot:
             match['fullDocument.pilot'] = pilot
         self._pipeline = [{'$match': match}]
-        self._link = link
         self._collection = collection
         self._watcher = watcher
         self._usual, self._slow = intervals
-        self._thread = threading.Thread(target=self._run, name='mongodb_bell', daemon=True)
-
-    def start(self) -> None:
-        """Start to listen, if the server supports it."""
-        self._thread.start()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for the end after the link is closed; return False after the timeout."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._link.closing.is_set():

@@ -17,7 +17,7 @@ from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.change_stream import SLOW, ChangeStream
 from rp_api.coordination.mongodb.clock import read_clock
 from rp_api.coordination.mongodb.server import Client, Collection, Document
-from rp_api.coordination.mongodb.worker import Link, Watcher, Writer, remaining
+from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, Writer, remaining
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.host_clock import Moment
 
@@ -94,7 +94,7 @@ class MongoConnection(Connection):
     def tell_moment(self, moment: Moment) -> None:
         """Ignore the moment: a database keeps no profile."""
 
-    def _start(self, thread: Writer | Watcher | ChangeStream) -> None:
+    def _start(self, thread: LinkThread) -> None:
         if not self._closed:
             thread.start()
 

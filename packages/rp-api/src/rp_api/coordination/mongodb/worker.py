@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -85,20 +86,37 @@ class Link:
                 self.loop.call_soon(self._on_found)
 
 
-class Writer:
-    """A thread that performs jobs one after the other, each until it succeeds, and calls `at_end()` after the last."""
+class LinkThread(ABC):
+    """A thread of a connection, which runs until its link is closed."""
 
-    def __init__(self, link: Link, name: str, at_end: Callable[[], object]) -> None:
+    def __init__(self, link: Link, name: str) -> None:
         self._link = link
-        self._at_end = at_end
-        self._jobs: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end after the link is closed; return False after the timeout."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Run in the thread."""
+
+
+class Writer(LinkThread):
+    """A thread that performs jobs one after the other, each until it succeeds, and calls `at_end()` after the last."""
+
+    def __init__(self, link: Link, name: str, at_end: Callable[[], object]) -> None:
+        super().__init__(link, name)
+        self._at_end = at_end
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
 
     def ask(self, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Queue `work()` for the thread; `done(result)` is called in the loop."""
@@ -111,12 +129,6 @@ class Writer:
         with self._changed:
             self._ending = True
             self._changed.notify()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for the end; return False after the timeout."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -139,22 +151,17 @@ class Writer:
             return self._jobs.popleft() if self._jobs and not self._link.closing.is_set() else None
 
 
-class Watcher:
+class Watcher(LinkThread):
     """A thread that polls for changes: soon after it has found some, and when it is called."""
 
     def __init__(self, link: Link, look: Callable[[], bool], intervals: tuple[float, float], name: str) -> None:
-        self._link = link
+        super().__init__(link, name)
         self._look = look
         self._shortest, self._longest = intervals
         self._usual = self._longest
         self._missed = False
         self._called = threading.Event()
         self._pause = self._shortest
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def call(self) -> None:
         """Poll now."""
@@ -166,11 +173,8 @@ class Watcher:
             self.call()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the end after the link is closed; return False after the timeout."""
-        self._called.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        self.call()
+        return super().join(timeout)
 
     def slow_down(self, longest: float) -> None:
         """Poll less often, because a change stream calls, unless it was found to miss changes."""
