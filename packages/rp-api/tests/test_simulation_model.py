@@ -86,5 +86,5 @@ def test_unknown_and_broken_files_are_named(tmp_path: Path) -> None:
         load_model('theirs')
     broken = tmp_path / 'broken.json'
     broken.write_text('{')
-    with pytest.raises(DescriptionError, match=r'broken\.json is no JSON'):
+    with pytest.raises(DescriptionError, match=r'broken\.json is not valid JSON'):
         load_model(str(broken))
