@@ -143,7 +143,7 @@ def test_partitions_come_and_go(site: Site) -> None:
     assert Counter(line.split()[1] for line in site.outputs(site.submit(8))) == {'0': 2, '2': 2, '4': 4}
     (lost,) = site.submit(partition=1)
     assert lost.wait(timeout=30) == rp.FAILED
-    assert lost.exception == 'pilot.0000.0001, which the task asks for, has ended'
+    assert lost.exception == 'pilot.0000.0001, which the task requests, has ended'
     for partition in pilot.partitions:
         pilot.remove_partition(partition)
     assert pilot.state == rp.PMGR_ACTIVE
@@ -156,7 +156,7 @@ def test_what_cannot_be(site: Site) -> None:
     plain = site.pilot(partitions=0)
     assert plain.partitions == []
     assert site.outputs(site.submit(partition=1)) == [f'pilot.0000 {plain.pilot_sandbox}']
-    with pytest.raises(RuntimeError, match=r'pilot\.0000 is not divided'):
+    with pytest.raises(RuntimeError, match=r'pilot\.0000 has no partitions'):
         plain.add_partition()
     divided = site.pilot(partitions=1)
     with pytest.raises(ValueError, match='either nodes, or cores'):

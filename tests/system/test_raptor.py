@@ -314,7 +314,7 @@ def test_killed_master(run: Run, base: Path) -> None:
     assert f'{made.master.uid} has ended before it ran the task: it has failed' in str(tasks[0].exception)
     assert made.worker.state in rp.FINAL
     assert spared.return_value == 5
-    with pytest.raises(RuntimeError, match='nobody is left to ask'):
+    with pytest.raises(RuntimeError, match='answers no requests'):
         made.master.rpc('stop')
 
 

@@ -635,7 +635,7 @@ def test_variable_that_is_not_set_there(far: Launching, tmp_path: Path) -> None:
     assert [start.uid for start in far.launcher.starts] == ['pilot.2']
     ((uid, sentence, _),) = far.failed
     assert uid == 'pilot.1'
-    assert sentence.endswith('is no path on the platform: SCRATCH: unbound variable')
+    assert sentence.endswith('is not a path on the platform: SCRATCH: unbound variable')
 
 
 def test_job_of_a_cancelled_pilot(far: Launching, tmp_path: Path) -> None:

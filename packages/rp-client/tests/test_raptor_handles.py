@@ -75,7 +75,7 @@ def test_question() -> None:
     assert master.rpc('do', 1, fast=True) == [1, 2]
     assert manager.calls[-1] == ('ask_master', 'raptor.0000', 'do', (1,), {'fast': True})
     master._state = states.FAILED
-    with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED: nobody is left to ask'):
+    with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED and answers no requests'):
         master.rpc('stop')
 
 

@@ -449,7 +449,7 @@ def test_tasks_for_a_pilot_that_has_ended(site: Site) -> None:
     (after,) = site.submit('task.3', pilot=pilot.uid)
     assert are([before, other, after]) == [states.FAILED, states.TMGR_SCHEDULING, states.FAILED]
     for task in (before, after):
-        assert task.exception == 'pilot.0000, which the task asks for, has ended: it was hit by a truck'
+        assert task.exception == 'pilot.0000, which the task requests, has ended: it was hit by a truck'
     assert site.waiting[-1] == 1
 
 

@@ -144,7 +144,7 @@ def test_a_wait_can_time_out(board: Board, timeout: float) -> None:
 
 @pytest.mark.parametrize('timeout', ['7', [7], states.DONE])
 def test_a_timeout_is_a_number(board: Board, timeout: Any) -> None:
-    with pytest.raises(TypeError, match='timeout must be a number of seconds'):
+    with pytest.raises(TypeError, match='it must be a number of seconds'):
         board.wait([], None, timeout)
     assert board._waiters == []
 

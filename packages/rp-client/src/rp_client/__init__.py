@@ -1,7 +1,7 @@
-"""The client: sessions, the managers of pilots and tasks, and the objects that they return.
+"""The client: sessions, pilot and task managers, and the pilots and tasks that they return.
 
-Applications reach these names through `import radical.pilot as rp`. The modules are imported one by one; this one
-holds the version alone, so that importing it costs nothing.
+Applications use these names through `import radical.pilot as rp`. This module holds only the version, so that importing
+it is cheap.
 """
 
 __version__ = '2.0.0'

@@ -1,4 +1,4 @@
-"""What like tasks have in common: their descriptions, packed once for all of them, and what the client looks at."""
+"""Descriptions that several tasks share, packed once, with the attributes that the client reads."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rp_api.staging.location import acts_on_client
 from rp_api.wire import codec
 
 NOTHING = codec.pack({})
-"""What a task has of its own that differs in nothing from what it has in common with others."""
+"""The packed differences of a task without any."""
 
 LOOKED_AT = frozenset({
     names.MODE, names.RAPTOR_ID, names.PILOT, names.INPUT_STAGING, names.OUTPUT_STAGING, names.RESTARTABLE,
     names.STAGE_ON_ERROR, names.CLEANUP})
-"""The attributes in which tasks that have something in common never differ."""
+"""Attributes that are equal in all tasks that share a description."""
 
 
 class CommonDescription:
-    """A description as plain data, of which each task may replace some attributes, but for `LOOKED_AT`.
+    """A shared description, of which a task may replace attributes that are not in `LOOKED_AT`.
 
-    `packed` is the description; `stages_input` and `stages_output` tell whether files are to be moved by the client.
+    `packed` is the description; `stages_input` and `stages_output` are True if the client transfers files.
     """
 
     __slots__ = ('mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output')

@@ -1,4 +1,4 @@
-"""Components of the client: their entities are the application's handles, whose states only the tracker may change."""
+"""Base class of the client's components, whose entities are the application's tasks: only the tracker sets states."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rp_api.component import Component
 
 
 class ClientComponent(Component):
-    """A component that has its state changes carried out by those who listen to `advanced`."""
+    """A component that passes state changes to `advanced` instead of setting them."""
 
     def advance(self, tasks: Sequence[Any], state: str) -> None:
-        """Trace the state of a bulk and have it carried out and published."""
+        """Trace the state of a bulk, and pass it on."""
         if tasks:
             self.tracer.record_bulk('advance', [task.uid for task in tasks], state)
             self.advanced(tasks, state)

@@ -1,4 +1,4 @@
-"""Unique ids of sessions, and their directories."""
+"""Uids of sessions, and their directories."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from rp_api.system import private
 
 
 def session_uid() -> str:
-    """A new session id: `rp.session.<host>.<user>.<day>.<number of the day>-<16 random hexadecimal digits>`.
+    """Return a new uid: `rp.session.<host>.<user>.<day>.<number of the day>-<16 random hexadecimal digits>`.
 
-    Days count from 1970. The number comes from a file below `$RADICAL_BASE` (default: the home directory), so that ids
-    sort by time; where no file can be written, a random id takes the place of the last part. Another user can tell
-    beforehand all but the random digits. `RADICAL_PILOT_SID_BASE` replaces all but the number, and has no such digits.
+    Days count from 1970. The number comes from a file below `$RADICAL_BASE` (default: the home directory), so that uids
+    sort by time; without that file, a random id replaces the last part. The random digits keep other users from
+    predicting a uid. `RADICAL_PILOT_SID_BASE` replaces all but the number, and omits the random digits.
     """
     base = os.environ.get('RADICAL_PILOT_SID_BASE')
     prefix = base or f'rp.session.{socket.gethostname().partition(".")[0]}.{_user()}.{int(time.time() // 86400):06d}'
     try:
         number = f'{prefix}.{_count(prefix):04d}'
-    except (OSError, RuntimeError, ValueError):   # no home, no directory, or a file that holds something else
+    except (OSError, RuntimeError, ValueError):   # no home, no directory, or a file without a number
         return f'{prefix}.{uuid.uuid4()}'
     return number if base else f'{number}-{os.urandom(8).hex()}'
 
 
 def session_directory(base: str, uid: str | None, path: str | None) -> tuple[str, str]:
-    """The id of a session, a new one if there is none, and the path of its directory, which belongs to us alone.
+    """Return the uid of a session (default: a new one) and its directory, which is private to this user.
 
-    A new session gets a new directory, so that it never takes for its own what is there already, unless the
-    application has named the `path`.
+    A new session gets a new directory, so that it never uses the files of another one, unless `path` names one.
     """
     while uid is None and path is None:
         new = session_uid()
@@ -55,7 +54,7 @@ def _user() -> str:
 
 
 def _count(prefix: str) -> int:
-    """The next number for a prefix."""
+    """Return the next number for a prefix."""
     import fcntl
 
     directory = Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'counters'
@@ -64,7 +63,7 @@ def _count(prefix: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         number = int(os.pread(fd, 32, 0) or 0)
-        # in place: numbers get longer, but never shorter, and a full disk must not make them begin anew
+        # overwritten in place: numbers never get shorter, and a full disk must not reset them
         os.pwrite(fd, str(number + 1).encode(), 0)
     finally:
         os.close(fd)

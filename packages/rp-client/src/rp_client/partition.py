@@ -1,4 +1,4 @@
-"""The application's handle of a partition, a part of a pilot with an agent of its own."""
+"""Partitions of pilots, each with its own agent, as applications see them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Partition(Pilot):
-    """A part of a divided pilot; made with the pilot, or by `Pilot.add_partition`.
+    """A part of a pilot with its own agent, made with the pilot or by `Pilot.add_partition`.
 
-    It has states, resources, and reasons for its end as a pilot has. It shares the pilot's description and sandbox.
+    It has the attributes of a pilot, and shares the pilot's description and sandbox.
     """
 
     def __init__(self, whole: Pilot, number: int) -> None:
@@ -32,42 +32,51 @@ class Partition(Pilot):
 
     @property
     def whole(self) -> Pilot:
-        """The pilot that this is a partition of."""
+        """The pilot that the partition belongs to."""
         return self._whole
 
     @property
     def divided(self) -> bool:
-        """False: it has one agent."""
+        """False: a partition has one agent."""
         return False
 
     @property
     def number(self) -> int:
-        """What tasks ask for as `partition`: the place among all partitions that the pilot has had, from 0 on."""
+        """The number by which tasks request the partition, counted from 0 over all partitions ever made."""
         return self._number
 
     @property
     def agent_sandbox(self) -> str:
-        """The directory of the agent's own files."""
+        """The directory of the agent's logs, outputs and traces."""
         return os.path.join(self._whole.pilot_sandbox, self._uid)
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
-        """The state, once the partition has reached a state (default: any final one), or `timeout` seconds are over."""
+        """Wait until the partition has reached a state, and return its state.
+
+        Args:
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Raises:
+            StateError: A state is unknown.
+            RuntimeError: The session was closed or has failed.
+        """
         self._pmgr.partitions.wait(self, state, timeout)
         return self._state
 
     def cancel(self) -> None:
-        """End the partition and its tasks, but not its pilot; returns when it has ended."""
+        """End the partition and its tasks, but not its pilot, and wait until it has ended."""
         self._whole.remove_partition(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """The partition as plain data."""
+        """Return the partition as plain data."""
         return super().as_dict() | {'type': 'partition', 'pilot': self._whole.uid, 'number': self._number}
 
     def _attached(self) -> TaskManager:
         return self._whole._attached()
 
     def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
-        """A copy of the description that asks for this partition."""
+        """Return a copy of the description that requests this partition."""
         copy = self._whole._mine(description)
         copy.partition = self._number
         return copy

@@ -1,4 +1,4 @@
-"""The application's handle of a pilot."""
+"""Pilots, as applications see them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Pilot:
-    """A submitted pilot; made by `PilotManager.submit_pilots`, never by the application."""
+    """A submitted pilot, made by `PilotManager.submit_pilots`; applications do not instantiate it."""
 
     def __init__(self, pmgr: PilotManager, uid: str, description: PilotDescription, sandboxes: PilotSandboxes) -> None:
         self._pmgr = pmgr
         self._uid = uid
         self._description = description
         self._sandboxes = sandboxes
-        self.partitions: list[Partition] = []   # all that there have been, by their numbers
-        self.launched = False   # whether its agent, or its job, was ever started
+        self.partitions: list[Partition] = []   # all that were ever made, by number
+        self.launched = False   # True once its agent, or its job, was started
         self._state = states.NEW
         self._tmgr: TaskManager | None = None
         self._resource_details: dict[str, Any] | None = None
@@ -56,12 +56,12 @@ class Pilot:
 
     @property
     def whole(self) -> Pilot:
-        """The pilot itself; for a partition, the pilot that it is a part of."""
+        """The pilot itself; for a partition, the pilot that it belongs to."""
         return self
 
     @property
     def divided(self) -> bool:
-        """Whether the pilot has partitions, of which each has an agent, and none of its own."""
+        """True if the pilot has partitions, each with its own agent, instead of one agent."""
         return bool(self._description.partitions)
 
     @property
@@ -76,12 +76,12 @@ class Pilot:
 
     @property
     def agent_sandbox(self) -> str:
-        """The directory of the agent's own files: its log, its output, its traces."""
+        """The directory of the agent's logs, outputs and traces."""
         return self.sandboxes.pilot
 
     @property
     def state(self) -> str:
-        """The state that the pilot is known to be in, see `radical.pilot.states`."""
+        """The last known state of the pilot, see `radical.pilot.states`."""
         return self._state
 
     @property
@@ -96,7 +96,7 @@ class Pilot:
 
     @property
     def described(self) -> PilotDescription:
-        """The pilot's description itself, for the parts of the client."""
+        """The pilot's description, not copied, for use inside the client."""
         return self._description
 
     @property
@@ -106,21 +106,21 @@ class Pilot:
 
     @property
     def resource(self) -> str:
-        """The label of the platform that the pilot is for, such as `local.localhost`."""
+        """The label of the pilot's platform, such as `local.localhost`."""
         return str(self._description.resource)
 
     @property
     def resources(self) -> dict[str, Any] | None:
-        """How many cores and GPUs the pilot has, such as `{'cpu': 8, 'gpu': 2}`; None before it is active."""
+        """The numbers of cores and GPUs, such as `{'cpu': 8, 'gpu': 2}`; None before the pilot is active."""
         details = self._resource_details
         return None if details is None else {'cpu': details['cores'], 'gpu': details['gpus']}
 
     @property
     def resource_details(self) -> dict[str, Any] | None:
-        """What the agent found, as plain data; None before the pilot is active.
+        """The resources that the agent found, as plain data; None before the pilot is active.
 
-        `node_list` (a dict for each node), totals `cores` and `gpus`, and of a node `cores_per_node`, `gpus_per_node`,
-        `threads_per_core`, `mem_per_node` and `lfs_per_node` (in MB).
+        `node_list` has a dict for each node, `cores` and `gpus` are totals; `cores_per_node`, `gpus_per_node`,
+        `threads_per_core`, `mem_per_node` and `lfs_per_node` (both in MB) describe one node.
         """
         return self._resource_details
 
@@ -128,7 +128,7 @@ class Pilot:
     def nodelist(self) -> NodeList | None:
         """The pilot's nodes, for applications that place their tasks themselves; None before the pilot is active.
 
-        What is taken of it with `find_slots` is noted here only: the agent knows of it by `TaskDescription.slots`.
+        `find_slots` reserves slots in this object only; `TaskDescription.slots` passes them to the agent.
         """
         if self._nodelist is None and self._resource_details is not None:
             from rp_api.resources import NodeList
@@ -138,27 +138,27 @@ class Pilot:
 
     @property
     def log(self) -> list[str]:
-        """What happened to the pilot, in sentences, in order; empty as long as nothing did that needs words."""
+        """Notices and errors about the pilot, oldest first."""
         return list(self._log)
 
     @property
     def stdout(self) -> str:
-        """The end of what the agent wrote to standard output (2048 characters at most); empty before it has ended."""
+        """The end of the agent's standard output (at most 2048 characters); empty before it has ended."""
         return self._stdout
 
     @property
     def stderr(self) -> str:
-        """The end of what the agent wrote to standard error (2048 characters at most); empty before it has ended."""
+        """The end of the agent's standard error (at most 2048 characters); empty before it has ended."""
         return self._stderr
 
     @property
     def exception(self) -> str | None:
-        """What went wrong, in one sentence; None if nothing did."""
+        """The reason of a failure, in one sentence; None without a failure."""
         return self._exception
 
     @property
     def exception_detail(self) -> str | None:
-        """More about what went wrong: the files to look at, and their last lines."""
+        """Details of a failure: the files to look at, and their last lines."""
         return self._exception_detail
 
     @property
@@ -178,7 +178,7 @@ class Pilot:
 
     @property
     def client_sandbox(self) -> str:
-        """The directory that relative paths on the client refer to, as it was when the session was opened."""
+        """The client's directory that relative paths refer to, fixed when the session was opened."""
         return self.sandboxes.client
 
     @property
@@ -187,7 +187,7 @@ class Pilot:
         return '/'
 
     def as_dict(self) -> dict[str, Any]:
-        """The pilot as plain data: what its attributes say, with the uids of session and pilot manager."""
+        """Return the pilot's attributes as plain data, with the uids of its session and pilot manager."""
         names = ('uid', 'state', 'log', 'stdout', 'stderr', 'exception', 'exception_detail', 'resource', 'resources',
                  'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox', 'client_sandbox',
                  'description', 'resource_details')
@@ -196,32 +196,50 @@ class Pilot:
         return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
-        """The pilot's state, once it has reached a state (default: any final one), or `timeout` seconds are over.
+        """Wait until the pilot has reached a state, and return its state.
 
-        Of several states, the earliest counts; one that was passed counts as reached; a final state ends the wait.
-        Raises `StateError` (a `ValueError`) for an unknown state, and `RuntimeError` if the session cannot go on.
+        A state that the pilot has passed counts as reached, and a final state ends the wait.
+
+        Args:
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Raises:
+            StateError: A state is unknown.
+            RuntimeError: The session was closed or has failed.
         """
         self._pmgr.wait_pilots(self._uid, state, timeout)
         return self._state
 
     def cancel(self) -> None:
-        """End the pilot and its tasks; returns when it has ended, within seconds: it is killed after 10 s."""
+        """End the pilot and its tasks, and wait until it has ended; kill it after ten seconds."""
         self._pmgr.cancel_pilots(self._uid)
 
     def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Partition:
-        """Make another partition of what is free of the pilot; returns at once.
+        """Create a partition from free resources of the pilot, and return it at once.
 
-        `nodes`, or `cores` and `gpus`, are its size; the default is all nodes that are free, or else all that is free
-        of one node. The partition is FAILED, and says why, if so much is not free when its turn comes; it waits for
-        partitions that are about to end. Raises `ValueError` for a size that cannot be, and `RuntimeError` if the pilot
-        is not divided (`PilotDescription.partitions`), or has ended.
+        Partitions that are ending free their resources first. If too little is free then, the new partition becomes
+        FAILED. Without a size, it gets all free nodes, or the free part of one node.
+
+        Args:
+            nodes: Number of whole nodes.
+            cores: Number of cores, instead of `nodes`.
+            gpus: Number of GPUs, instead of `nodes`.
+
+        Raises:
+            ValueError: The size is not valid.
+            RuntimeError: The pilot has no partitions (`PilotDescription.partitions`), or has ended.
         """
         return self._pmgr.partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus})
 
     def remove_partition(self, partition: int | Partition) -> None:
-        """End a partition, given by its number or itself, and cancel its tasks; returns when it has ended.
+        """End a partition, cancel its tasks, and wait until it has ended.
 
-        What it had can then be had by another one. Raises `ValueError` if the pilot has no such partition.
+        Args:
+            partition: The partition, or its number.
+
+        Raises:
+            ValueError: The pilot has no such partition.
         """
         number = partition if isinstance(partition, int) else partition.number
         if not 0 <= number < len(self.partitions) or partition not in (number, self.partitions[number]):
@@ -229,38 +247,68 @@ class Pilot:
         self._pmgr.partitions.remove(self.partitions[number])
 
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
-        """Have `cb(pilot, state)` called for each state of this pilot; with `cb_data` as third argument if given.
+        """Register a callback for the states of this pilot.
 
-        It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
-        cannot be called like that, and for a metric other than `PILOT_STATE`.
+        It is called as `cb(pilot, state)` in a thread of the session, once for each further state, in order.
+
+        Args:
+            cb: The callable.
+            metric: `PILOT_STATE`.
+            cb_data: A third argument for `cb`; default: none is passed.
+
+        Raises:
+            ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
         self._pmgr.check_process()
         self._pmgr.release_own(self.callbacks.add(cb, metric, cb_data), self)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
-        """Do not call `cb` any more (None: none of this pilot); `ValueError` if it was not registered here."""
+        """Remove a callback of this pilot.
+
+        Args:
+            cb: The callable, or None for all callbacks of this pilot.
+            metric: `PILOT_STATE`.
+
+        Raises:
+            ValueError: `cb` is not registered for this pilot.
+        """
         self._pmgr.check_process()
         self.callbacks.remove(cb, [metric])
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
-        """Tie the pilot to a task manager; `RuntimeError` if it is tied to one already."""
+        """Attach the pilot to a task manager.
+
+        Args:
+            tmgr: The task manager, which may then bind tasks to the pilot.
+
+        Raises:
+            RuntimeError: The pilot is attached to a task manager already.
+        """
         if self._tmgr is not None:
             raise RuntimeError(f'{self._uid} is attached to {self._tmgr.uid} already')
         self._tmgr = tmgr
 
     @property
     def bound_to(self) -> TaskManager | None:
-        """The task manager that the pilot is tied to."""
+        """The task manager that the pilot is attached to."""
         return self._tmgr
 
     def detach_tmgr(self) -> None:
-        """Undo `attach_tmgr`: the pilot can be given to another task manager; nothing happens to its tasks."""
+        """Detach the pilot from its task manager, without effect on its tasks."""
         self._tmgr = None
 
     def submit_tasks(self, tds: TaskDescription | Sequence[TaskDescription]) -> Any:
-        """Submit tasks to this very pilot, through the task manager that it is attached to.
+        """Submit tasks to this pilot, through the task manager that it is attached to.
 
-        Gives a `Task` for one description, a list for a list. Raises `RuntimeError` without a task manager.
+        Args:
+            tds: One task description, or several.
+
+        Returns:
+            A `Task` for one description, otherwise a list.
+
+        Raises:
+            ValueError: A description is not valid.
+            RuntimeError: The pilot is not attached to a task manager.
         """
         tmgr = self._attached()
         if isinstance(tds, Mapping):
@@ -268,9 +316,14 @@ class Pilot:
         return tmgr.submit_tasks([self._mine(description) for description in tds])
 
     def submit_raptors(self, tds: TaskDescription | Sequence[TaskDescription]) -> list[RaptorMaster]:
-        """Submit RAPTOR masters (one description or a list of them) to this very pilot; gives a list.
+        """Submit RAPTOR masters to this pilot, as `TaskManager.submit_raptors` does.
 
-        See `TaskManager.submit_raptors`. Raises `RuntimeError` without a task manager.
+        Args:
+            tds: One task description, or several.
+
+        Raises:
+            ValueError: A description is not valid, or its mode is not RAPTOR_MASTER.
+            RuntimeError: The pilot is not attached to a task manager.
         """
         wanted = [tds] if isinstance(tds, Mapping) else tds
         return self._attached().submit_raptors([self._mine(description) for description in wanted])
@@ -281,41 +334,54 @@ class Pilot:
         return self._tmgr
 
     def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
-        """A copy of the description that asks for this pilot."""
+        """Return a copy of the description that requests this pilot."""
         copy = TaskDescription(description)
         copy.pilot = self._uid
         return copy
 
     def stage_in(self, sds: Any) -> list[str]:
-        """Bring files from the client to the pilot's sandbox; gives where they went. Blocks until they are there.
+        """Transfer files from the client to the pilot's sandbox, and wait until they have arrived.
 
-        `sds` is a staging directive or a list of them. Relative targets are relative to the pilot's sandbox. Raises
-        `StagingError`.
+        Args:
+            sds: A staging directive or a list of them; relative targets refer to the pilot's sandbox.
+
+        Returns:
+            The targets.
+
+        Raises:
+            StagingError: A directive is not valid, or a transfer failed.
         """
         return self._pmgr.stage(self, sds, inwards=True)
 
     def stage_out(self, sds: Any = None) -> list[str]:
-        """Bring files from the pilot's sandbox to the client; gives where they went. Blocks until they are there.
+        """Transfer files from the pilot's sandbox to the client, and wait until they have arrived.
 
-        Relative sources are relative to the pilot's sandbox. The default is the archive of the files which the
-        description names as `output_staging`. Raises `StagingError`.
+        Args:
+            sds: A staging directive or a list of them; relative sources refer to the pilot's sandbox. Default: the
+                archive of the files in the description's `output_staging`.
+
+        Returns:
+            The targets.
+
+        Raises:
+            StagingError: A directive is not valid, or a transfer failed.
         """
         return self._pmgr.stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
 
     def restore(self, state: str, info: dict[str, Any] | None) -> None:
-        """Take over what the coordinator knows about the pilot."""
+        """Apply the coordinator's record of the pilot."""
         self._state = state
         self.launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
         self._learn(info or {})
 
     def _learn(self, info: dict[str, Any]) -> None:
-        """Take over what became known about the pilot."""
+        """Apply the info of an update."""
         self._resource_details = info.get('resource_details', self._resource_details)
         self._stdout = info.get('stdout', self._stdout)
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)
-        self._log += [notice for notice in info.get('notices', ()) if notice not in self._log]   # it may come again
+        self._log += [notice for notice in info.get('notices', ()) if notice not in self._log]   # may be resent
         if 'resource_details' in info and self._nodelist is not None:
             _take_down(self._nodelist, self._resource_details)
         self.reached = info.get('reached', self.reached)
@@ -324,7 +390,7 @@ class Pilot:
 
 
 def _take_down(nodes: NodeList, details: Mapping[str, Any] | None) -> None:
-    """Note in a node list what cannot be used any more."""
+    """Mark the cores and GPUs of failed nodes as down in a node list."""
     known = {node['index']: node for node in details['node_list']} if details else {}
     for node in nodes.nodes:
         for kind in ('cores', 'gpus'):

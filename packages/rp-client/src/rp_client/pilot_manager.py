@@ -1,4 +1,4 @@
-"""The pilot manager: submits pilots, follows their states, ends them."""
+"""The pilot manager: submits pilots, follows their states, and ends them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,23 @@ if TYPE_CHECKING:
 
 _LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
           'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
-"""Attributes that this version does not act upon, and what they ask for: refused instead of ignored."""
+"""Attributes that are refused because this version does not support them, and the features that they ask for."""
 
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
 
 ACCEPTANCE = 5.0
-"""Seconds that a submission waits for a coordinator that is away."""
+"""Seconds that a submission waits for the coordinator to accept it."""
 
 
 class PilotManager:
-    """Submits pilots to platforms.
+    """Submits pilots to platforms, follows their states, and ends them.
 
-    `cfg` is taken for compatibility. Raises `RuntimeError` if the session is closed. Callbacks are called as
-    `cb(pilot, state)`, for every state in order, in a thread of the session.
+    Args:
+        session: The session that the manager belongs to, and that closes it.
+        cfg: Accepted for compatibility, without effect.
+
+    Raises:
+        RuntimeError: The session is closed.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
@@ -72,11 +76,22 @@ class PilotManager:
         return self._session
 
     def submit_pilots(self, descriptions: PilotDescription | Sequence[PilotDescription]) -> Any:
-        """Submit pilots; gives a `Pilot` for one description, a list for a list.
+        """Submit pilots.
 
-        Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
-        for five seconds; they are launched when it has. Raises `ValueError` (or a sub-class) for a description that
-        cannot work, `PlatformError` for an unknown platform; no pilot is submitted then.
+        Returns when the coordinator has accepted the pilots, which then survive the application, or after five
+        seconds if it does not answer; the pilots are launched once it has accepted them. If a description is refused,
+        no pilot is submitted.
+
+        Args:
+            descriptions: One pilot description, or several.
+
+        Returns:
+            A `Pilot` for one description, otherwise a list.
+
+        Raises:
+            ValueError: A description is not valid, or its uid is in use.
+            PlatformError: A platform is unknown.
+            RuntimeError: The manager is closed.
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
@@ -90,35 +105,63 @@ class PilotManager:
         return launches[0].pilot if single else [launch.pilot for launch in launches]
 
     def check_uid(self, uid: str) -> bool:
-        """Whether a pilot of that uid can be submitted: no other one in the session has it."""
+        """Return whether a uid is free: no pilot or partition of the session has it.
+
+        Args:
+            uid: The uid of a pilot to submit.
+        """
         return not self._session.uids.knows_pilot(uid)
 
     def list_pilots(self) -> list[str]:
-        """The uids of all pilots."""
+        """Return the uids of all pilots."""
         return list(self._pilots)
 
     def get_pilots(self, uids: str | Iterable[str] | None = None) -> Any:
-        """The pilot with that uid, or a list of pilots (None: all); `ValueError` for an unknown uid."""
+        """Return pilots.
+
+        Args:
+            uids: A uid, several uids, or None for all pilots.
+
+        Returns:
+            A `Pilot` for one uid, otherwise a list.
+
+        Raises:
+            ValueError: A uid is unknown.
+        """
         if isinstance(uids, str):
             return self._get(uids)
         return [self._get(uid) for uid in (self._pilots if uids is None else uids)]
 
     def wait_pilots(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
                     timeout: float | None = None) -> Any:
-        """The states of pilots (None: all), once each has reached a state, or `timeout` seconds are over.
+        """Wait until pilots have reached a state, and return their states.
 
-        Gives a state for one uid, a list for several. The default is any final state. Of several states, the earliest
-        counts. A state that was passed counts as reached, and a final state ends the wait. Raises `ValueError` for an
-        unknown uid or state, and `RuntimeError` if the session cannot go on.
+        A state that a pilot has passed counts as reached, and a final state ends the wait for a pilot.
+
+        Args:
+            uids: A uid, several uids, or None for all pilots.
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Returns:
+            A state for one uid, otherwise a list of states.
+
+        Raises:
+            ValueError: A uid or a state is unknown.
+            RuntimeError: The session was closed or has failed.
         """
         pilots = self.get_pilots(uids)
         self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout)
         return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
 
     def cancel_pilots(self, uids: str | Iterable[str] | None = None, _timeout: float | None = None) -> None:
-        """End pilots (None: all) and their tasks; returns when they have ended.
+        """End pilots and their tasks, and wait until they have ended; kill them after ten seconds.
 
-        Those that have not after ten seconds are killed. Raises `ValueError` for an unknown uid.
+        Args:
+            uids: A uid, several uids, or None for all pilots.
+
+        Raises:
+            ValueError: A uid is unknown.
         """
         pilots = self._list(uids)
         self._engine.call(self._flow.cancel, pilots)
@@ -126,21 +169,36 @@ class PilotManager:
             self.kill_pilots([pilot.uid for pilot in pilots])
 
     def kill_pilots(self, uids: str | Iterable[str] | None = None) -> None:
-        """End pilots (None: all) without giving them time; returns when they have. `ValueError` for an unknown uid."""
+        """Kill pilots and their tasks, and wait until they have ended.
+
+        Args:
+            uids: A uid, several uids, or None for all pilots.
+
+        Raises:
+            ValueError: A uid is unknown.
+        """
         pilots = self._list(uids)
         self._engine.call(self._flow.kill, pilots)
         self._board.wait(pilots, None, GRACE)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str = PILOT_STATE) -> None:
-        """Have `cb(pilot, state)` called for each state of each pilot; with `cb_data` as third argument if given.
+        """Register a callback for the states of all pilots of this manager.
 
-        Raises `ValueError` for what cannot be called like that, and for a metric other than `PILOT_STATE`.
+        It is called as `cb(pilot, state)` in a thread of the session, for each state in order.
+
+        Args:
+            cb: The callable.
+            cb_data: A third argument for `cb`; default: none is passed.
+            metric: `PILOT_STATE`.
+
+        Raises:
+            ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
         self.check_process()
         self._release(self._tracker.release, self._callbacks.add(cb, metric, cb_data))
 
     def release_own(self, entry: Entry, pilot: Pilot) -> None:
-        """Tell a new callback of a pilot's own, or of a partition's, what no application was told."""
+        """Pass the states that no application has seen to a new callback of one pilot or partition."""
         tracker = self._tracker if pilot.whole is pilot else self.partitions.tracker
         self._release(tracker.release_own, entry, pilot)
 
@@ -150,23 +208,36 @@ class PilotManager:
             self._engine.call(self._engine.acknowledger.soon)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None, metric: str = PILOT_STATE) -> None:
-        """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        """Remove a callback.
+
+        Args:
+            cb: The callable; default: all callbacks of the manager.
+            metric: `PILOT_STATE`.
+
+        Raises:
+            ValueError: `cb` is not registered, or the metric is unknown.
+        """
         self.check_process()
         self._callbacks.remove(cb, [metric])
 
     def as_dict(self) -> dict[str, Any]:
-        """The manager and its pilots as plain data."""
+        """Return the manager and its pilots as plain data."""
         return {'type': 'pmgr', 'uid': self.uid, 'cfg': {},
                 'pilots': [pilot.as_dict() for pilot in self._pilots.values()]}
 
     def dump(self, name: str | None = None) -> None:
-        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory."""
+        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
+
+        Args:
+            name: Part of the file name that distinguishes several dumps.
+        """
         self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self, terminate: bool = True) -> None:
-        """End all pilots and the manager; harmless when it is closed already.
+        """End all pilots and the manager. Closing a closed manager has no effect.
 
-        With `terminate` False, only no more pilots can be submitted; those that are there end with the session.
+        Args:
+            terminate: False refuses further pilots, and leaves the present ones to the session.
         """
         if not self._engine.process.here:
             return
@@ -181,30 +252,30 @@ class PilotManager:
         self._tracer.close()
 
     def leave(self) -> None:
-        """End the manager, but not its pilots; for a session that goes on without its application."""
+        """End the manager and leave its pilots running; called when the session closes with `terminate=False`."""
         if not self._ended:
             self._closed = self._ended = True
             if not self._engine.broken:
                 self._engine.run(self._flow.leave)
             self._flow.close(None)
             self._tracer.close()
-            self._board.broke(CoordinationError('it was closed, and its pilots go on'))
+            self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
 
     def stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
-        """Carry out staging directives between the client and a pilot's sandbox; gives the targets."""
+        """Execute staging directives between the client and a pilot's sandbox, and return the targets."""
         from rp_client.stager.pilot import stage
 
         self.check_process()
         return stage(pilot, sds, self._session.own_tracer, inwards=inwards)
 
     def apply(self, updates: Sequence[Update]) -> None:
-        """Take over what agents have reported; called in the loop, for pilots of any manager."""
+        """Apply the updates of agents; called in the loop, for pilots of any manager."""
         self._flow.apply(updates)
 
-    # a session that is taken over; all this is called in the loop
+    # attaching to a session: called in the loop
 
     def restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
-        """Make a pilot again as the coordinator knows it; `job` is what was noted when it was launched, if it was."""
+        """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         if WHOLE in known.record:
             return self.partitions.restore(self._pilots[known.record[WHOLE]], known)
         job = dict(job or {})
@@ -216,10 +287,10 @@ class PilotManager:
         return pilot
 
     def resume(self) -> None:
-        """Go on with all pilots that were restored."""
+        """Resume the work on all restored pilots."""
         self._flow.resume()
 
-    # what submission does in the application's thread: everything that can be refused is refused here
+    # submission in the application's thread, which refuses all that can be refused
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
@@ -276,7 +347,7 @@ class PilotManager:
 
 
 def _listed(descriptions: Any) -> list[PilotDescription]:
-    """Pilot descriptions as a list, if it is only one as well."""
+    """Return pilot descriptions as a list."""
     many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)
     found = list(descriptions) if many else [descriptions]
     for description in found:

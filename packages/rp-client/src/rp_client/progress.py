@@ -1,4 +1,4 @@
-"""How far a set of tasks is: a live bar in a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+"""Progress of a set of tasks: a live bar in a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ LINE_EVERY = 2.0
 
 
 class TaskProgress:
-    """Shows how many tasks of a manager are running and how many have ended, while its context is open.
+    """A context manager that shows on standard error how many tasks of a manager are running and have ended.
 
-    `total` is the number of tasks to come; those that have ended before do not count. `quiet` shows nothing. The bar
-    is drawn where standard error is a terminal.
+    `total` is the number of expected tasks, without those that ended before; `quiet` shows nothing.
     """
 
     def __init__(self, tmgr: TaskManager, total: int, *, quiet: bool = False) -> None:
@@ -59,7 +58,7 @@ class TaskProgress:
         with contextlib.suppress(ValueError):   # the application may have unregistered all callbacks
             self._tmgr.unregister_callback(self._changed)
         with self._lock:
-            self._open = False   # some callbacks may still be on their way
+            self._open = False   # callbacks may still be pending
             self._running.clear()
             for task in self._tmgr.get_tasks():
                 self._note(task, task.state)
@@ -77,7 +76,7 @@ class TaskProgress:
         self._progress.start()
 
     def _changed(self, changed: Any, state: str | None = None) -> None:
-        """A callback for one task, or for a bulk of them."""
+        """Handle the callback for one task, or for a bulk of tasks."""
         with self._lock:
             if self._open:
                 for task in changed if state is None else [changed]:
@@ -91,7 +90,7 @@ class TaskProgress:
             self._running.add(task.uid)
         elif states.TASK.value(state) > states.TASK.value(states.AGENT_EXECUTING):
             self._running.discard(task.uid)
-        if state in states.FINAL:   # a task may be told about twice, and a final state may be corrected
+        if state in states.FINAL:   # a final state may be repeated or corrected
             self._counts[state] += 1
             previous = self._ended.get(task.uid)
             if previous:

@@ -1,4 +1,4 @@
-"""The application's handles of RAPTOR masters and workers."""
+"""RAPTOR masters and workers, as applications see them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Descriptions = TaskDescription | Sequence[TaskDescription]
 
 
 class RaptorMaster(Task):
-    """A task that distributes other tasks among its workers; made by `submit_raptors`, never by the application.
+    """A task that distributes other tasks among its workers, made by `submit_raptors`.
 
-    It is AGENT_EXECUTING from the moment when it takes tasks. What is submitted before waits for it.
+    It becomes AGENT_EXECUTING when it accepts tasks. Tasks that are submitted earlier wait.
     """
 
     __slots__ = ('_access',)
@@ -25,26 +25,51 @@ class RaptorMaster(Task):
     _access: dict[str, Any] | None
 
     def submit_workers(self, tds: Descriptions) -> list[RaptorWorker]:
-        """Submit workers of this master (one description or a list of them); gives a list."""
+        """Submit workers of this master.
+
+        Args:
+            tds: One task description of mode RAPTOR_WORKER, or several.
+
+        Raises:
+            ValueError: A description is not valid, or has another mode.
+            RuntimeError: The task manager is closed.
+        """
         copies = [TaskDescription(description) for description in listed(tds)]
         for copy in copies:
             copy['raptor_id'] = self._uid
         return self._tmgr.submit_workers(copies)
 
     def submit_tasks(self, tds: Descriptions) -> list[Task]:
-        """Submit tasks that this master has executed (one description or a list of them); gives a list."""
+        """Submit tasks to this master, which its workers execute.
+
+        Args:
+            tds: One task description, or several.
+
+        Raises:
+            ValueError: A description is not valid.
+            RuntimeError: The task manager is closed.
+        """
         return self._tmgr.submit_for(self._uid, listed(tds))
 
     def rpc(self, cmd: str, *args: Any, **kwargs: Any) -> Any:
-        """What the master answers when it is asked to do something, such as `stop`; waits until it does.
+        """Call a method of the master, and wait for its result.
 
-        Arguments and answer are plain data. Raises `RuntimeError` if the master has no pilot yet, refuses, or ends.
+        Args:
+            cmd: Name of the method, such as `stop`.
+            *args: Positional arguments, plain data.
+            **kwargs: Keyword arguments, plain data.
+
+        Returns:
+            The result, plain data.
+
+        Raises:
+            RuntimeError: The master has no pilot yet, the call failed, or the master has ended.
         """
         self.check_process()
         if self._pilot is None:
             raise RuntimeError(f'{self._uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
         if self._state in states.FINAL:
-            raise RuntimeError(f'{self._uid} is {self._state}: nobody is left to ask')
+            raise RuntimeError(f'{self._uid} is {self._state} and answers no requests')
         answer = self._tmgr.ask_master(self._uid, cmd, args, kwargs)
         if answer.state != states.DONE:
             raise RuntimeError(f'{cmd} of {self._uid} failed: {answer.exception}')
@@ -56,7 +81,7 @@ class RaptorMaster(Task):
 
     @property
     def access(self) -> Mapping[str, Any] | None:
-        """How to connect to the master, with a secret key (`rp_api.raptor_link.Access`); None before it is up."""
+        """The master's address and secret key (`rp_api.raptor_link.Access`); None before it is running."""
         return self._access
 
     def _start(self) -> None:
@@ -68,7 +93,7 @@ class RaptorMaster(Task):
 
 
 class RaptorWorker(Task):
-    """A task that executes functions for a master; made by `submit_workers`, never by the application."""
+    """A task that executes function calls for a master, made by `submit_workers`."""
 
     __slots__ = ()
 
@@ -77,21 +102,21 @@ _KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER:
 
 
 def kind_of(mode: Any) -> type[Task]:
-    """The class of the handles of tasks of that mode."""
+    """Return the class of the application's objects for tasks of that mode."""
     return _KINDS.get(mode, Task)
 
 
 def listed(tds: Descriptions) -> list[TaskDescription]:
-    """Task descriptions as a list, if it is only one as well."""
+    """Return task descriptions as a list."""
     found = list(tds) if isinstance(tds, Iterable) and not isinstance(tds, Mapping | str) else [tds]
     for description in found:
-        if not isinstance(description, (dict, Mapping)):   # which asks a base class of its own only for what is no dict
+        if not isinstance(description, (dict, Mapping)):   # dict first: the check of an abstract class is slow
             raise attribute_type_error(f'task descriptions are needed, not {description!r}')
     return found
 
 
 def of_mode(tds: Descriptions, mode: str, method: str) -> list[TaskDescription]:
-    """Copies of the descriptions, which are all of that mode; ValueError if one is not."""
+    """Return copies of the descriptions; raise ValueError if one has another mode."""
     copies = [TaskDescription(description) for description in listed(tds)]
     for copy in copies:
         if copy.mode != mode:

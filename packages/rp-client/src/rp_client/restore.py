@@ -1,8 +1,7 @@
-"""Taking a session over: managers, pilots and tasks as their coordinator knows them, made again page by page.
+"""Attaching to a session: restores managers, pilots and tasks from the coordinator's records, page by page.
 
-Runs in the thread of the engine. What is not final goes on when everything is there: tasks that were not bound are
-scheduled, results are brought back, agents are watched. What no application was told yet is kept for the first callback
-that is registered.
+Runs in the thread of the engine. When all pages have arrived, work resumes: unbound tasks are scheduled, outputs are
+staged, agents are watched. State changes that no application has seen are kept for the first callback.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ if TYPE_CHECKING:
     from rp_client.session import Session
 
 PAGE_TIMEOUT = 30.0
-"""Seconds that a coordinator may take for the next page."""
+"""Seconds to wait for the next page."""
 
 
 def restore(session: Session) -> None:
-    """Fill a session with what is known about it; returns when it goes on."""
+    """Restore a session, and return when its work has resumed."""
     restoration = Restoration(session)
     session.engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
 
 
 class Restoration:
-    """What is known so far; `pages` counts the pages that have come."""
+    """The restored managers and pilots; `pages` counts the pages that have arrived."""
 
     def __init__(self, session: Session) -> None:
         self.pages = 0
@@ -43,7 +42,7 @@ class Restoration:
         self._left: set[str] = set()
 
     def start(self, done: Future[None]) -> None:
-        """Ask for all there is; `done` gets a result when everything goes on."""
+        """Request all records; `done` gets a result when the work has resumed."""
         self._done = done
         self._session.engine.connection.recover(self._take)
 
@@ -77,7 +76,7 @@ class Restoration:
 
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)
-        if tmgr is None:   # it was closed, and its tasks have ended, or this one was forgotten
+        if tmgr is None:   # the manager was closed, or the task was forgotten
             self._session.uids.reserve_tasks([known.uid])
         else:
             task = tmgr.restore(known, self._pilots.get(known.pilot))

@@ -1,4 +1,4 @@
-"""The session: what an application opens first and closes last; it owns everything that runs on its behalf."""
+"""The session: the root object of an application, which owns all processes and threads of the client."""
 
 from __future__ import annotations
 
@@ -42,37 +42,47 @@ if TYPE_CHECKING:
 _log = logging.getLogger('radical.pilot.session')
 
 DESCRIPTORS = 80
-"""Files that a session needs to open: 24 for its hub and a pilot, a dozen for each thread that stages."""
+"""File descriptors that a session needs: 24 for its hub and a pilot, a dozen for each staging thread."""
 
 THREADS, OF_HUB = 4, 3
-"""Those of the event loop and of callbacks, and two of ZeroMQ; what the hub has, which is another process."""
+"""Threads of the client (event loop, callbacks, two of ZeroMQ), and of the hub, a process of the same user."""
 
 _CLOSE_OPTIONS = {'download': False, 'terminate': True, 'cleanup': True}
 _CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
 
 
 class Session:
-    """Everything that one application does, from the first pilot to the last result.
+    """The root object of an application: its managers, pilots and tasks, and the processes and threads they need.
 
-    Opens a directory `<base>/<uid>` (base: the working directory, or `cfg['base']`). If there is a session of that uid
-    that was not closed, because its application has died or has left it (`close(terminate=False)`), this is that
-    session: it has the managers, pilots and tasks of the former application (`attached` tells so). Without `uid`, it
-    is always a new one. The directory has to be ours alone, or `OwnershipError` (a `CoordinationError`) is raised.
+    A session keeps its files in the directory `<base>/<uid>`. Opening a session that was not closed, because its
+    application died or called `close(terminate=False)`, attaches to it: managers, pilots and tasks are restored, and
+    `attached` is True.
 
-    Client and agents reach each other through a hub, a process that the session starts, unless there is something else:
-    a MongoDB that `dburl` (or RADICAL_PILOT_DBURL) names, or a stand-alone `rp hub` that `proxy_url` (or
-    RADICAL_PILOT_PROXY_URL) names. `orphan_timeout`: seconds that pilots whose work is done wait for an application
-    that died without closing its session (0: they are cancelled at once).
+    Client and agents communicate through a coordinator: a hub process that the session starts, a stand-alone `rp hub`
+    (`proxy_url`), or a MongoDB (`dburl`).
 
-    `cfg` may have, besides directories: `heartbeat`: {'timeout': seconds of silence after which an agent counts as
-    lost}; `hub`: {'listen': 'tcp://<interface>[:<port>]', for agents on other hosts, 'address': where they are told to
-    connect to instead, if there is a tunnel or a gateway in between}.
+    A session is a context manager and closes on exit. A fork of the application can read the session and its objects;
+    methods that act on them raise `CoordinationError` there. A fork can open its own session.
 
-    Usable as a context manager, which closes it. A fork of the application can look at the session and its objects, but
-    whatever acts on them raises `CoordinationError` there; it can open a session of its own. Raises `ValueError` for a
-    uid or `cfg` that cannot be, `CoordinationError` (a `RuntimeError`) if another application has the session, or there
-    is nobody to coordinate it, and `LimitError` (another) if this process may not open as many files, or start as many
-    threads, as it needs.
+    Args:
+        proxy_url: URL of an `rp hub` (`tcp://...`, `ipc://...`); default: RADICAL_PILOT_PROXY_URL from the environment.
+        uid: Uid of the session to create, or to attach to if it was not closed; default: a new uid.
+        cfg: Settings, each optional: `base`, the directory of all sessions (default: RADICAL_PILOT_BASE or the working
+            directory); `path`, the directory of this session; `client_sandbox`, to which relative client paths refer;
+            `heartbeat`, `{'timeout': seconds without a heartbeat after which an agent is lost}`; `hub`,
+            `{'listen': 'tcp://<interface>[:<port>]', 'address': url}`: where the hub accepts agents of other hosts,
+            and the URL that agents connect to instead if a tunnel or gateway is in between.
+        dburl: URL of a MongoDB (`mongodb://...`, `mongodb+srv://...`); default: RADICAL_PILOT_DBURL.
+        orphan_timeout: Seconds that idle pilots wait for an application that died without closing the session; 0
+            cancels them at once.
+        **close_options: Defaults for the options of `close`.
+
+    Raises:
+        ValueError: An argument or a `cfg` entry has a value that is not allowed.
+        TypeError: `cfg`, or an entry of it, is not a mapping.
+        CoordinationError: Another application has the session open, or the coordinator does not answer.
+        OwnershipError: The session directory does not belong to this user alone.
+        LimitError: The process may not open as many files, or start as many threads, as a session needs.
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
@@ -105,7 +115,7 @@ class Session:
         try:
             self._open(fresh=not uid)
         except BaseException:   # also an interruption, when everything may be there
-            self._traces.discard()   # the profiles are those of whoever has the session
+            self._traces.discard()   # another application may have the session and write its profiles
             self.close(terminate=not self.attached, download=False)
             raise
 
@@ -140,12 +150,12 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether the session was closed."""
+        """True once `close` was called."""
         return self._closed
 
     @property
     def attached(self) -> bool:
-        """Whether this session was opened by another application, or an earlier run, which is gone."""
+        """True if an earlier application created this session, and this one has attached to it."""
         return self.engine.coordinator.attached
 
     @property
@@ -156,29 +166,32 @@ class Session:
 
     @property
     def reg_addr(self) -> str:
-        """The address of what coordinates the session; no secret is in it."""
+        """The address of the coordinator, without secrets."""
         return self.engine.coordinator.endpoint
 
     proxy_url = reg_addr
 
     @property
     def rcfgs(self) -> dict[str, Any]:
-        """All platform definitions, as `rcfgs[site][name]`."""
+        """All platform definitions, by site and name: `rcfgs[site][name]`."""
         return get_resource_configs()
 
     def close(self, **options: bool) -> None:
-        """End pilots, managers, hub and threads; nothing is left running. Harmless when the session is closed already.
+        """End pilots, managers, hub and threads. Closing a closed session has no effect.
 
-        Does nothing in a fork of the process that has opened the session. If another thread is closing it, such as that
-        of the callbacks, this waits until all has ended. In the main thread, Ctrl-C, SIGTERM and SIGHUP have their
-        effect when all has ended.
+        The call has no effect in a fork of the application. If another thread is closing the session, the call waits
+        for it. In the main thread, Ctrl-C, SIGTERM and SIGHUP take effect after the session is closed.
 
-        `download` (False): do what `dump`, `fetch_profiles` and `fetch_logfiles` do, at one go. `terminate` (True):
-        False leaves the pilots, with all their tasks, and what coordinates them; `Session(uid=...)` gets back to them.
-        `cleanup`: accepted, without effect.
+        Args:
+            **options: `download` (default False): also do what `dump`, `fetch_profiles` and `fetch_logfiles` do.
+                `terminate` (default True): False leaves pilots, tasks and coordinator running, and `Session(uid=...)`
+                attaches to them later. `cleanup`: accepted for compatibility, without effect.
+
+        Raises:
+            ValueError: An option is unknown.
         """
         options = self._close_options | _checked(options)
-        if not self.engine.process.here:   # a fork of the application ends: the session is its parent's
+        if not self.engine.process.here:   # a fork of the application: its parent owns the session
             return
         try:
             with interrupts.postponed():
@@ -195,13 +208,13 @@ class Session:
                 atexit.unregister(self._at_exit)
 
     def _begins_to_close(self) -> bool:
-        """Whether this call is the one that closes; if another thread does, it has ended when this returns."""
+        """Return whether this call has to close the session; wait for another thread that is closing it."""
         with self._lock:
             if not self._closed:
                 self._closed, self._closer = True, threading.current_thread()
                 return True
             closer = self._closer
-        # a program that ends meanwhile would leave its pilots; but who closes waits for callbacks
+        # a program that ended now would leave its pilots; a callback must not wait, as the closing thread waits for it
         if closer not in (None, threading.current_thread()) and not self.engine.dispatcher.inside:
             self._ended.wait()
         return False
@@ -218,11 +231,18 @@ class Session:
         self._tracer.record('session_stop', uid=self.uid)
 
     def as_dict(self) -> dict[str, Any]:
-        """The session as plain data."""
+        """Return the session as plain data."""
         return {'uid': self.uid, 'proxy_url': self.proxy_url, 'cfg': self.cfg, 'metadata': self._metadata}
 
     def dump(self, name: str | None = None) -> None:
-        """Write the session and its managers as JSON into the session directory, each to `<uid>[.<name>].json`."""
+        """Write the session and its managers as JSON to `<uid>[.<name>].json` in the session directory.
+
+        Args:
+            name: Part of the file names that distinguishes several dumps.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         self.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
         for pmgr in self._pmgrs.values():
             pmgr.dump(name)
@@ -230,53 +250,99 @@ class Session:
             tmgr.dump(name)
 
     def inject_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add user data to what `as_dict` and `dump` say about the session; `TypeError` if it is no dict."""
+        """Add user data to the result of `as_dict` and `dump`.
+
+        Args:
+            metadata: The data, by name; existing names are replaced.
+
+        Raises:
+            TypeError: `metadata` is not a dict.
+        """
         if not isinstance(metadata, dict):
             raise TypeError(f'metadata must be a dict, it is {type(metadata).__name__}')
         self._metadata.update(metadata)
 
     def list_pilot_managers(self) -> list[str]:
-        """The uids of the pilot managers."""
+        """Return the uids of the pilot managers."""
         return list(self._pmgrs)
 
     def get_pilot_managers(self, pmgr_uids: str | Iterable[str] | None = None) -> Any:
-        """The pilot manager with that uid, or a list of them (None: all); `KeyError` for an unknown uid."""
+        """Return pilot managers.
+
+        Args:
+            pmgr_uids: A uid, several uids, or None for all pilot managers.
+
+        Returns:
+            A `PilotManager` for one uid, otherwise a list.
+
+        Raises:
+            KeyError: A uid is unknown.
+        """
         return _select(self._pmgrs, pmgr_uids)
 
     def list_task_managers(self) -> list[str]:
-        """The uids of the task managers."""
+        """Return the uids of the task managers."""
         return list(self._tmgrs)
 
     def get_task_managers(self, tmgr_uids: str | Iterable[str] | None = None) -> Any:
-        """The task manager with that uid, or a list of them (None: all); `KeyError` for an unknown uid."""
+        """Return task managers.
+
+        Args:
+            tmgr_uids: A uid, several uids, or None for all task managers.
+
+        Returns:
+            A `TaskManager` for one uid, otherwise a list.
+
+        Raises:
+            KeyError: A uid is unknown.
+        """
         return _select(self._tmgrs, tmgr_uids)
 
     def list_resources(self) -> list[str]:
-        """The labels of all platforms, sorted, without the retired ones."""
+        """Return the labels of all platforms that are in service, sorted."""
         return list_platforms()
 
     def get_resource_config(self, resource: str, schema: str | None = None) -> ResourceConfig:
-        """The definition of a platform with an access schema (None: its default); `PlatformError` if one is unknown."""
+        """Return the definition of a platform.
+
+        Args:
+            resource: Label of the platform, such as `local.localhost`.
+            schema: Name of an access schema; default: the platform's default schema.
+
+        Raises:
+            PlatformError: The platform, or its access schema, is unknown.
+        """
         return get_platform(resource, schema)
 
     def fetch_profiles(self, tgt: str | None = None) -> list[str]:
-        """Copy the traces of all agents and tasks to `<tgt or session directory>/<pilot>/`; gives the local files.
+        """Copy the traces of all agents and tasks to `<tgt>/<pilot>/`.
 
-        Pilots on other hosts are asked over ssh, once for each host. One that cannot be reached is told in a warning.
+        Files of other hosts are copied over ssh, with one connection per host. A host that cannot be reached is
+        reported in a warning.
+
+        Args:
+            tgt: Target directory; default: the session directory.
+
+        Returns:
+            The paths of the copies.
         """
         return self._fetch(PROFILES, tgt)
 
     def fetch_logfiles(self, tgt: str | None = None) -> list[str]:
-        """Copy the logs and outputs of all agents to `<tgt or session directory>/<pilot>/`; gives the local files.
+        """Copy the logs and outputs of all agents to `<tgt>/<pilot>/`, as `fetch_profiles` copies traces.
 
-        As `fetch_profiles` does.
+        Args:
+            tgt: Target directory; default: the session directory.
+
+        Returns:
+            The paths of the copies.
         """
         return self._fetch(LOGS, tgt)
 
-    # for the managers of this session
+    # methods that the managers of this session call
 
     def tracer(self, name: str) -> Tracer:
-        """A trace file of that name in the session directory."""
+        """Return the tracer for a trace file of that name in the session directory."""
         return self._traces.make(name)
 
     @property
@@ -291,43 +357,43 @@ class Session:
             json.dump(data, file, indent=1, default=str, skipkeys=True)   # a task may have returned anything
 
     def agent_config(self) -> dict[str, Any]:
-        """What every agent of the session has to know."""
+        """Return the settings that every agent of the session gets."""
         return {'session': self.uid, 'coordination': self.engine.coordinator.agent_access,
                 'registry_address': self.reg_addr,
                 'orphan_timeout': self._orphan_timeout, 'profile': str(chosen()), 'profiles': switches()}
 
     def register_pmgr(self, manager: PilotManager, uid: str) -> str:
-        """Make a pilot manager known, of that uid if it had one before; gives its uid."""
+        """Register a pilot manager, under its former uid if it is restored, and return its uid."""
         return self._register('pmgr', self._pmgrs, manager, uid)
 
     def register_tmgr(self, manager: TaskManager, uid: str) -> str:
-        """Make a task manager known, of that uid if it had one before; gives its uid."""
+        """Register a task manager, under its former uid if it is restored, and return its uid."""
         return self._register('tmgr', self._tmgrs, manager, uid)
 
     def find_pilot(self, uid: str) -> Pilot:
-        """The pilot of that uid, of whichever manager; `ValueError` if there is none."""
+        """Return the pilot of that uid, of any pilot manager; raise `ValueError` if it is unknown."""
         for manager in list(self._pmgrs.values()):
             if uid in manager.list_pilots():
                 return manager.get_pilots(uid)   # type: ignore[no-any-return]
         raise ValueError(f'pilot {uid} is not known to {self.uid}')
 
     def pilot_ended(self, pilot: Pilot) -> None:
-        """Tell the task managers that a pilot is final; called in the loop."""
+        """Pass a pilot that became final to the task managers; called in the loop."""
         if pilot.state == states.FAILED and pilot.description['exit_on_error'] and not self._closed:
             print(f'{self.uid}: {pilot.exception}; {pilot.exception_detail}', file=sys.stderr)
         self.pilot_left(pilot)
 
     def pilot_left(self, pilot: Pilot) -> None:
-        """Have the task managers deal with what a final pilot has left; called in the loop."""
+        """Have the task managers handle the tasks that a final pilot left; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
-        if path.exists():   # its agent has ended without anybody to tell its results to
+        if path.exists():   # its agent has ended without a coordinator to report its results to
             self.engine.helpers.run(lambda: spool_file.read(path).tasks, lambda results: self._tell_end(pilot, results),
                                     lambda error: self._tell_end_without(pilot, path, error))
         else:
             self._tell_end(pilot, [])
 
     def partitions_changed(self, pilot: Pilot) -> None:
-        """Tell the task managers that a divided pilot has other partitions than before; called in the loop."""
+        """Pass a change in the partitions of a pilot to the task managers; called in the loop."""
         for manager in list(self._tmgrs.values()):
             manager.partitions_changed(pilot)
 
@@ -401,7 +467,7 @@ def _checked_uid(uid: str) -> str:
 def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:
     config = cfg or {}
     if not isinstance(config, Mapping):
-        raise TypeError(f'cfg must be a dict, it is {cfg!r}')
+        raise TypeError(f'cfg is {cfg!r}, it must be a dict')
     unknown = [key for key in config if key not in _CFG_KEYS]
     if unknown:
         raise ValueError(f'cfg key {unknown[0]!r} is unknown, allowed are: {", ".join(_CFG_KEYS)}')

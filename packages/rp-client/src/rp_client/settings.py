@@ -1,4 +1,4 @@
-"""What an application says about the coordination of its session: checked, with a clear answer to each mistake."""
+"""Coordinator settings from a session's arguments and the environment."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _HUB = ('listen', 'address')
 
 def session_settings(cfg: Mapping[str, Any], dburl: str | None, proxy_url: str | None,
                      orphan_timeout: float) -> Settings:
-    """The settings that follow from a session's arguments and, where those say nothing, from the environment.
+    """Return the checked settings; the environment supplies those that are not given as arguments.
 
-    `ValueError` or `TypeError` for what cannot be right; URLs are not shown in it, as they may hold a password.
+    Raises `ValueError` or `TypeError`. Messages do not show URLs, which may contain a password.
     """
     if dburl and proxy_url:
-        raise ValueError('dburl and proxy_url are given: a session is coordinated by one of them')
+        raise ValueError('dburl and proxy_url are both given: a session uses only one of them')
     if not dburl and not proxy_url:
         dburl = os.environ.get('RADICAL_PILOT_DBURL')
         proxy_url = None if dburl else os.environ.get('RADICAL_PILOT_PROXY_URL')
     hub = _part(cfg, 'hub', _HUB)
     if hub and dburl:
-        raise ValueError("cfg['hub'] is for sessions with a hub, not for those with a dburl")
+        raise ValueError("cfg['hub'] cannot be combined with a dburl, as such a session has no hub")
     if hub.get('listen') and proxy_url:
-        raise ValueError("cfg['hub']['listen'] is for sessions with a hub of their own, not for those with a proxy_url")
+        raise ValueError("cfg['hub']['listen'] cannot be combined with a proxy_url, as such a session starts no hub")
     return Settings(
         dburl=_url('dburl', dburl, _DATABASES), hub_url=_url('proxy_url', proxy_url, _HUBS),
         listen=_listen(hub.get('listen', '')), address=_url("cfg['hub']['address']", hub.get('address'), _HUBS),

@@ -1,4 +1,4 @@
-"""The application's handle of a task."""
+"""Tasks, as applications see them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rp_client.task_manager import TaskManager
 
 class Task:
-    """A submitted task; made by `TaskManager.submit_tasks`, never by the application.
+    """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it.
 
-    A session may hold hundreds of thousands of these, and of most of them only the state is ever looked at: what is
-    known beside it is kept as it came.
+    Sessions hold hundreds of thousands of tasks, and applications read little more than their states: all other data is
+    kept packed, as it was received.
     """
 
     __slots__ = ('__weakref__', '_attempts', '_known', '_pilot', '_state', '_stored', '_tmgr', '_uid', 'common', 'own')
@@ -32,8 +32,8 @@ class Task:
     def __init__(self, tmgr: TaskManager, uid: str, common: CommonDescription, own: bytes = NOTHING) -> None:
         self._tmgr = tmgr
         self._uid = uid
-        self.common = common   # what the description has in common with others
-        self.own = own         # and what it has not, packed
+        self.common = common   # the part of the description that tasks share
+        self.own = own         # the other attributes, packed
         self._state = states.NEW
         self._pilot: Pilot | None = None
         self._attempts = 0
@@ -42,7 +42,7 @@ class Task:
         self._start()
 
     def _start(self) -> None:
-        """What a sub-class has to set at first."""
+        """Set the initial attributes of a sub-class."""
 
     def __repr__(self) -> str:
         return f'<Task {self._uid} {self._state}>'
@@ -57,7 +57,7 @@ class Task:
 
     @property
     def state(self) -> str:
-        """The state that the task is known to be in, see `radical.pilot.states`."""
+        """The last known state of the task, see `radical.pilot.states`."""
         return self._state
 
     @property
@@ -72,7 +72,7 @@ class Task:
 
     @property
     def origin(self) -> str:
-        """Where the task was submitted: `client`."""
+        """The side that submitted the task: `client`."""
         return 'client'
 
     @property
@@ -84,7 +84,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name that the description gives, unchanged."""
+        """The name in the description."""
         return str(self.sparse().get('name', ''))
 
     @property
@@ -94,43 +94,46 @@ class Task:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The user data of the description."""
+        """The user data in the description."""
         return dict(self.description.metadata)
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the executable, -N if signal N ended it; None as long as there is none."""
+        """The exit code of the executable, -N if signal N ended it; None before it has ended."""
         code: int | None = self._get('exit_code')
         return code
 
     @property
     def stdout(self) -> str:
-        """The end of what the task wrote to standard output (1024 characters at most)."""
+        """The end of the task's standard output (at most 1024 characters)."""
         return self._get('stdout') or ''
 
     @property
     def stderr(self) -> str:
-        """The end of what the task wrote to standard error (1024 characters at most)."""
+        """The end of the task's standard error (at most 1024 characters)."""
         return self._get('stderr') or ''
 
     @property
     def exception(self) -> str | None:
-        """What went wrong, in one sentence; None if nothing did."""
+        """The reason of a failure, in one sentence; None without a failure."""
         sentence: str | None = self._get('exception')
         return sentence
 
     @property
     def exception_detail(self) -> str | None:
-        """More about what went wrong: an exit code, a file, the last lines of an output, a trace."""
+        """Details of a failure: an exit code, a file, the last lines of an output, or a traceback."""
         text: str | None = self._get('exception_detail')
         return text
 
     @property
     def return_value(self) -> Any:
-        """What a function task returned; DeserializationError if it cannot be restored here.
+        """The value that a function task returned.
 
-        An object that is no plain data is another one each time, and a large one is read from its file. Such an object
-        is restored only for a task that was submitted with `raptor_id`: no other one can have returned it.
+        An object that is not plain data is restored at each access, a large one from its file. Only tasks with
+        `raptor_id` return such objects.
+
+        Raises:
+            DeserializationError: The object cannot be restored, or the task has no `raptor_id`.
         """
         value = self._get('return_value')
         if not self.common.raptor_id and is_pickled(value):
@@ -140,7 +143,7 @@ class Task:
 
     @property
     def slots(self) -> list[Any] | None:
-        """The cores and GPUs that the task was given, one `Slot` per rank; None before it was placed."""
+        """The cores and GPUs of the task, one `Slot` per rank; None before the task is placed."""
         from rp_api.resources import Slot
 
         found = self._get('slots')
@@ -148,29 +151,29 @@ class Task:
 
     @property
     def output_files(self) -> list[str]:
-        """Names of the files that the task left in its sandbox, besides its standard files; empty before it ends."""
+        """Names of the files in the sandbox, without the task's standard files; empty before the task has ended."""
         return list(self._get('output_files') or [])
 
     @property
     def partition(self) -> int | None:
-        """The number of the partition that the task is bound to, or, as long as it is bound to none, asks for."""
+        """The number of the partition that the task is bound to, or requests while it is not bound."""
         found: int | None = getattr(self._pilot, 'number', None)
         return self.sparse().get('partition') if found is None else found
 
     @property
     def info(self) -> Any:
-        """What a service has told about itself, found by its `info_pattern`; None as long as it has not."""
+        """The information that a service printed and its `info_pattern` matched; None before."""
         return self._get('info')
 
     @property
     def launch_method(self) -> str | None:
-        """The launch method that has started the ranks, such as `MPIEXEC`; None if the agent has done so itself."""
+        """The launch method that started the ranks, such as `MPIEXEC`; None if the agent started them itself."""
         name: str | None = self._get('launch_method')
         return name
 
     @property
     def launch_command(self) -> str | None:
-        """The command line with which the launch method has started the ranks; None without one."""
+        """The command line that started the ranks; None without a launch method."""
         line: str | None = self._get('launch_command')
         return line
 
@@ -181,17 +184,17 @@ class Task:
 
     @property
     def place(self) -> str | None:
-        """What the coordinator knows its pilot by: the uid of the pilot, or that of a partition, if it has some."""
+        """The uid of the pilot or partition that the task is bound to; None before it is bound."""
         return self._pilot.uid if self._pilot else None
 
     @property
     def attempts(self) -> int:
-        """How many pilots the task was given to: more than one if it is `restartable` and pilots have failed."""
+        """The number of pilots that the task was bound to: above 1 if it is `restartable` and pilots have failed."""
         return self._attempts
 
     @property
     def sandbox(self) -> str | None:
-        """The directory that the task runs in, on the platform; None before the task is bound to a pilot."""
+        """The working directory of the task on the platform; None before the task is bound to a pilot."""
         if self._pilot is None:
             return None
         return self._pilot.sandboxes.task(self._uid, self.sparse().get('sandbox', ''))
@@ -200,7 +203,7 @@ class Task:
 
     @property
     def pilot_sandbox(self) -> str | None:
-        """The directory of the task's pilot; None before the task is bound to one."""
+        """The directory of the task's pilot; None before the task is bound to a pilot."""
         return self._pilot.pilot_sandbox if self._pilot else None
 
     @property
@@ -220,11 +223,11 @@ class Task:
 
     @property
     def client_sandbox(self) -> str:
-        """The directory that relative paths on the client refer to."""
+        """The client's directory that relative paths refer to."""
         return self._tmgr.session.client_sandbox
 
     def as_dict(self) -> dict[str, Any]:
-        """The task as plain data: what its attributes say, with its whole description and its task manager's uid."""
+        """Return the task's attributes as plain data, with its description and its task manager's uid."""
         names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
                  'exception_detail', 'pilot', 'attempts', 'endpoint_fs', 'resource_sandbox', 'session_sandbox',
                  'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files',
@@ -235,30 +238,44 @@ class Task:
                         'description': self.description.as_dict()}
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
-        """The task's state, once it has reached a state (default: any final one), or `timeout` seconds are over.
+        """Wait until the task has reached a state, and return its state.
 
-        Of several states, the earliest counts; one that was passed counts as reached; a final state ends the wait.
-        Raises `StateError` (a `ValueError`) for an unknown state, and `RuntimeError` if the session cannot go on.
+        A state that the task has passed counts as reached, and a final state ends the wait.
+
+        Args:
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Raises:
+            StateError: A state is unknown.
+            RuntimeError: The session was closed or has failed.
         """
         self._tmgr.wait_for([self], state, timeout)
         return self._state
 
     def cancel(self) -> None:
-        """Ask for the task to be cancelled; returns at once. Nothing happens to one that is final."""
+        """Request the cancellation of the task, and return at once. A final task is not affected."""
         self._tmgr.check_process()
         if self._state not in states.FINAL:
             self._tmgr.cancel_tasks(self._uid)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
-        """Have `cb(task, state)` called for each state of this task; with `cb_data` as third argument if given.
+        """Register a callback for the states of this task.
 
-        It is called in a thread of the session, once for each state from now on, in order. Raises `ValueError` for what
-        cannot be called like that, and for an unknown metric.
+        It is called as `cb(task, state)` in a thread of the session, once for each further state, in order.
+
+        Args:
+            cb: The callable.
+            cb_data: A third argument for `cb`; default: none is passed.
+            metric: `TASK_STATE` (default).
+
+        Raises:
+            ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
         self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
 
     def sparse(self) -> dict[str, Any]:
-        """What the description sets beyond the defaults, as plain data."""
+        """Return the attributes that the description sets, as plain data."""
         found: dict[str, Any] = codec.unpack(self.common.packed)
         return found if self.own == NOTHING else {**found, **codec.unpack(self.own)}
 
@@ -268,32 +285,32 @@ class Task:
         return self._pilot
 
     def bind(self, pilot: Pilot | None) -> None:
-        """Tie the task to the pilot that it will run on (None: to none any more)."""
+        """Bind the task to a pilot or partition; None unbinds it."""
         self._pilot = pilot
 
     @property
     def stored(self) -> bool:
-        """Whether the task was sent to the coordinator, which keeps it from then on."""
+        """True once the task was sent to the coordinator, which then stores it."""
         return self._stored
 
     def sent(self, *, bound: bool) -> None:
-        """Note that the task was sent to the coordinator: for its pilot, or to be kept until there is one."""
+        """Note that the task was sent to the coordinator, bound to a pilot or not."""
         self._stored = True
         self._attempts += bound
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> None:
-        """Take over what the coordinator knows about the task."""
+        """Apply the coordinator's record of the task."""
         self._pilot = pilot
         self._attempts = known.attempts
         self._stored = True
         kept = not known.pilot and known.state not in states.FINAL
         state = states.TMGR_SCHEDULING_PENDING if kept else known.state
-        # one that was bound anew stands still where it was until the new attempt has passed that
+        # after it was bound again, the task keeps its state until the new attempt has passed it
         self._state = max(state, known.told, key=states.TASK.value)
         self._learn(known.info or {})
 
     def renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
-        """Be as a task was that had come to this state, with all that was known about it."""
+        """Set the state and data of a task that was stored in a file."""
         self._state = state
         self._pilot = pilot
         self._attempts = attempts
@@ -303,20 +320,20 @@ class Task:
 
     @property
     def reached(self) -> str | None:
-        """The last state before a bad end, if that is known."""
+        """The last state before the task failed or was cancelled; None if unknown."""
         state: str | None = self._get('reached')
         return state
 
     @property
     def known(self) -> PackedInfo | None:
-        """All that became known about the task with its states."""
+        """The packed info of all updates of the task."""
         return PackedInfo(self._known) if self._known else None
 
     def _get(self, name: str) -> Any:
         return PackedInfo(self._known).as_dict().get(name) if self._known else None
 
     def _learn(self, info: Mapping[str, Any]) -> None:
-        """Take over what became known about the task."""
+        """Apply the info of an update."""
         if self._known:
             info = {**PackedInfo(self._known), **info}
         self._known = packed_info(info)

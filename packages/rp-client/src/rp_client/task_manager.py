@@ -1,4 +1,4 @@
-"""The task manager: takes tasks, binds them to pilots, follows their states, brings their results."""
+"""The task manager: accepts tasks, binds them to pilots, follows their states, and collects their results."""
 
 from __future__ import annotations
 
@@ -37,18 +37,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger('radical.pilot.task_manager')
 
 _WITHOUT_PILOT = states.TASK.value(states.TMGR_SCHEDULING)
-"""How far tasks get without a pilot."""
+"""Value of the last state that tasks reach without a pilot."""
 
 ACCEPTANCE = 5.0
-"""Seconds that a submission waits for a coordinator that does nothing."""
+"""Seconds that a submission waits for a coordinator that makes no progress."""
 
 
 class TaskManager:
     """Runs tasks on pilots.
 
-    `scheduler` says how pilots are chosen for tasks: `round_robin`, or one that is installed (docs/extend). `cfg` is
-    taken for compatibility. Raises `ValueError` for an unknown scheduler, and `RuntimeError` if the session
-    is closed. Callbacks are called as `cb(task, state)`, for every state in order, in a thread of the session.
+    Args:
+        session: The session that the manager belongs to, and that closes it.
+        cfg: Accepted for compatibility, without effect.
+        scheduler: Name of the task scheduler that chooses pilots for tasks: `round_robin` (default), or an installed
+            extension.
+
+    Raises:
+        ValueError: The scheduler is unknown.
+        RuntimeError: The session is closed.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
@@ -80,10 +86,14 @@ class TaskManager:
         return self._session
 
     def add_pilots(self, pilots: Any) -> None:
-        """Use pilots (one or a list of `Pilot`, or of their `as_dict()`) for the tasks of this manager.
+        """Run the tasks of this manager on more pilots.
 
-        Raises `ValueError` for no pilot, an unknown one, or one that was added already, and `RuntimeError` for one
-        that is attached to another task manager.
+        Args:
+            pilots: A `Pilot`, its uid or its `as_dict()`, or a list of these.
+
+        Raises:
+            ValueError: The list is empty, or a pilot is unknown, a partition, or was added already.
+            RuntimeError: A pilot is attached to another task manager, or this manager is closed.
         """
         self._check_open()
         wanted = [self._pilot(pilot) for pilot in (pilots if isinstance(pilots, (list, tuple)) else [pilots])]
@@ -100,9 +110,15 @@ class TaskManager:
         self._engine.call(self._add_pilots, wanted)
 
     def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
-        """Give no more tasks to these pilots; tasks that are bound to them already stay with them.
+        """Bind no more tasks to these pilots. Tasks that are bound to them stay with them.
 
-        Raises `ValueError` for a pilot that was not added, and `RuntimeError` for `drain`, which is not supported.
+        Args:
+            pilot_ids: A uid, or several.
+            drain: Must be False; True is not supported.
+
+        Raises:
+            ValueError: A pilot was not added to this manager.
+            RuntimeError: `drain` is True.
         """
         if drain:
             raise RuntimeError('drain=True is not supported: wait for the tasks of the pilot, then remove it')
@@ -117,15 +133,15 @@ class TaskManager:
         self._engine.call(self._flow.remove_pilots, uids)
 
     def list_pilots(self) -> list[str]:
-        """The uids of the pilots in use."""
+        """Return the uids of the pilots in use."""
         return list(self._pilots)
 
     def get_pilots(self) -> list[Pilot]:
-        """The pilots in use."""
+        """Return the pilots in use."""
         return list(self._pilots.values())
 
     def list_tasks(self) -> list[str]:
-        """The uids of all tasks."""
+        """Return the uids of all tasks."""
         return list(self._tasks)
 
     @overload
@@ -135,25 +151,40 @@ class TaskManager:
     def submit_tasks(self, descriptions: Sequence[TaskDescription]) -> list[Task]: ...
 
     def submit_tasks(self, descriptions: TaskDescription | Sequence[TaskDescription]) -> Task | list[Task]:
-        """Submit tasks; gives a `Task` for one description, a list for a list.
+        """Submit tasks.
 
-        Returns when the coordinator has accepted them, so that they survive the application, or when it has been away
-        for five seconds. Tasks wait until a pilot is added. Raises `ValueError` (or a sub-class) for a description that
-        cannot work, and `RuntimeError` if the manager is closed; no task is submitted then.
+        Returns when the coordinator has accepted the tasks, which then survive the application, or after five seconds
+        without an answer. Tasks wait until a pilot is added. If a description is refused, no task is submitted.
+
+        Args:
+            descriptions: One task description, or several.
+
+        Returns:
+            A `Task` for one description, otherwise a list.
+
+        Raises:
+            ValueError: A description is not valid, or its uid is in use.
+            RuntimeError: The manager is closed.
         """
         self._check_open()
         tasks = self._take(listed(descriptions))
         return tasks[0] if isinstance(descriptions, Mapping) else tasks
 
     def submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
-        """Submit tasks for the RAPTOR master of that uid, whatever their descriptions say about that."""
+        """Submit tasks to the RAPTOR master of that uid, whatever `raptor_id` their descriptions have."""
         self._check_open()
         return self._take(descriptions, master=master)
 
     def submit_raptors(self, descriptions: Descriptions, pilot_id: str | None = None) -> list[RaptorMaster]:
-        """Submit RAPTOR masters (one description or a list of them), to that pilot or to any; gives a list.
+        """Submit RAPTOR masters. Unset attributes of their descriptions get suitable defaults.
 
-        What their descriptions leave open is filled in. Raises `ValueError` for another mode than RAPTOR_MASTER.
+        Args:
+            descriptions: One task description of mode RAPTOR_MASTER, or several.
+            pilot_id: Uid of the pilot that the masters run on; default: any.
+
+        Raises:
+            ValueError: A description is not valid, or has another mode.
+            RuntimeError: The manager is closed.
         """
         self._check_open()
         wanted = of_mode(descriptions, constants.RAPTOR_MASTER, 'submit_raptors')
@@ -162,10 +193,16 @@ class TaskManager:
         return cast('list[RaptorMaster]', self._take(wanted, 'raptor', 4))
 
     def submit_workers(self, descriptions: Descriptions) -> list[RaptorWorker]:
-        """Submit RAPTOR workers (one description or a list of them), each for the master of its `raptor_id`.
+        """Submit RAPTOR workers. Unset attributes of their descriptions get suitable defaults.
 
-        What their descriptions leave open is filled in; gives a list. They wait until their master is up. Raises
-        `ValueError` for another mode than RAPTOR_WORKER, or without a master.
+        A worker waits until its master is running.
+
+        Args:
+            descriptions: One task description of mode RAPTOR_WORKER, or several; `raptor_id` names the master.
+
+        Raises:
+            ValueError: A description is not valid, has another mode, or names no master.
+            RuntimeError: The manager is closed.
         """
         self._check_open()
         tasks: list[Task] = []
@@ -177,7 +214,7 @@ class TaskManager:
         return cast('list[RaptorWorker]', self._accept(tasks))
 
     def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        """Have a RAPTOR master asked to do something: a task of its own kind, which is final when it is given."""
+        """Send a request to a RAPTOR master, as a task of mode RPC, and return the task when it is final."""
         self._check_open()
         uid, = self._session.uids.of_tasks([None], f'{master}.rpc', 4)
         sparse = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
@@ -187,22 +224,34 @@ class TaskManager:
         return task
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
-        """The task with that uid, or a list of tasks (None: all); `ValueError` for an unknown uid.
+        """Return tasks.
 
-        A final task of which there is no other reference is read from a file for that: do not ask for all of very many
-        at once.
+        A final task that the application does not hold is read from a file: do not request very many at once.
+
+        Args:
+            uids: A uid, several uids, or None for all tasks.
+
+        Returns:
+            A `Task` for one uid, otherwise a list.
+
+        Raises:
+            ValueError: A uid is unknown.
         """
         if isinstance(uids, str):
             return self._get(uids)
         return [self._get(uid) for uid in (list(self._tasks) if uids is None else uids)]
 
     def forget_tasks(self, uids: str | Iterable[str]) -> None:
-        """Have final tasks, with all that is known about them, not known any more, here and to the coordinator.
+        """Remove final tasks from the client and the coordinator, to free memory; returns at once.
 
-        They take no memory then, and are not there for an application that attaches to the session later. Their uids
-        stay in use. A `Task` that the application has stays as it is; it can be read, but no callback can be registered
-        for it. Returns at once. Raises `ValueError` for an unknown uid, or a task that is not final; none is forgotten
-        then.
+        An application that attaches to the session later does not get them. Their uids stay in use. A `Task` object
+        that the application holds can still be read, but takes no callbacks.
+
+        Args:
+            uids: A uid, or several.
+
+        Raises:
+            ValueError: A uid is unknown, or a task is not final; no task is removed then.
         """
         self.check_process()
         wanted = list(dict.fromkeys([uids] if isinstance(uids, str) else uids))
@@ -218,11 +267,21 @@ class TaskManager:
 
     def wait_tasks(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
                    timeout: float | None = None) -> Any:
-        """The states of tasks (None: all), once each has reached a state, or `timeout` seconds are over.
+        """Wait until tasks have reached a state, and return their states.
 
-        Gives a state for one uid, a list for several. The default is any final state. Of several states, the earliest
-        counts. A state that was passed counts as reached, and a final state ends the wait. Raises `ValueError` for an
-        unknown uid or state, and `RuntimeError` if the session cannot go on.
+        A state that a task has passed counts as reached, and a final state ends the wait for a task.
+
+        Args:
+            uids: A uid, several uids, or None for all tasks.
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Returns:
+            A state for one uid, otherwise a list of states.
+
+        Raises:
+            ValueError: A uid or a state is unknown.
+            RuntimeError: The session was closed or has failed.
         """
         wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
         found = self._look(wanted)
@@ -230,7 +289,7 @@ class TaskManager:
         return found[0].state if isinstance(uids, str) else [task.state for task in found]
 
     def wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None) -> None:
-        """Return when each of these tasks has reached a state, or `timeout` seconds are over; see `wait_tasks`."""
+        """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`."""
         if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
             self._warn_of_no_pilot(tasks)
         self._board.wait(tasks, state, timeout)
@@ -240,9 +299,13 @@ class TaskManager:
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
 
     def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
-        """Ask for tasks (None: all) to be cancelled; returns at once. Final tasks stay as they are.
+        """Request the cancellation of tasks, and return at once. Final tasks are not affected.
 
-        Raises `ValueError` for an unknown uid; no task is cancelled then.
+        Args:
+            uids: A uid, several uids, or None for all tasks.
+
+        Raises:
+            ValueError: A uid is unknown; no task is cancelled then.
         """
         wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
         tasks = [task for task in self._look(wanted) if isinstance(task, Task)]   # others are final
@@ -250,11 +313,20 @@ class TaskManager:
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
                           metric: str | Sequence[str] | None = None, uid: str | None = None) -> None:
-        """Have `cb(task, state)` called for each state of each task (or of the one with that uid).
+        """Register a callback for the states of tasks.
 
-        With `cb_data` as third argument if given. Metric `WAIT_QUEUE_SIZE` calls `cb(task_manager, size)` whenever the
-        number of tasks that wait for a pilot changes. Raises `ValueError` for an unknown uid or metric, and for what
-        cannot be called like that.
+        It is called as `cb(task, state)` in a thread of the session, for each state in order. For the metric
+        `WAIT_QUEUE_SIZE` it is called as `cb(task_manager, size)` whenever the number of tasks that wait for a pilot
+        changes.
+
+        Args:
+            cb: The callable.
+            cb_data: A third argument for `cb`; default: none is passed.
+            metric: `TASK_STATE` (default), `WAIT_QUEUE_SIZE`, or both.
+            uid: Uid of a task, to get only its states.
+
+        Raises:
+            ValueError: `cb` does not take these arguments, or the uid or a metric is unknown.
         """
         self.check_process()
         task = None if uid is None else self._get(uid)
@@ -265,21 +337,34 @@ class TaskManager:
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
                             metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
-        """Do not call `cb` any more (None: none); `ValueError` if it is not registered."""
+        """Remove a callback.
+
+        Args:
+            cb: The callable; default: all callbacks of the manager.
+            metrics: `TASK_STATE` (default), `WAIT_QUEUE_SIZE`, or both.
+            uid: Uid of the task that the callback was registered for, if any.
+
+        Raises:
+            ValueError: `cb` is not registered, or a metric is unknown.
+        """
         self.check_process()
         self._callbacks.remove(cb, _metrics(metrics), uid)
 
     def as_dict(self) -> dict[str, Any]:
-        """The manager and its tasks as plain data; `tasks` has each by its uid."""
+        """Return the manager and its tasks as plain data; `tasks` maps uids to tasks."""
         return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
                 'tasks': {uid: task.as_dict() for uid, task in self._tasks.items()}}
 
     def dump(self, name: str | None = None) -> None:
-        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory."""
+        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
+
+        Args:
+            name: Part of the file name that distinguishes several dumps.
+        """
         self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self) -> None:
-        """Cancel what is not final, let go of the pilots, and end the manager; harmless when it is closed already."""
+        """Cancel all tasks, detach the pilots, and end the manager. Closing a closed manager has no effect."""
         if self._closed or not self._engine.process.here:
             return
         self._closed = True
@@ -289,28 +374,28 @@ class TaskManager:
             pilot.detach_tmgr()
 
     def leave(self) -> None:
-        """End the manager, but not its tasks; for a session that goes on without its application."""
+        """End the manager and leave its tasks running; called when the session closes with `terminate=False`."""
         if not self._closed:
             self._closed = True
             if not self._engine.broken:
-                with suppress(TimeoutError):   # what the coordinator does not have now, nobody will have
+                with suppress(TimeoutError):   # tasks that the coordinator does not accept now are lost
                     self._engine.ask(self._flow.await_acceptance, ACCEPTANCE, lambda: self._flow.sent)
                 self._engine.run(self._leave)
 
     def update(self, updates: Iterable[Update]) -> None:
-        """Take over what agents have reported; called in the loop, for tasks of any manager."""
+        """Apply the updates of agents; called in the loop, for tasks of any manager."""
         known = self._tasks.find
         mine = [Change(task, state, info) for uid, state, info in updates if (task := known(uid)) is not None]
         before = [task for task, _, _ in mine if task._state in states.FINAL]
         if mine:
             self._flow.update(mine)
-        if before:   # more may be known about them now
+        if before:   # the update may have added to their info
             self._tasks.settled(before)
 
     def pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
-        """Deal with what a final pilot leaves behind; called in the loop.
+        """Handle the tasks of a pilot that became final; called in the loop.
 
-        `results` are updates that its agent could not deliver; the coordinator gets those that count.
+        `results` are the updates that its agent could not deliver; those of this manager's tasks go to the coordinator.
         """
         mine = [update for update in results if update.uid in self._tasks
                 and self._tasks[update.uid].place == pilot.uid]
@@ -320,20 +405,20 @@ class TaskManager:
         self._flow.pilot_ended(pilot, self._tasks.in_memory(), dead_end=self._dead_end(pilot))
 
     def partitions_changed(self, pilot: Pilot) -> None:
-        """Use the partitions that a pilot has now, and no others of it; called in the loop."""
+        """Use the present partitions of a pilot; called in the loop."""
         if pilot.uid in self._pilots:
             self._flow.partitions_changed(pilot)
 
-    # a session that is taken over; all this is called in the loop
+    # attaching to a session: called in the loop
 
     def restore_pilots(self, pilots: Iterable[Pilot]) -> None:
-        """Use these pilots, as before."""
+        """Attach the pilots that the manager had."""
         for pilot in pilots:
             pilot.attach_tmgr(self)
             self._pilots[pilot.uid] = pilot
 
     def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
-        """Make a task again as the coordinator knows it."""
+        """Restore a task from the coordinator's record."""
         task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
         task.restore(known, pilot)
         self._tasks.add([task.uid], [task])
@@ -344,11 +429,11 @@ class TaskManager:
         return task
 
     def resume(self) -> None:
-        """Go on with everything, now that all tasks are there."""
+        """Resume the work on all restored tasks."""
         self._flow.add_pilots([pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL])
         self._flow.resume()
 
-    # what submission does in the application's thread: everything that can be refused is refused here
+    # submission in the application's thread, which refuses all that can be refused
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
@@ -361,7 +446,7 @@ class TaskManager:
 
     def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6,
               master: str = '') -> list[Task]:
-        """Submit tasks, for that master if one is given; `kind` and `digits` are for the uids of tasks without."""
+        """Submit tasks, to a RAPTOR master if given; `kind` and `digits` form the uids of tasks without a uid."""
         wanted = self._session.uids.of_tasks([
             dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid')
             for description in descriptions], kind, digits)
@@ -390,12 +475,12 @@ class TaskManager:
                          len(tasks), self.uid)
 
     def _note(self) -> None:
-        """Have the manager remembered, for a client that takes the session over."""
+        """Store the manager with the coordinator, for an application that attaches to the session."""
         note = None if self._closed else {'scheduler': self.scheduler, 'pilots': list(self._pilots)}
         self._engine.call(self._engine.connection.note, self.uid, note)
 
     def _attach(self, pilots: Sequence[Pilot]) -> None:
-        """Tie pilots to this manager, all or none."""
+        """Attach pilots to this manager, all or none."""
         for position, pilot in enumerate(pilots):
             try:
                 pilot.attach_tmgr(self)
@@ -420,7 +505,7 @@ class TaskManager:
             raise self._unknown(uid) from None
 
     def _look(self, uids: Iterable[str]) -> list[HasState]:
-        """What has the states of tasks, without reading any."""
+        """Return objects with the states of tasks, without reading tasks from files."""
         try:
             return list(map(self._tasks.look, uids))
         except KeyError as error:
@@ -429,10 +514,10 @@ class TaskManager:
     def _unknown(self, uid: str) -> ValueError:
         return ValueError(f'task {uid} is not known to {self.uid}')
 
-    # what happens in the loop
+    # called in the loop
 
     def _release(self, entry: Entry, task: Task | None) -> None:
-        """Tell a new callback what no application was told."""
+        """Pass the states that no application has seen to a new callback."""
         self._tracker.release(entry, task)
         self._engine.acknowledger.soon()
 
@@ -452,8 +537,8 @@ class TaskManager:
                 self.pilot_ended(pilot)
 
     def _dead_end(self, pilot: Pilot) -> str | None:
-        """Why waiting tasks can never run, if the pilot that ended was the last one and is not to be replaced."""
-        if pilot.uid not in self._pilots:   # it was removed, so nothing waits for it
+        """Return why waiting tasks can never run, if the last pilot failed and `exit_on_error` is set."""
+        if pilot.uid not in self._pilots:   # it was removed, so no task waits for it
             return None
         others = any(other.state not in states.FINAL for other in self._pilots.values())
         if others or not pilot.description['exit_on_error'] or pilot.state != states.FAILED:
@@ -465,7 +550,7 @@ class TaskManager:
             self._engine.dispatcher.call(callback, *arguments(self, size, data=data))
 
     def _close(self) -> None:
-        if self._session.closed:   # which ends the pilots, and whatever runs there
+        if self._session.closed:   # the session ends the pilots and the tasks on them
             self._flow.end_all(self._tasks.in_memory(), 'the session was closed')
         else:
             self._flow.cancel(self._tasks.in_memory())
@@ -477,7 +562,7 @@ class TaskManager:
     def _leave(self) -> None:
         self._flow.close()
         self._tracer.close()
-        self._board.broke(CoordinationError('it was closed, and its pilots go on'))
+        self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
 
 
 def _metrics(metric: str | Sequence[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The profiles of a session that the application's process writes."""
+"""Profiles that the application's process writes for a session."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rp_profiling.write.host_clock import HostClock, Reading
 from rp_profiling.write.tracer import Tracer
 
 FLUSH = 1.0
-"""Seconds after which what was recorded is in the files: an application that is killed loses no more than that."""
+"""Seconds between two flushes, which bounds the events that a killed application loses."""
 
 
 class Traces:
-    """Makes the tracers of a session, whose profiles are in a directory, and has them written from time to time."""
+    """The tracers of a session, with their profiles in one directory, flushed periodically."""
 
     def __init__(self, session: str, directory: str, engine: Engine) -> None:
         self._directory = Path(directory)
@@ -25,23 +25,23 @@ class Traces:
         """The tracer of the session itself."""
 
     def make(self, name: str) -> Tracer:
-        """A tracer of that name."""
+        """Return a new tracer of that name."""
         tracer = Tracer(self._directory / f'{name}.prof', name, clock=self._clock, detail=chosen(name=name))
         self._made.append(tracer)
         return tracer
 
     def start(self) -> None:
-        """From now on, have what is recorded written."""
+        """Start the periodic flush."""
         self._engine.call(self._flush)
 
     def close(self) -> None:
-        """Close all profiles; those of components which could not do so, as the session was broken, have no end."""
+        """Close all profiles; those of components that a broken session could not close have no end event."""
         self.own.close()
         for tracer in self._made:
             tracer.break_off()
 
     def discard(self) -> None:
-        """Write nothing of what was recorded."""
+        """Discard all recorded events."""
         for tracer in self._made:
             tracer.enabled = False
 
@@ -52,7 +52,7 @@ class Traces:
         self._engine.loop.call_later(FLUSH, self._flush)
 
     def read_clock(self, reading: Reading) -> None:
-        """Take in how the clock of the coordinator's host runs."""
+        """Process a reading of the coordinator's host clock."""
         moment = self._clock.read(reading)
         if moment:
             self.own.relate(moment.message, moment.here, self.own.comp)

@@ -1,4 +1,4 @@
-"""The event-loop thread of a session; the states of pilots and tasks, waiting for them, and callbacks.
+"""The event loop of a session: the states of pilots and tasks, waiting for them, and callbacks.
 
-Imports none of the other packages.
+Imports no other package of rp_client.
 """

@@ -1,8 +1,8 @@
-"""Tells the coordinator which states the application was told: the next application is told the others.
+"""Acknowledges to the coordinator the states that callbacks have received; the next application gets the others.
 
-A state was told when all callbacks that were registered for it have returned. So a mark of how far the connection is
-goes through the queue of callbacks, and what comes out at the end is acknowledged, for all pilots or tasks of a manager
-at once. A manager that has never had a callback has told nothing.
+A state was received when all callbacks for it have returned. The position of the connection therefore passes through
+the queue of callbacks, and is acknowledged at its end, for all pilots or tasks of a manager at once. Nothing is
+acknowledged for a manager without callbacks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rp_client.engine.callbacks import Dispatcher
 from rp_client.engine.tracker import Tracker
 
 ROUND = 0.1
-"""Seconds between acknowledgements: what callbacks were told within the last ones is told again after a SIGKILL."""
+"""Seconds between acknowledgements; after a SIGKILL, the states of this time are passed to callbacks again."""
 
 
 class Acknowledger:
-    """Acknowledges for all managers of a session; runs in the thread of the engine."""
+    """The acknowledger of all managers of a session; runs in the thread of the engine."""
 
     def __init__(self, loop: Loop, connection: ClientConnection, dispatcher: Dispatcher) -> None:
         self._loop = loop
@@ -32,16 +32,16 @@ class Acknowledger:
         connection.on_mark = self.soon
 
     def follow(self, tracker: Tracker) -> None:
-        """Acknowledge what the callbacks of a tracker were told, too; may be called in any thread."""
+        """Acknowledge the states of another tracker; may be called in any thread."""
         self._trackers.append(tracker)
 
     def soon(self) -> None:
-        """There may be something to acknowledge now."""
+        """Schedule an acknowledgement, if one is due."""
         if self._timer is None and not self._under_way and self._owners():
             self._timer = self._loop.call_later(ROUND, self._begin)
 
     def finish(self) -> None:
-        """Have everything acknowledged that callbacks are still to be told, and nothing told after that."""
+        """Acknowledge all queued callbacks when they have run, and accept no more callbacks."""
         if self._timer is not None:
             self._timer.cancel()
         self._send_mark()
@@ -55,7 +55,7 @@ class Acknowledger:
         self._send_mark()
 
     def _send_mark(self) -> None:
-        """Have the present mark come back when all callbacks have returned that are in the queue now."""
+        """Queue the present position of the connection behind all queued callbacks."""
         news = self._owners(), self._connection.mark
         if news[0] and news != self._last:
             self._last = news

@@ -1,8 +1,8 @@
-"""Callbacks of the application: who wants to know what, and the thread that tells them.
+"""Callbacks of the application: their registry, and the dispatcher thread that calls them.
 
-Callbacks run one after the other, in the order of the events, in a thread of their own: they may call back into the
-API, and may wait there, without holding up the event loop. An exception in one is logged and does not stop the others.
-A fork of the process that a callback makes ends with that callback, if not before.
+Callbacks run one after the other, in the order of the events, in a separate thread: they may call the API, and block
+there, without stopping the event loop. An exception in a callback is logged and does not stop the others. A process
+that a callback forks ends with that callback.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Calls = tuple[Callable[..., Any], Iterable[tuple[Any, ...]]]
 
 
 def bulk_callbacks() -> bool:
-    """Whether the application has asked for one call per bulk instead of one per entity (RADICAL_PILOT_BULK_CB)."""
+    """Return whether callbacks are called once per bulk instead of per entity (RADICAL_PILOT_BULK_CB)."""
     return os.environ.get('RADICAL_PILOT_BULK_CB', '').lower() in ('true', 'yes', '1')
 
 
 def told(kind: str) -> tuple[str, ...]:
-    """What callbacks for the states of a kind of entity are called with."""
+    """Return the argument names of state callbacks for a kind of entity."""
     return (f'{kind}s',) if bulk_callbacks() else (kind, 'state')
 
 
@@ -43,11 +43,11 @@ class Dispatcher:
         self._process = OwnerProcess('this queue of callbacks')
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Have `callback(*args)` called after all that was asked for before; only from one thread."""
+        """Queue the call `callback(*args)`; to be called from one thread only."""
         self.call_each(callback, (args,))
 
     def call_each(self, callback: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> None:
-        """Have `callback(*args)` called for each `args` in `calls`, which are made when it is their turn."""
+        """Queue the call `callback(*args)` for each `args` in `calls`, which is iterated over in the thread."""
         if self._ended:
             return
         self._queue.put((callback, calls))
@@ -55,7 +55,7 @@ class Dispatcher:
             self._start()
 
     def _start(self) -> None:
-        """Start the thread; where there cannot be one now, with the next callback."""
+        """Start the thread; on failure, the next callback tries again."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             self._thread.start()
@@ -65,16 +65,16 @@ class Dispatcher:
 
     @property
     def inside(self) -> bool:
-        """Whether this is asked in a callback."""
+        """True if the caller is a callback."""
         return threading.current_thread() is self._thread
 
     def end(self) -> None:
-        """Take no more calls, and end the thread after those that are queued."""
+        """Accept no more calls, and end the thread after the queued ones."""
         self._ended = True
         self._queue.put(None)
 
     def close(self, timeout: float) -> None:
-        """Let what is queued run, at most `timeout` seconds long, and end the thread."""
+        """Accept no more calls, and wait at most `timeout` seconds for the queued ones."""
         if self._thread is None:
             return
         self.end()
@@ -82,7 +82,7 @@ class Dispatcher:
             self._thread.join(timeout)
 
     def drop(self) -> None:
-        """Make no more calls, also none that are queued."""
+        """Drop all queued calls."""
         self._dropped = True
 
     def _run(self) -> None:
@@ -92,13 +92,13 @@ class Dispatcher:
                 if self._dropped:
                     return
                 self._call(callback, args)
-                if not self._process.here:   # a fork that the callback has made, and come back from
+                if not self._process.here:   # the callback has forked, and returned in the child
                     return
 
     def _call(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             callback(*args)
-        except BaseException:   # an exit, too: it would end the thread, and nobody would hear anything any more
+        except BaseException:   # SystemExit included: it would end the thread, and with it all callbacks
             if not self._process.here:
                 raise
             function = callback.function if isinstance(callback, Registered) else callback
@@ -106,7 +106,7 @@ class Dispatcher:
 
 
 class Registered:
-    """Calls a callback as long as that is registered, and nothing afterwards, even if that was asked for before."""
+    """A callback that is no longer called once it is removed, not even by calls that are queued already."""
 
     __slots__ = ('function', 'removed')
 
@@ -123,7 +123,7 @@ Entry = tuple[str, Registered, Any, str | None]
 
 
 class Registry:
-    """The callbacks of one manager or entity, by metric; `metrics` has what those of each are called with."""
+    """The callbacks of a manager or an entity; `metrics` maps the allowed metrics to argument names."""
 
     __slots__ = ('_entries', '_metrics')
 
@@ -135,12 +135,12 @@ class Registry:
         return bool(self._entries)
 
     def check(self, metric: str) -> None:
-        """Refuse a metric that does not exist here."""
+        """Raise `ValueError` for an unknown metric."""
         if metric not in self._metrics:
             raise ValueError(f'metric {metric!r} is unknown, allowed are: {", ".join(self._metrics)}')
 
     def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> Entry:
-        """Remember a callback, for all entities or for one uid; `ValueError` if it cannot be called as it would be."""
+        """Register a callback, for all entities or for one uid; raise `ValueError` if its signature does not fit."""
         if not callable(callback):
             raise ValueError(f'callback {callback!r} cannot be called')
         self.check(metric)
@@ -151,10 +151,7 @@ class Registry:
         return entry
 
     def remove(self, callback: Callable[..., Any] | None, metrics: Sequence[str], uid: str | None = None) -> None:
-        """Forget a callback (None: all) for these metrics; `ValueError` if there was no such callback.
-
-        It is not called any more, also not for what has happened already.
-        """
+        """Remove a callback (None: all) from these metrics, with its queued calls; raise `ValueError` if unknown."""
         for metric in metrics:
             self.check(metric)
 
@@ -169,19 +166,19 @@ class Registry:
             registered.removed = True
 
     def forget(self, uids: Collection[str]) -> None:
-        """Have no callbacks for these uids any more; those that were asked for before are called."""
+        """Remove the callbacks of these uids, but not their queued calls."""
         gone = set(uids)
         self._entries = [entry for entry in self._entries if entry[3] not in gone]
 
     def select(self, metric: str) -> list[tuple[Registered, Any, str | None]]:
-        """The callbacks for a metric: (callback, data, uid)."""
+        """Return the callbacks for a metric, as (callback, data, uid)."""
         return [entry[1:] for entry in self._entries if entry[0] == metric]
 
 
 def _check_arguments(callback: Callable[..., Any], names: Sequence[str]) -> None:
     try:
         signature = inspect.signature(callback)
-    except (TypeError, ValueError):   # of what is written in C it is not always known
+    except (TypeError, ValueError):   # some functions written in C have no signature
         return
     try:
         signature.bind(*names)
@@ -191,5 +188,5 @@ def _check_arguments(callback: Callable[..., Any], names: Sequence[str]) -> None
 
 
 def arguments(*args: Any, data: Any) -> tuple[Any, ...]:
-    """The arguments of a call: the data that came with the registration is passed only if there is any."""
+    """Return the arguments of a call, with the data of the registration if there is any."""
     return args if data is None else (*args, data)

@@ -1,7 +1,7 @@
-"""The one event-loop thread of a session: everything that happens in the client happens there.
+"""The engine of a session: runs its event loop in one thread, in which all work of the client is done.
 
-The engine owns the loop, the coordinator and the connection to it, the threads for callbacks and for file transfers.
-Managers run code in the loop with `call` (later), `run` (and wait for it) and `ask` (and wait for what comes of it).
+The engine owns the loop, the coordinator and the connection to it, and the threads for callbacks and file transfers.
+Managers run code in the loop with `call` (later), `run` (wait for it) and `ask` (wait for a result that it causes).
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ _log = logging.getLogger('radical.pilot.engine')
 T = TypeVar('T')
 
 FILES_TIMEOUT = 5.0
-"""Seconds that a session waits at its end for files that are being moved."""
+"""Seconds that a closing session waits for file transfers."""
 
 OPEN = 10.0
-"""Seconds that a new session waits until others could take it over; after that it comes to be so, or to fail, later."""
+"""Seconds that a new session waits until other applications can attach to it; after that, opening goes on unwatched."""
 
 
 class Engine:
-    """Runs a session's event loop in a thread of its own, and sees to its coordinator.
+    """The event loop of a session with its thread, its coordinator, and its dispatcher of callbacks.
 
-    Other processes than the one that has made it, which are forks of that, cannot use it (`process`). `close` leaves
-    nothing of it, however far `open` has come.
+    Forks of the process cannot use it (`process`). `close` frees everything, however far `open` has come.
     """
 
     def __init__(self, session: str, coordinator: Coordinator) -> None:
@@ -56,9 +55,9 @@ class Engine:
         self._thread: threading.Thread | None = None
 
     def open(self, *, fresh: bool = False) -> None:
-        """Start the coordinator and the loop's thread; returns when another application could take the session over.
+        """Start the coordinator and the loop's thread; return when other applications can attach to the session.
 
-        Raises `CoordinationError` if that cannot be, or the session is open already and has to be a `fresh` one.
+        Raises `CoordinationError` if the coordinator cannot be started, or a `fresh` session exists already.
         """
         self.coordinator.start()
         if fresh and self.coordinator.attached:
@@ -66,7 +65,7 @@ class Engine:
                                     f'attach to this one, name it: Session(uid={self._session!r})')
         with interrupts.postponed():
             self._connect()
-        with suppress(TimeoutError, CoordinationError):   # what uses the session next tells why it cannot go on
+        with suppress(TimeoutError, CoordinationError):   # the next use of the session raises the error
             self.ask(self._open, OPEN)
 
     def _connect(self) -> None:
@@ -81,31 +80,31 @@ class Engine:
         self._thread = thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function(*args)` called in the loop's thread."""
+        """Call `function(*args)` later in the loop's thread."""
         self.process.check()
         self._check()
         self.loop.call_soon(function, *args)
 
     @property
     def broken(self) -> bool:
-        """Whether the event loop has failed."""
+        """True if the event loop has failed."""
         return self._broken is not None
 
     @property
     def failure(self) -> BaseException | None:
-        """Why the event loop has failed."""
+        """The error that ended the event loop."""
         return self._broken
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """The result of `function(*args)`, called in the loop's thread; never call it from there."""
+        """Call `function(*args)` in the loop's thread, and return its result; not to be called from that thread."""
         return self.ask(lambda future: _answer(future, function, args))
 
-    def ask(self, start: Callable[[Future[T]], object], patience: float | None = None,
+    def ask(self, start: Callable[[Future[T]], object], timeout: float | None = None,
             progress: Callable[[], object] = lambda: None) -> T:
-        """The result that `start(future)`, called in the loop's thread, or what it causes, gives to the future.
+        """Call `start(future)` in the loop's thread, and return the result that the future gets; see `run`.
 
-        Never call it from there. Raises `TimeoutError` when for `patience` seconds there is no result, nor anything new
-        in what `progress()` gives; what was started goes on then.
+        Raises `TimeoutError` if for `timeout` seconds the future gets no result and `progress()` does not change. The
+        work that was started is not stopped.
         """
         future: Future[T] = Future()
         self._asked.add(future)
@@ -114,15 +113,15 @@ class Engine:
             while True:
                 seen = progress()
                 try:
-                    return future.result(patience)
+                    return future.result(timeout)
                 except FutureTimeout:
                     if future.done() or progress() == seen:
-                        raise TimeoutError(f'no answer within {patience} s') from None
+                        raise TimeoutError(f'no answer within {timeout} s') from None
         finally:
             self._asked.discard(future)
 
     def settle(self, timeout: float) -> None:
-        """Wait until the coordinator has everything that was sent, or `timeout` seconds are over."""
+        """Wait until the coordinator has received everything, for at most `timeout` seconds."""
         if self._broken is None:
             with suppress(TimeoutError, CoordinationError):
                 self.ask(self._settled, timeout)
@@ -134,7 +133,7 @@ class Engine:
         self.connection.when_settled(lambda: future.set_result(None))
 
     def _finish(self, timeout: float) -> None:
-        """Have the session closed; what cannot be said within `timeout` seconds is said again with the last message."""
+        """Close the session with the coordinator, within `timeout` seconds; the final message repeats the rest."""
         if self._broken is None:
             with suppress(TimeoutError, CoordinationError):
                 self.ask(self._say_goodbye, timeout)
@@ -144,12 +143,12 @@ class Engine:
         self.connection.finish(lambda: future.set_result(None))
 
     def close(self, *, leave: bool = False) -> None:
-        """End connection, threads and loop, and the coordinator, unless that is left to go on; bounded in time."""
+        """End connection, threads and loop within a bounded time, and, unless `leave` is set, the coordinator."""
         self.helpers.close(FILES_TIMEOUT)
         if self._thread is not None:
             self._end_thread(self._thread, leave=leave)
         if self._connected:
-            self._end_connection(leave)   # in case that the loop could not do it any more
+            self._end_connection(leave)   # in case the loop could not do it
         self.coordinator.stop(2.0, leave=leave)
         self.dispatcher.close(2.0)
         self.loop.close()
@@ -165,7 +164,7 @@ class Engine:
         thread.join(5.0)
 
     def _tell_the_rest(self, timeout: float) -> None:
-        """Let callbacks be told what has come until now, and have that acknowledged; the rest is for the next one."""
+        """Run the queued callbacks and acknowledge them; the next application gets the states that follow."""
         if self._broken is None:
             with suppress(CoordinationError):
                 self.run(self.acknowledger.finish)
@@ -196,7 +195,7 @@ class Engine:
 
     def _give_up(self, error: BaseException) -> None:
         self._broken = error
-        for future in list(self._asked):   # nobody is left who could answer
+        for future in list(self._asked):   # the loop cannot give them results any more
             if not future.done():
                 future.set_exception(CoordinationError(f'the session cannot go on: {error}'))
         for callback in self.on_broken:
@@ -215,7 +214,7 @@ def _begin(future: Future[T], start: Callable[[Future[T]], object]) -> None:
         start(future)
     except CoordinationError:
         raise
-    except Exception as error:   # the caller gets it, and the session goes on
+    except Exception as error:   # passed to the caller; the session is not affected
         if future.done():
             raise
         future.set_exception(error)
@@ -224,12 +223,12 @@ def _begin(future: Future[T], start: Callable[[Future[T]], object]) -> None:
 def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]) -> None:
     try:
         future.set_result(function(*args))
-    except Exception as error:   # the caller gets it, whatever it is
+    except Exception as error:   # passed to the caller
         future.set_exception(error)
 
 
 def engine_of(session: object) -> Engine:
-    """The engine of a session; `TypeError` for what is no session, such as its class or its uid."""
+    """Return the engine of a session; raise `TypeError` for any other object, such as the class or a uid."""
     engine = getattr(session, 'engine', None)
     if not isinstance(engine, Engine):
         raise TypeError(f'a manager is made with a Session, not with {session!r}')

@@ -1,7 +1,7 @@
-"""Ctrl-C, and other signals that end a program, wait for the end of what must not stay half done.
+"""Postpones Ctrl-C, and other signals that end a program, while a session is opened or closed.
 
-Python runs the handler of a signal in the main thread, between any two steps, and what it raises, such as
-KeyboardInterrupt, ends whatever is going on there. A session that was half closed would leave processes.
+Python runs signal handlers in the main thread between any two steps; an exception that they raise, such as
+KeyboardInterrupt, would interrupt the closing of a session and leave processes behind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Have the handlers of these signals run at the end of the block, each once, if their signal comes meanwhile.
+    """Run the handlers of signals that arrive during the block at its end, each once.
 
-    In other threads than the main one there is nothing to postpone. Signals without a handler have their usual effect.
+    Has no effect in other threads than the main one. Signals without a handler keep their default effect.
     """
     handlers: dict[int, _Handler] = {}
     came: dict[int, FrameType | None] = {}

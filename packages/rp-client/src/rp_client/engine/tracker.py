@@ -1,7 +1,7 @@
-"""How a manager follows the states of its entities: one rule for pilots and tasks.
+"""The tracker: applies state changes to the pilots or tasks of a manager, and announces them.
 
-Runs in the thread of the engine. Every transition goes through the state model; states that were skipped are announced
-once, in order; what an update tells about an entity can be read before its new state can be seen.
+Runs in the thread of the engine. Every transition goes through the state model. Skipped states are announced once, in
+order. The info of an update is readable before the new state is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger('radical.pilot.states')
 
 
 class Change(NamedTuple):
-    """A state that an entity is said to have reached, and what became known with it."""
+    """A reported state of an entity, with the info of the update."""
 
     entity: Any
     state: str
@@ -27,16 +27,16 @@ class Change(NamedTuple):
 
 
 Announced = list[tuple[list[Any], Sequence[str]]]
-"""Entities in a row, with the states that each of them has passed through."""
+"""Rows of entities, each with the states that all its entities have passed through."""
 
 _ABRUPT = frozenset({states.FAILED, states.CANCELED})
 
 
 class Tracker:
-    """Applies state changes, wakes those who wait and calls those who asked to be called.
+    """Applies state changes, wakes waiting threads, and queues callbacks.
 
-    Trackers of entities that are waited for together share a board. `owner` is what the coordinator knows as the owner
-    of the entities. States of entities that were restored wait for the first callback that is registered for them.
+    Trackers share a board if their entities are waited for together. `owner` is the entities' owner to the coordinator.
+    States of restored entities are kept for the first callback that is registered for them.
     """
 
     def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher,
@@ -48,36 +48,36 @@ class Tracker:
         self._registry = registry
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
-        self._untold: dict[Any, str] = {}   # entities without a callback yet, with the last state that was told
+        self._untold: dict[Any, str] = {}   # restored entities without a callback yet, with the last announced state
         self._has_told = False
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
-        """Is told of entities that have reached a final state."""
+        """Called with entities that have reached a final state."""
 
     @property
     def tells(self) -> bool:
-        """Whether the states of all entities are told to callbacks, if there are any for them."""
+        """True if no states of restored entities are kept back for a first callback."""
         return self._has_told and not self._untold
 
     def restored(self, entity: Any, told: str) -> None:
-        """An entity of a former application, which was told of it until this state."""
+        """Track a restored entity, whose states up to `told` an earlier application has received."""
         if told != entity._state or not self._model.is_final(told):
             self._untold[entity] = told
 
     def forget(self, uids: Collection[str]) -> None:
-        """No callback that is registered later is told of these."""
+        """Drop the states that are kept for callbacks of these uids."""
         self._untold = {entity: told for entity, told in self._untold.items() if entity.uid not in uids}
 
     def notice(self, entity: Any) -> None:
-        """Call callbacks once more with the state that an entity is in, as something else has become known."""
+        """Announce the present state of an entity again, as other data has changed."""
         self._announce([([entity], [entity.state])])
 
     def release(self, entry: Entry, entity: Any = None) -> None:
-        """Tell a new callback, for one entity or for all, what no application was told of them."""
+        """Pass the states that no application has seen to a new callback for one entity, or for all."""
         _, callback, data, _ = entry
         self._tell(callback, data, None, self._release(entity))
 
     def release_own(self, entry: Entry, entity: Any) -> None:
-        """The same for a callback of the entity's own."""
+        """Pass the states that no application has seen to a new callback in the entity's registry."""
         _, callback, data, _ = entry
         self._dispatcher.call_each(callback, _calls(self._release(entity), data))
 
@@ -93,7 +93,7 @@ class Tracker:
         return [(row, passed) for passed, row in rows.items() if passed]
 
     def _since(self, entity: Any, told: str) -> Sequence[str]:
-        """The states that an entity has passed through since it was in one."""
+        """Return the states that an entity has passed through since state `told`."""
         passed: Sequence[str] = ()
         reached = getattr(entity, 'reached', None) if entity._state in _ABRUPT else None
         if reached:
@@ -101,7 +101,7 @@ class Tracker:
         return (*passed, *self._model.step(told, entity._state)[1])
 
     def apply(self, changes: Iterable[Change]) -> list[Change]:
-        """Move entities forward; gives the changes that were real, in order."""
+        """Apply changes, and return those that had an effect, in order."""
         real = []
         announced: Announced = []
         row: list[Any] = []
@@ -111,7 +111,7 @@ class Tracker:
                 change, passed = self._move(told)
                 if passed:
                     real.append(change)
-                    if passed is not before:   # most do as the one before
+                    if passed is not before:   # consecutive changes are mostly equal
                         before, row = passed, []
                         announced.append((row, passed))
                     row.append(change.entity)
@@ -120,14 +120,14 @@ class Tracker:
         return real
 
     def advance(self, entities: Sequence[Any], state: str) -> None:
-        """Move entities forward to a state that comes without anything to know."""
+        """Advance entities to a state, without info."""
         announced: Announced = []
         row: list[Any] = []
         before = target = ''
         passed: Sequence[str] = ()
         with self.board.lock:
             for entity in entities:
-                if entity._state != before:   # they are alike, as a rule
+                if entity._state != before:   # consecutive entities are mostly in the same state
                     try:
                         target, passed = self._model.step(entity._state, state)
                     except StateError as error:
@@ -149,17 +149,17 @@ class Tracker:
                 self.on_final(entities)
 
     def _move(self, change: Change) -> tuple[Change, Sequence[str]]:
-        """The change, and the states that its entity passes.
+        """Apply a change, and return it with the states that its entity has passed.
 
-        Of an update that cannot be dealt with, another change, which fails its entity: nothing else suffers from it.
+        An update that raises an exception is replaced by a change that fails its entity, and no other.
         """
         try:
             return change, self._moved(change)
         except Exception as error:
-            _log.exception('an update of %s cannot be dealt with', change.entity.uid)
+            _log.exception('an update of %s cannot be applied', change.entity.uid)
             failure = Change(change.entity, states.FAILED, {
                 'exception': sentence(error),
-                'exception_detail': f'the news that it is {change.state} cannot be dealt with, see the log'})
+                'exception_detail': f'the update to {change.state} cannot be applied, see the log'})
             return failure, self._moved(failure)
 
     def _moved(self, change: Change) -> Sequence[str]:
@@ -167,14 +167,14 @@ class Tracker:
         passed: Sequence[str] = ()
         try:
             reached = info.get('reached') if state in _ABRUPT and info else None
-            if reached:   # a failure is announced alone: the states that were really passed before come first
+            if reached:   # a failure skips no states, so announce those that were really passed first
                 entity._state, passed = self._model.step(entity._state, reached)
             target, more = self._model.step(entity._state, state)
         except StateError as error:
             _log.info('update of %s refused: %s', entity.uid, error)
             return passed
         if more and state in _ABRUPT and not self._model.is_final(entity._state):
-            info = {**(info or {}), 'reached': entity._state}   # for an application that has to tell it later
+            info = {**(info or {}), 'reached': entity._state}   # for callbacks that are registered later
         if info and (more or entity._state == state):
             entity._learn(info)
         entity._state = target

@@ -1,8 +1,8 @@
 """Waiting for states without polling.
 
 A state that was passed counts as reached, and a final state ends every wait. The event loop calls `changed` for each
-bulk of state changes under the board's lock; a waiter looks at the current states and signs up under the same lock,
-so that no change falls between the two.
+bulk of state changes under the board's lock; a waiter reads the states and registers under the same lock, so that it
+misses no change.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rp_api import states
 from rp_api.system.owner_process import OwnerProcess
 
 LONGEST = 1.0
-"""Seconds of a wait at one go: Python notices a signal that comes just when a wait begins only at its end."""
+"""Seconds of one wait at most: Python handles a signal that arrives as a wait begins only at its end."""
 
 
 class Stateful(Protocol):
-    """What can be waited for."""
+    """An entity whose states can be waited for."""
 
     @property
     def uid(self) -> str: ...
@@ -41,7 +41,7 @@ class _Waiter:
 
 
 class Board:
-    """Who waits for which entities of one kind."""
+    """The threads that wait for states of one kind of entity."""
 
     def __init__(self, model: states.StateModel) -> None:
         self._model = model
@@ -51,18 +51,18 @@ class Board:
         self.lock = threading.RLock()
 
     def value(self, wanted: str | Iterable[str] | None) -> int:
-        """The numeric value of the earliest of the wanted states (None: any final state); `StateError` if unknown."""
+        """Return the value of the earliest wanted state (None: any final state); raise `StateError` if unknown."""
         if wanted is None:
             wanted = states.FINAL
         names = [wanted] if isinstance(wanted, str) else list(wanted)
         return min((self._model.value(name) for name in names), default=self._model.value(states.DONE))
 
     def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None) -> bool:
-        """Block until all entities have reached a wanted state; False if `timeout` seconds did not suffice."""
-        self._process.check()   # before anything is locked: another thread may have had the lock when it was forked
+        """Wait until all entities have reached a wanted state; return False after `timeout` seconds."""
+        self._process.check()   # first: in a fork, a lock that another thread held is never released
         value = self.value(wanted)
         if not isinstance(timeout, Real | None):
-            raise TypeError(f'timeout must be a number of seconds, or None for no limit, not {timeout!r}')
+            raise TypeError(f'timeout is {timeout!r}, it must be a number of seconds, or None for no limit')
         with self.lock:
             pending = {entity.uid for entity in entities if self._model.value(entity.state) < value}
             if not pending:
@@ -80,7 +80,7 @@ class Board:
                 self._waiters.remove(waiter)
 
     def changed(self, state: str, entities: Iterable[Stateful]) -> None:
-        """Tell the waiters that entities have reached a state; the caller holds the lock."""
+        """Wake the threads that waited for these entities to reach this state; the caller holds the lock."""
         value = self._model.value(state)
         for waiter in self._waiters:
             if value >= waiter.value:
@@ -89,7 +89,7 @@ class Board:
                     waiter.done.set()
 
     def broke(self, error: BaseException) -> None:
-        """End all waits, now and later, with an error: nobody is left who could change a state."""
+        """End all present and later waits with an error, as no state will change any more."""
         with self.lock:
             self._broken = error
             for waiter in self._waiters:

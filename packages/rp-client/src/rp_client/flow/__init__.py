@@ -1,5 +1,4 @@
-"""The way of pilots and tasks through the client: submission, the components that they pass, and their ends.
+"""The flow of pilots and tasks through the client: submission, components, final states, restarts on other pilots.
 
-`task_flow` gives restartable tasks of lost pilots to other pilots. Imports the handles of pilots and tasks, schedulers,
-launchers and stagers; the managers stand above.
+Imports pilots and tasks, schedulers, launchers and stagers, but not the managers.
 """

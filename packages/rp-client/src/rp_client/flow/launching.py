@@ -1,4 +1,4 @@
-"""The component that takes pilots in PMGR_LAUNCHING_PENDING and leaves them in PMGR_ACTIVE_PENDING, launched."""
+"""The pilot launching component: launches pilots, from PMGR_LAUNCHING_PENDING to PMGR_ACTIVE_PENDING."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from rp_profiling.write.tracer import Tracer
 
 _WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
            'reconfig_src', 'partitions', 'requeue')
-"""What an agent is told of the pilot's description."""
+"""Attributes of the pilot's description that the agent gets."""
 
 Reach = Callable[[ResourceConfig, Callable[[str], object]], object]
-"""Makes the session reachable from a platform on other hosts, and calls back with what went wrong, if anything did."""
+"""Makes the session reachable from a platform on other hosts, and calls back with an error message or ''."""
 
 
 class Launch(NamedTuple):
-    """A pilot and the platform that it goes to."""
+    """A pilot to launch, and its platform."""
 
     pilot: Pilot
     platform: ResourceConfig
     settings: dict[str, Any]
-    """The agent's own configuration: numbers and places of its components."""
+    """The agent's configuration: numbers and places of its components."""
 
 
 class PilotLaunching(ClientComponent):
-    """Prepares the sandbox of pilots and has their agents started, those of one launcher together.
+    """Prepares the sandboxes of pilots, and passes the pilots to their launchers in bulks.
 
-    `common()` is what all agents of the session are told.
+    `common()` returns the settings that all agents of the session get.
     """
 
     def __init__(self, index: str, tracer: Tracer, launchers: Launchers, common: Callable[[], dict[str, Any]],
@@ -53,14 +53,14 @@ class PilotLaunching(ClientComponent):
         self._under_way: dict[str, Pilot] = {}
 
     def expect(self, launches: Sequence[Launch]) -> None:
-        """Have launchers get ready for pilots that are put in a moment."""
+        """Prepare the launchers of pilots that are put soon."""
         for launch in launches:
             self._launchers.assign(launch.pilot.uid, launch.platform)
         for launch in {each.platform.job_manager_endpoint: each for each in launches}.values():
             self._launcher(launch).expect(launch.platform)
 
     def put(self, tasks: list[Launch]) -> None:
-        """Take pilots to launch."""
+        """Accept pilots to launch."""
         self.advance([launch.pilot for launch in tasks], states.PMGR_LAUNCHING)
         far: dict[str, list[Launch]] = {}
         near = []
@@ -74,7 +74,7 @@ class PilotLaunching(ClientComponent):
             self._reach(launches[0].platform, partial(self._reached, launches))
 
     def launched(self, uid: str) -> Pilot | None:
-        """Its launcher has started a pilot's agent, or its job; the pilot, if it is still wanted."""
+        """Advance a pilot whose agent, or job, was started, and return it; None if it is final."""
         pilot = self._under_way.pop(uid, None)
         if pilot is None or pilot.state in states.FINAL:
             return None
@@ -83,12 +83,12 @@ class PilotLaunching(ClientComponent):
         return pilot
 
     def refused(self, uid: str, reason: str) -> None:
-        """Its launcher cannot launch a pilot."""
+        """Fail a pilot that its launcher cannot launch."""
         pilot = self._under_way.pop(uid, None)
         if pilot is not None:
             self._fail(pilot, reason)
 
-    # where agents run on other hosts: the session listens to them, and paths have their variables filled in there
+    # agents on other hosts: the session listens to them, and variables in paths are expanded there
 
     def _reached(self, launches: list[Launch], error: str) -> None:
         if error:
@@ -102,7 +102,7 @@ class PilotLaunching(ClientComponent):
             nonlocal missing
             missing -= 1
             if error:
-                self._fail(launch.pilot, f'{launch.pilot.sandboxes.resource} is no path on the platform: {error}')
+                self._fail(launch.pilot, f'{launch.pilot.sandboxes.resource} is not a path on the platform: {error}')
             else:
                 launch.pilot.sandboxes = launch.pilot.sandboxes.moved(path)
                 located.append(launch)
@@ -112,7 +112,7 @@ class PilotLaunching(ClientComponent):
         for launch in launches:
             self._launcher(launch).locate(launch.platform, launch.pilot.sandboxes.resource, partial(note, launch))
 
-    # sandboxes, and what is brought there before
+    # sandboxes, and the input staging of pilots
 
     def _place(self, launches: Sequence[Launch]) -> None:
         ready = []
@@ -129,7 +129,7 @@ class PilotLaunching(ClientComponent):
         self._submit(ready)
 
     def _prepare(self, launch: Launch) -> str | None:
-        """Make the pilot's sandbox and bring its files there; gives what went wrong."""
+        """Make the pilot's sandbox and stage its files; return an error message, or None."""
         from rp_client.stager.pilot import stage
 
         pilot = launch.pilot
@@ -137,7 +137,7 @@ class PilotLaunching(ClientComponent):
             if pilot.sandboxes.here:
                 make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
-        except Exception as error:   # which concerns this pilot alone, and may be raised in the loop
+        except Exception as error:   # fails this pilot only, although it may be raised in the loop
             return sentence(error)
         return None
 
@@ -169,12 +169,12 @@ class PilotLaunching(ClientComponent):
 
     def _launcher(self, launch: Launch) -> Launcher:
         launcher = self._launchers.of(launch.pilot.uid)
-        assert launcher is not None   # assigned when it came
+        assert launcher is not None   # assigned in `put`
         return launcher
 
     def _config(self, launch: Launch) -> dict[str, Any]:
         pilot, sandboxes, common = launch.pilot, launch.pilot.sandboxes, self._common()
-        if not self._launcher(launch).near:   # what is local here is not there
+        if not self._launcher(launch).near:   # addresses on this host are of no use there
             common['registry_address'] = common['coordination']['endpoint']
         return common | {name: pilot.described[name] for name in _WANTED} | {
             'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),

@@ -1,7 +1,7 @@
-"""The partitions of a manager's pilots: made, followed, ended. To the coordinator, each of them is a pilot.
+"""The partitions of a manager's pilots: creates, tracks and ends them. To the coordinator, a partition is a pilot.
 
-A pilot's supervisor, which runs where its agent would, starts and ends the agents of its partitions. What the client
-does with a pilot, before there is an agent and after its end, happens to its partitions as well.
+The supervisor of a pilot, which replaces its agent, starts and ends the agents of the partitions. Before a pilot is
+active, and when it has ended, its partitions follow its state.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from rp_client.flow.session_services import SessionServices
 
 REMOVAL = 20.0
-"""Seconds that a partition may take to end, which its supervisor kills before."""
+"""Seconds to wait for the end of a partition; its supervisor kills it earlier."""
 
 
 def first_uids(pilot: str, partitions: int | list[Any]) -> list[str]:
-    """The uids of the partitions that a pilot has from the start."""
+    """Return the uids of the initial partitions of a pilot."""
     number = partitions if isinstance(partitions, int) else len(partitions)
     return [partition_uid(pilot, index) for index in range(number)]
 
 
 class Partitions:
-    """Those of one manager, by uid; the callbacks of a partition are its own, those of the manager are for pilots."""
+    """The partitions of one pilot manager, by uid. Callbacks of the manager are not called for partitions."""
 
     def __init__(self, session: SessionServices, board: Board, owner: str) -> None:
         self._session = session
@@ -46,19 +46,19 @@ class Partitions:
         self._engine.acknowledger.follow(self.tracker)
 
     def make_first(self, pilot: Pilot) -> None:
-        """Make those that a new pilot is described with."""
+        """Make the initial partitions of a new pilot."""
         for _ in first_uids(pilot.uid, pilot.described.partitions):
             self.make(pilot)
 
     def make(self, pilot: Pilot) -> Partition:
-        """Make one more."""
+        """Make the next partition of a pilot."""
         partition = Partition(pilot, len(pilot.partitions))
         self._known[partition.uid] = partition
         pilot.partitions.append(partition)
         return partition
 
     def add(self, pilot: Pilot, wanted: Mapping[str, int]) -> Partition:
-        """Have a pilot make another partition; see `Pilot.add_partition`."""
+        """Add a partition to a pilot; see `Pilot.add_partition`."""
         given = {name: number for name, number in wanted.items() if number}
         try:
             smallest = size(given) if given else {}
@@ -71,26 +71,26 @@ class Partitions:
         return partition
 
     def remove(self, partition: Partition) -> None:
-        """Have a partition ended; returns when it has. RuntimeError if that takes too long."""
+        """End a partition, and wait until it has ended; raise RuntimeError if that takes too long."""
         self._engine.call(self._remove, partition)
         if not self.wait(partition, None, REMOVAL):
             raise RuntimeError(f'{partition.uid} has not ended within {REMOVAL:.0f} s: it is {partition.state}')
 
     def wait(self, partition: Partition, state: str | Iterable[str] | None, timeout: float | None) -> bool:
-        """Wait for a state; False if `timeout` seconds did not suffice."""
+        """Wait for a state; return False after `timeout` seconds."""
         return self._board.wait([partition], state, timeout)
 
     def _check(self, pilot: Pilot) -> None:
         self._engine.process.check()
         if not pilot.divided:
-            raise RuntimeError(f'{pilot.uid} is not divided, so no partition can be added: describe it with partitions')
+            raise RuntimeError(f'{pilot.uid} has no partitions, and none can be added: set PilotDescription.partitions')
         if pilot.state in states.FINAL:
             raise RuntimeError(f'{pilot.uid} is {pilot.state}: no partition can be added')
 
-    # in the loop
+    # called in the loop
 
     def insert_first(self, pilots: Iterable[Pilot]) -> None:
-        """Have the coordinator keep the partitions of these pilots, which it knows."""
+        """Send the partitions of these pilots to the coordinator."""
         self._insert([partition for pilot in pilots for partition in pilot.partitions])
 
     def _insert(self, partitions: Iterable[Partition]) -> None:
@@ -99,17 +99,17 @@ class Partitions:
             self._engine.connection.insert_pilots(records, self.tracker.owner)
 
     def _add(self, partition: Partition, size: Mapping[str, int]) -> None:
-        """Have the supervisor of its pilot start a partition of that size."""
+        """Command the pilot's supervisor to start a partition of that size."""
         connection = self._engine.connection
         self._insert([partition])
         self._advance([partition], states.PMGR_ACTIVE_PENDING)
         connection.command(partition.whole.uid, {
             'cmd': 'add_partition', 'number': partition.number, 'size': dict(size)})
-        if partition.whole.state in states.FINAL:   # meanwhile
+        if partition.whole.state in states.FINAL:   # the pilot has ended meanwhile
             self.follow(partition.whole, partition.whole.state)
 
     def _remove(self, partition: Partition) -> None:
-        """Have the supervisor of its pilot end a partition; one that is not there yet finds that when it comes."""
+        """Command the pilot's supervisor to end a partition; a supervisor that is not running yet gets this later."""
         if partition.state in states.FINAL:
             return
         whole, reason = partition.whole, 'was removed'
@@ -120,7 +120,7 @@ class Partitions:
             self._over([partition])
 
     def apply(self, updates: Iterable[Update]) -> None:
-        """Take over what agents, and supervisors in their place, have reported."""
+        """Apply the updates of agents, and of supervisors."""
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
         for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:
@@ -129,7 +129,7 @@ class Partitions:
                 self._over([partition])
 
     def follow(self, pilot: Pilot, state: str) -> None:
-        """A pilot has reached a state: so have its partitions, but for that they become active by themselves."""
+        """Advance the partitions of a pilot with it, except to PMGR_ACTIVE, which their agents report."""
         if not pilot.divided:
             return
         live = [partition for partition in pilot.partitions if partition.state not in states.FINAL]
@@ -145,7 +145,7 @@ class Partitions:
             self._advance(live, state)
 
     def restore(self, pilot: Pilot, known: KnownPilot) -> Partition:
-        """Make a partition again as the coordinator knows it."""
+        """Restore a partition from the coordinator's record."""
         partition = self.make(pilot)
         partition.restore(known.state, known.info)
         self.tracker.restored(partition, known.told)
@@ -157,7 +157,7 @@ class Partitions:
             self._engine.connection.update_pilots([Update(change.entity.uid, state, info) for change in changes])
 
     def _over(self, partitions: list[Partition]) -> None:
-        """They have ended: first nobody sends tasks there any more, then somebody sees to those that are there."""
+        """Stop binding tasks to partitions that have ended, then handle the tasks that they left."""
         for pilot in {partition.whole.uid: partition.whole for partition in partitions}.values():
             self._session.partitions_changed(pilot)
         for partition in partitions:

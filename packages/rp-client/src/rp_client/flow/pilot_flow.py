@@ -1,7 +1,7 @@
-"""The way of a pilot manager's pilots: to the coordinator, to a job, and to their ends.
+"""The flow of a manager's pilots: to the coordinator, to a job, and to a final state.
 
-Runs in the thread of the engine. The coordinator knows a pilot before it is launched, so that a client that takes over
-finds it. A launcher watches the job, and the agent reports on itself; where both do, the agent's word counts.
+Runs in the thread of the engine. A pilot is sent to the coordinator before it is launched, so that an application that
+attaches finds it. Its launcher watches the job, and its agent reports states; the agent's report takes precedence.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger('radical.pilot.pilot_manager')
 
 GRACE = 10.0
-"""Seconds that a cancelled pilot has to end its tasks and itself before it is killed."""
+"""Seconds after which a cancelled pilot is killed."""
 
 DRAIN = 0.25
-"""Seconds that results of an agent that has died have to arrive before its tasks are failed."""
+"""Seconds to wait for the last results of an agent that has died, before its tasks are failed."""
 
 BATCH_WORD = 30.0
-"""Seconds that a batch system has to tell why it has ended a job whose agent was told to end by a signal."""
+"""Seconds to wait for the batch system's reason for ending a job, after the agent reported a signal."""
 
 LAST_WORD = 1.0
-"""Seconds that an agent's message about its end has to arrive when it ended in order."""
+"""Seconds to wait for the final report of an agent whose process has ended normally."""
 
 
 class PilotFlow:
-    """Launches and ends the pilots of one manager, and follows what agents and launchers say of them."""
+    """Launches and ends the pilots of one manager, and processes the reports of agents and launchers."""
 
     def __init__(self, owner: str, session: SessionServices, pilots: Mapping[str, Pilot], partitions: Partitions,
                  tracker: Tracker, tracer: Tracer) -> None:
@@ -61,7 +61,7 @@ class PilotFlow:
         self._tracer = tracer
         self._restored: list[tuple[Pilot, KnownPilot, Mapping[str, Any]]] = []
         self._postponed: dict[str, Change] = {}
-        self._jobs: set[str] = set()   # pilots whose jobs are noted
+        self._jobs: set[str] = set()   # pilots whose jobs the coordinator has a note of
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
@@ -71,7 +71,7 @@ class PilotFlow:
         self._launching.advanced = lambda pilots, state: self._advance(pilots, state)
 
     def submit(self, launches: list[Launch], accepted: Future[None]) -> None:
-        """Take new pilots; `accepted` gets a result when the coordinator has them."""
+        """Accept new pilots; `accepted` gets a result when the coordinator has them."""
         pilots = [launch.pilot for launch in launches]
         self._engine.connection.insert_pilots(
             {launch.pilot.uid: self._record(launch) for launch in launches}, self._owner)
@@ -83,7 +83,7 @@ class PilotFlow:
         self._engine.connection.when_settled(lambda: self._start(launches, accepted))
 
     def cancel(self, pilots: Sequence[Pilot]) -> None:
-        """Have pilots end, as far as they have not; those that have begun are asked to."""
+        """Cancel pilots that are not final; the agents of active ones are commanded to end."""
         for pilot in pilots:
             if pilot.state in states.FINAL:
                 continue
@@ -97,14 +97,14 @@ class PilotFlow:
                 self._engine.connection.command(pilot.uid, {'cmd': 'cancel_pilot', 'reason': 'cancelled'})
 
     def kill(self, pilots: Sequence[Pilot]) -> None:
-        """End pilots at once, and what may be left of their agents."""
+        """Kill pilots and their agents."""
         for pilot in pilots:
             if pilot.state not in states.FINAL:
                 self._advance([pilot], states.CANCELED, {'reason': 'killed'})
             self._kill_agent(pilot)
 
     def apply(self, updates: Sequence[Update]) -> None:
-        """Take over what agents have reported, as far as it is of these pilots."""
+        """Apply the updates of agents that concern these pilots."""
         changes = [Change(self._pilots[uid], state, info) for uid, state, info in updates if uid in self._pilots]
         self._follow([change for change in changes if not self._postpone(change)])
         self._partitions.apply(updates)
@@ -117,11 +117,11 @@ class PilotFlow:
             for notice in notices:
                 _log.warning('%s', notice)
             if notices and not real:
-                self._tracker.notice(pilot)   # its state is the same, but a callback may want to look at it
+                self._tracker.notice(pilot)   # callbacks may read the log, although the state is the same
             self._changed(real)
 
     def _postpone(self, change: Change) -> bool:
-        """Whether an end that an agent was told by a signal waits for the word of the batch system."""
+        """Return whether a failure by a signal is kept back until the batch system reports its reason."""
         pilot, state, info = change
         launcher = self._launchers.of(pilot.uid)
         if (pilot.uid in self._postponed or pilot.state in states.FINAL or state != states.FAILED
@@ -141,28 +141,28 @@ class PilotFlow:
             del self._postponed[uid]
 
     def leave(self) -> None:
-        """Leave the pilots alone from now on."""
+        """Stop managing the pilots, without ending them."""
         self._launchers.leave()
 
     def close(self, timeout: float | None) -> None:
-        """Free everything, in the application's thread; launchers have `timeout` seconds (None: they were left)."""
+        """Free all resources; launchers get `timeout` seconds, None if they were left. Called outside of the loop."""
         if timeout is not None:
             self._launchers.close(timeout)
         self._launching.close()
 
-    # a session that is taken over
+    # attaching to a session
 
     def restore(self, pilot: Pilot, known: KnownPilot, job: Mapping[str, Any]) -> None:
-        """Take a pilot that the coordinator knows; `job` is what was noted when it was launched, if it was."""
+        """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         self._restored.append((pilot, known, job))
         if job:
             self._jobs.add(pilot.uid)
         self._tracker.restored(pilot, known.told)
 
     def resume(self) -> None:
-        """Watch jobs, and agents of this host; launch those that never were, and see to those that have ended.
+        """Watch the jobs and local agents of restored pilots, launch unlaunched pilots, and fail those without agent.
 
-        An agent whose pilot is final may still run, as it could not be reached when it was lost: it has to end.
+        The agent of a final pilot may still run if it could not be reached before; it is killed.
         """
         restored, self._restored = self._restored, []
         for pilot, known, job in restored:
@@ -190,7 +190,7 @@ class PilotFlow:
     # launching
 
     def _record(self, launch: Launch) -> dict[str, Any]:
-        """All that is needed to make the pilot again, in another process."""
+        """Return the record from which another process restores the pilot."""
         return {'pmgr': self._owner, 'description': launch.pilot.description,
                 'sandboxes': asdict(launch.pilot.sandboxes), 'platform': launch.platform.as_dict(),
                 'settings': launch.settings, 'host': host_id()}
@@ -202,7 +202,7 @@ class PilotFlow:
             self._launching.put(live)
 
     def _reach(self, platform: ResourceConfig, done: Callable[[str], object]) -> None:
-        """Have the session listen to agents on other hosts, at an address of this one."""
+        """Make the session listen for agents on other hosts, at an address of this host."""
         coordinator = self._engine.coordinator
         if coordinator.reachable:
             done('')
@@ -216,7 +216,7 @@ class PilotFlow:
         if pilot is None:   # it has ended meanwhile
             return
         pilot.launched = True
-        if handle:   # another process can go on with it
+        if handle:   # with it, another process can adopt the job
             self._note_job(pilot, handle)
 
     def _note_job(self, pilot: Pilot, handle: Mapping[str, Any]) -> None:
@@ -229,11 +229,11 @@ class PilotFlow:
 
     def _told(self, uid: str, words: str) -> None:
         pilot = self._pilots[uid]
-        if pilot.log[-1:] != [words]:   # a platform that cannot be reached says so again and again
+        if pilot.log[-1:] != [words]:   # an unreachable platform repeats its message
             self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
 
     def _unschedulable(self, uid: str, words: str) -> None:
-        """Callbacks are called once more with the state that the pilot is in, once for each reason."""
+        """Log why a job cannot start, and announce the pilot's state again, once for each reason."""
         pilot = self._pilots[uid]
         if words not in pilot.log and pilot.state not in states.FINAL:
             _log.warning('%s: %s', uid, words)
@@ -247,7 +247,7 @@ class PilotFlow:
         return states.PILOT.value(pilot.state) < states.PILOT.value(state)
 
     def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
-        """A step that the client itself takes."""
+        """Apply a state change that the client makes."""
         changes = self._tracker.apply([Change(pilot, state, info) for pilot in pilots])
         self._engine.connection.update_pilots([Update(pilot.uid, state, info) for pilot, _, _ in changes])
         self._changed(changes)
@@ -259,10 +259,10 @@ class PilotFlow:
             self._partitions.follow(pilot, state)
             if state in states.FINAL:
                 self._session.pilot_ended(pilot)
-            if state == states.FAILED:   # an agent that nobody hears of may still have its resources
+            if state == states.FAILED:   # a lost agent may still hold its resources
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 
-    # ends
+    # failures and ends
 
     def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
         last = end.stderr or end.stdout if end else ''
@@ -275,23 +275,23 @@ class PilotFlow:
         if end.reason is not None and end.uid in self._postponed:
             self._end_postponed(end.uid, end.words or end.reason)
             return
-        # what the agent has said last may still be on its way through the hub
+        # the agent's last messages may still be in transit through the hub
         delay = LAST_WORD if end.reason is None else DRAIN
         self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)
 
     def _agent_gone(self, pilot: Pilot, end: End) -> None:
         if pilot.state not in states.FINAL:
             self._fail_with(pilot, end)
-        if pilot.uid in self._jobs:   # the next application need not look after it
+        if pilot.uid in self._jobs:   # an application that attaches later must not look for it
             self._note_job(pilot, {})
 
     def _fail_with(self, pilot: Pilot, end: End) -> None:
-        """A pilot has lost its agent."""
+        """Fail a pilot whose agent has ended."""
         if end.reason is None:
             launcher = self._launchers.of(pilot.uid)
             if launcher is not None:
                 launcher.clear(pilot.uid)
-            sentence = f'the agent of {pilot.uid} ended without a word'
+            sentence = f'the agent of {pilot.uid} ended without a final report'
             self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
         else:
             self._fail(pilot, end.reason, end.file or f'{pilot.pilot_sandbox}/agent_0.err', end)

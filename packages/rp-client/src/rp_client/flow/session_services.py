@@ -1,4 +1,4 @@
-"""The services of a session to the flows of its pilots: what these ask of it, without the session itself."""
+"""The interface of a session to its pilot managers, which lets them not import the session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rp_profiling.write.tracer import Tracer
 
 
 class SessionServices(Protocol):
-    """What a session does for the managers of its pilots."""
+    """The attributes and methods of a session that pilot managers use."""
 
     uid: str
     path: str

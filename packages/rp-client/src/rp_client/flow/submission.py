@@ -1,6 +1,6 @@
-"""What submission does with a description at the call: everything that can be refused is refused here.
+"""Verification and packing of task descriptions in the application's thread, which refuses all that can be refused.
 
-Most descriptions of a submission are like the one before, so that little of this has to be done for each.
+Most descriptions of a submission are equal to the one before except for a few attributes; only these are verified.
 """
 
 from __future__ import annotations
@@ -19,36 +19,35 @@ from rp_api.wire import codec
 from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription
 
 LARGEST = 16 << 20
-"""Bytes of the largest description of a task."""
+"""Bytes of a task description at most."""
 
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)
 
 _ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICES, names.METHOD}
-"""What is looked at anew if a description has another value than the one before."""
+"""Attributes that require a complete verification if they differ from the description before."""
 
 _NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)
 _SCALARS = frozenset({str, int, float, bool})
 
 Packed = tuple[CommonDescription, bytes]
-"""What a description has in common with others, and the rest of it."""
+"""The shared part of a description, and its packed differences."""
 
 
 class Packing:
-    """Takes the descriptions of one submission; for descriptions see `verify`, for what they become,
-    `CommonDescription`.
+    """Verifies and packs the descriptions of one submission.
 
-    `master` is the RAPTOR master that all of them are for, if they are, whatever they say.
+    `master` is the uid of a RAPTOR master that replaces the `raptor_id` of all descriptions.
     """
 
     def __init__(self, master: str = '') -> None:
         self._master = master
-        self._like: dict[str, Any] | None = None   # what the last description that was looked at as a whole sets
+        self._like: dict[str, Any] | None = None   # attributes of the last completely verified description
         self._common: CommonDescription
-        self._has_arguments = False   # whether it has any for its function
+        self._has_arguments = False   # whether it has function arguments
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
-        """The verified description, ready to be sent; DescriptionError if it cannot be run."""
+        """Return the verified and packed description; raise DescriptionError if it is not valid."""
         like = self._like
         if like is not None and type(description) is TaskDescription and dict.keys(description) == like.keys():
             own = {name: value for name, value in dict.items(description) if value is not like[name]}
@@ -57,21 +56,21 @@ class Packing:
             if not own:
                 return self._common, NOTHING
             if description.verify_alone(own) and self._differ_little(own):
-                if names.FUNCTION in own or not self._has_arguments:   # else the one before was right as well
+                if names.FUNCTION in own or not self._has_arguments:   # else the call was verified before
                     description.verify_call()
                 own.pop(names.UID, None)
                 return self._common, pack_plain(own, uid, len(self._common.packed)) if own else NOTHING
         return self._anew(description, uid)
 
     def _differ_little(self, own: dict[str, Any]) -> bool:
-        """Whether what differs from the description before is nothing that it has to be looked at for as a whole."""
+        """Return whether the differences from the description before need no complete verification."""
         like = self._like
         assert like is not None
         for name in _ALONE.intersection(own):
             value, other = own[name], like[name]
             if type(value) not in _SCALARS or type(value) is not type(other) or value != other:
                 return False
-            del own[name]   # the same text, but another object
+            del own[name]   # an equal value, but another object
         return all(own.get(name, True) for name in _NEEDED)
 
     def _anew(self, description: TaskDescription, uid: str) -> Packed:
@@ -79,7 +78,7 @@ class Packing:
         sparse = plain(checked)
         self._common = CommonDescription(sparse, pack_plain(sparse, uid))
         self._like = None
-        # each directive has an identity of its own
+        # staging directives differ between tasks in their uids
         staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)
         if self._common.mode not in _RAPTOR and not staged and type(description) is TaskDescription:
             self._like = dict(dict.items(description))
@@ -94,7 +93,7 @@ def _for_master(description: TaskDescription, master: str) -> TaskDescription:
 
 
 def verified(description: TaskDescription, uid: str) -> TaskDescription:
-    """The description of a task that can be run; a copy, completed, if it is one of RAPTOR's."""
+    """Return a verified description; for RAPTOR masters and workers, a copy with defaults."""
     checked = description if isinstance(description, TaskDescription) else TaskDescription(description)
     checked.verify()
     mode = checked.mode
@@ -114,7 +113,7 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
 
 
 def plain(description: TaskDescription) -> dict[str, Any]:
-    """What a verified description sets, as it is sent: staging directives as dicts, and without the uid."""
+    """Return the attributes of a verified description as they are sent: directives as dicts, without uid."""
     sparse = description.sparse()
     for name in (names.INPUT_STAGING, names.OUTPUT_STAGING):
         if sparse.get(name):
@@ -125,9 +124,9 @@ def plain(description: TaskDescription) -> dict[str, Any]:
 
 
 def pack_plain(sparse: Mapping[str, Any], uid: str, others: int = 0) -> bytes:
-    """A description as plain data, ready to be sent, or a part of one that has so many bytes elsewhere.
+    """Return a packed description, or a part of one whose other parts have `others` bytes.
 
-    DescriptionError if it is no plain data, or too large.
+    Raises DescriptionError if it is not plain data, or too large.
     """
     try:
         packed = codec.pack(sparse)

@@ -1,10 +1,9 @@
-"""The way of a task manager's tasks through the client: to a pilot, to its agent, and back.
+"""The flow of a task manager's tasks through the client: to a pilot, to its agent, and back.
 
 Runs in the thread of the engine. Components: scheduling > input staging > (hub, agent, hub) > output staging.
 
-The coordinator gets each task as soon as possible, so that a client that takes over finds it: a task that is bound at
-once goes there with its pilot, and one that has to wait, or whose files have to be moved first, goes there without, and
-is bound later.
+Each task is sent to the coordinator as soon as possible, so that an application that attaches finds it. A task that is
+bound at once is sent with its pilot; one that waits for a pilot or for input staging is sent unbound, and bound later.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
     from rp_profiling.write.tracer import Tracer
 
 ATTEMPTS = 3
-"""How many pilots a restartable task is given to at most."""
+"""Pilots that a restartable task is bound to at most."""
 
 FEW = 4
-"""Most messages that tasks are sent in which could go in one."""
+"""Messages, one per shared description, in which a bulk of tasks is sent at most; more are sent as one message."""
 
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
 class TaskFlow:
-    """Wires the components of one task manager, and keeps what is on its way to the coordinator.
+    """Connects the components of one task manager, and buffers tasks for the coordinator.
 
-    `sent` counts the tasks that went there.
+    `sent` counts the tasks that were sent.
     """
 
     def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
@@ -71,7 +70,7 @@ class TaskFlow:
         engine.on_room.append(self._pump)
 
     def submit(self, tasks: list[Task], accepted: Future[None]) -> None:
-        """Take new tasks; `accepted` gets a result when the coordinator has them."""
+        """Accept new tasks; `accepted` gets a result when the coordinator has them."""
         uids = [task.uid for task in tasks]
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
         self._tracer.record_bulk('get', uids, states.NEW)
@@ -81,14 +80,14 @@ class TaskFlow:
         self._engine.loop.call_soon(self.await_acceptance, accepted)
 
     def await_acceptance(self, accepted: Future[None]) -> None:
-        """Give `accepted` a result when the coordinator has all that was submitted until now."""
+        """Give `accepted` a result when the coordinator has all tasks submitted until now."""
         if self._outbox:
             self._unaccepted.append(accepted)
         else:
             self._engine.connection.when_settled(lambda: accepted.set_result(None))
 
     def _schedule_soon(self, tasks: list[Task]) -> None:
-        # small steps: the first tasks are on their way while the last ones are still looked at
+        # in small steps: the first tasks are sent while the last ones are still to be scheduled
         for first in range(0, len(tasks), BULK):
             self._engine.loop.call_soon(self._schedule, tasks[first:first + BULK])
 
@@ -104,13 +103,13 @@ class TaskFlow:
             self._fail_waiting()
 
     def add_pilots(self, pilots: list[Pilot]) -> None:
-        """Bind tasks to these pilots from now on."""
+        """Bind tasks to these pilots, too."""
         if pilots:
             self._dead_end = None
             self._scheduling.add_pilots(pilots)
 
     def partitions_changed(self, pilot: Pilot) -> None:
-        """Bind tasks to the partitions that a pilot has now, and to no others of it."""
+        """Bind tasks to the present partitions of a pilot only."""
         self._scheduling.partitions_changed(pilot)
 
     def remove_pilots(self, uids: Sequence[str]) -> None:
@@ -118,7 +117,7 @@ class TaskFlow:
         self._scheduling.remove_pilots(uids)
 
     def update(self, updates: Sequence[Change]) -> None:
-        """Take over what agents have reported about tasks."""
+        """Apply the updates of agents."""
         changes = self._tracker.apply(updates)
         by_state = _by_state(changes)
         if self._scheduling.counting:
@@ -127,15 +126,15 @@ class TaskFlow:
         if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
             self._output.put([_left_agent(task, info) for task, state, info in changes
                               if state == states.TMGR_STAGING_OUTPUT_PENDING])
-        if states.DONE in by_state:   # the agent has seen that there is nothing to be done here
+        if states.DONE in by_state:   # the agent reports DONE for tasks without output staging by the client
             self._output.passed(by_state[states.DONE])
         self._trace_final(by_state)
 
     def restore(self, task: Task, known: KnownTask) -> None:
-        """Take a task that the coordinator had, to go on with it when all are there (`resume`)."""
+        """Restore a task from the coordinator's record; `resume` continues it."""
         self._scheduling.know(task)
         if task.state in states.FINAL:
-            self._tracer.record('advance', task.uid, task.state)   # it may have ended while nobody was here
+            self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
             self._finished_before.append(_left_agent(task, known.info))
@@ -143,7 +142,7 @@ class TaskFlow:
             self._restored.append(task)
 
     def resume(self) -> None:
-        """Go on with restored tasks: bring back the results of those that have run, bind those that were not bound."""
+        """Resume restored tasks: stage the output of those that have run, and bind those that are unbound."""
         finished, self._finished_before = self._finished_before, []
         for first in range(0, len(finished), BULK):
             self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
@@ -151,12 +150,12 @@ class TaskFlow:
         self._schedule_soon(restored)
 
     def cancel(self, tasks: Iterable[Task]) -> None:
-        """Cancel tasks, wherever they are; final ones are left alone."""
+        """Cancel tasks that are not final, wherever they are."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
         here = {task.uid: task for task in live.values() if task.bound is None}
         self._scheduling.forget(here)
         for goal, box in self._outbox.items():
-            if goal is not None:   # the others go to the coordinator all the same, with their end
+            if goal is not None:   # unbound tasks are sent in any case, with their final state
                 here |= {task.uid: task for task in _take(box, live)}
         self._end(list(here.values()), states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
         for uid in here:
@@ -171,7 +170,7 @@ class TaskFlow:
         self._pump()
 
     def forget(self, uids: Sequence[str]) -> None:
-        """Have the coordinator forget tasks, which are final."""
+        """Remove final tasks from the coordinator."""
         for box in self._outbox.values():
             for uid in uids:
                 box.pop(uid, None)
@@ -181,7 +180,7 @@ class TaskFlow:
         self._pump()
 
     def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
-        """Deal with the tasks that a final pilot leaves behind; `dead_end`: why no other pilot can take any."""
+        """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
         self._outbox.pop(pilot, None)
         self._ended[pilot.uid] = _reason(pilot)
         self._left_by(pilot, [task for task in tasks
@@ -194,11 +193,11 @@ class TaskFlow:
         self._pump()
 
     def _left_by(self, pilot: Pilot, tasks: list[Task]) -> None:
-        """Give tasks of a pilot that has failed to another one if they may be restarted, and end the others."""
-        self._scheduling.remove_pilots([pilot.uid])   # the news of its end may still be on its way here
+        """Schedule restartable tasks of a failed pilot again, and end the others."""
+        self._scheduling.remove_pilots([pilot.uid])   # the pilot's end may not have been processed yet
         if pilot.state == states.FAILED:
             again = {task.uid: task for task in tasks if _restartable(task)}
-            # what is still being staged comes here again when that is done
+            # tasks in input staging come here again when it is complete
             self._again([task for uid, task in again.items() if not self._input.has(uid)])
             tasks = [task for task in tasks if task.uid not in again]
         state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
@@ -211,30 +210,30 @@ class TaskFlow:
         self._schedule_soon(tasks)
 
     def end_all(self, tasks: Iterable[Task], reason: str) -> None:
-        """Cancel, without asking anybody, whatever is not final."""
+        """Set all tasks that are not final to CANCELED, without commands to agents."""
         self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
-        """End the components; what is not final stays as it is."""
+        """Close the components, without ending tasks."""
         self._engine.on_room.remove(self._pump)
         for component in (self._scheduling, self._input, self._output):
             component.close()
 
     def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
-        """End tasks that wait for pilots which have ended."""
+        """Fail tasks that wait for pilots that have ended."""
         wanted = {task.uid: self._scheduling.wanted_pilot(task.uid) for task in tasks}
         for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
             pilot = wanted[task.uid]
-            self._end([task], states.FAILED, {'exception': f'{pilot}, which the task asks for, has ended: '
+            self._end([task], states.FAILED, {'exception': f'{pilot}, which the task requests, has ended: '
                                                            f'{self._ended[pilot]}'})
 
     def _fail_hopeless(self) -> None:
-        """End tasks that wait for partitions which have ended."""
+        """Fail tasks that wait for partitions that have ended."""
         for task, partition in self._scheduling.hopeless():
-            self._end([task], states.FAILED, {'exception': f'{partition}, which the task asks for, has ended'})
+            self._end([task], states.FAILED, {'exception': f'{partition}, which the task requests, has ended'})
 
     def _fail_orphans(self) -> None:
-        """End tasks that wait for a RAPTOR master which has ended without having had a pilot."""
+        """Fail tasks that wait for a RAPTOR master that ended without a pilot."""
         for task, sentence in self._scheduling.orphans():
             self._end([task], states.FAILED, {'exception': sentence})
 
@@ -246,7 +245,7 @@ class TaskFlow:
         self._tracker.advance(tasks, state)
 
     def _keep(self, tasks: list[Task]) -> None:
-        """Have the coordinator keep tasks that cannot go to a pilot yet."""
+        """Send tasks that are not bound yet to the coordinator."""
         new = {task.uid: task for task in tasks if not task.stored}
         if new:
             self._outbox.setdefault(None, {}).update(new)
@@ -266,7 +265,7 @@ class TaskFlow:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what the connection has room for, to all pilots in turn."""
+        """Send as many tasks as the connection accepts, to all pilots in turn."""
         while self._outbox and self._engine.connection.room:
             pilot, box = next(iter(self._outbox.items()))
             del self._outbox[pilot]
@@ -281,7 +280,7 @@ class TaskFlow:
                 self.await_acceptance(accepted)
 
     def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
-        """Send tasks for a pilot, or for none yet; of those that the coordinator has, only that they are bound."""
+        """Send tasks, bound to a pilot or unbound; for those that the coordinator has, only the binding."""
         connection = self._engine.connection
         self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
         kept = [task.uid for task in tasks if task.stored]
@@ -292,11 +291,11 @@ class TaskFlow:
         self.sent += len(tasks)
         ended = [Update(task.uid, task.state, {'exception': task.exception, 'reached': task.reached})
                  for task in tasks if task.state in states.FINAL] if pilot is None else []
-        if ended:   # meanwhile
+        if ended:   # they ended before they were sent
             connection.update_tasks(ended)
 
     def _insert(self, pilot: str, tasks: list[Task]) -> None:
-        """Send new tasks: those in a row that have something in common together, unless there are many such rows."""
+        """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
         rows = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
         if len(rows) > FEW:
             self._engine.connection.insert_tasks(
@@ -312,7 +311,7 @@ class TaskFlow:
     def _finished(self, finished: list[Finished]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
         self._trace_final(_by_state(real))
-        if real:   # of bad ends the hub may not know everything yet: they may have happened here
+        if real:   # for failures with their info, which may have its origin in the client
             self._engine.connection.update_tasks(
                 [Update(task.uid, state, None if state == states.DONE else task.known) for task, state, _ in real])
 
@@ -334,15 +333,15 @@ class TaskFlow:
 
 
 def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:
-    """A task that has left its agent, and the state that the agent has told for it."""
+    """Return a task that has left its agent, with the final state that the agent reported."""
     target = (info or {}).get('target_state', states.DONE)
     if target in states.FINAL:
         return Finished(task, target)
-    return Finished(task, states.FAILED, {'exception': f'its agent has told that it ends as {target!r:.80}'})
+    return Finished(task, states.FAILED, {'exception': f'its agent reported {target!r:.80} as its final state'})
 
 
 def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
-    """The tasks that have reached each state."""
+    """Return the tasks by the states that they have reached."""
     found: dict[str, list[Task]] = {}
     for state, row in groupby(changes, itemgetter(1)):
         found.setdefault(state, []).extend([task for task, _, _ in row])
@@ -350,7 +349,7 @@ def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
 
 
 def _reason(pilot: Pilot) -> str:
-    """Why a pilot has ended."""
+    """Return why a pilot has ended."""
     return pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
 
 

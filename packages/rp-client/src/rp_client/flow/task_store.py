@@ -1,10 +1,10 @@
-"""The tasks of one manager: objects as long as something can happen to them or the application has them, else records.
+"""The store of a manager's tasks: objects while they can change or the application holds them, otherwise records.
 
-- Tasks that are final are written to a file, some at a time, and referred to weakly from then on. One that the
-  application does not keep costs its uid and a reference, about 100 bytes; it is made again when it is asked for.
-- A task is one object for as long as there is a reference to it.
-- The file is in the session's directory, but has no name there, so nothing is left of it. If it cannot be written,
-  tasks stay in memory, and it is tried again.
+- Final tasks are written to a file in blocks, and then referred to weakly. A task that the application does not hold
+  costs its uid and a reference, about 100 bytes; it is read from the file on access.
+- A task is a single object as long as there is a reference to it.
+- The file is in the session's directory, but unlinked, so that it vanishes with the process. If writing fails, tasks
+  stay in memory, and writing is retried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rp_client.pilot import Pilot
 from rp_client.task import Task
 
 BLOCK = 64
-"""Tasks that are written and read together."""
+"""Tasks in a block of the file."""
 
 _log = logging.getLogger('radical.pilot.task_manager')
 
@@ -31,14 +31,14 @@ Make = Callable[[str, CommonDescription, bytes], Task]
 
 
 class HasState(Protocol):
-    """A task, or what is known of one that has to be read."""
+    """A task, or the record of one in the file."""
 
     @property
     def state(self) -> str: ...
 
 
 class _Written(NamedTuple):
-    """Where tasks are in the file, and the final state that they have."""
+    """A block of tasks in the file, and their final state."""
 
     state: str
     offset: int
@@ -46,7 +46,7 @@ class _Written(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A part of the file that was read."""
+    """The last block that was read from the file."""
 
     offset: int
     commons: list[CommonDescription]
@@ -54,9 +54,9 @@ class _Block(NamedTuple):
 
 
 class TaskStore(Mapping[str, Task]):
-    """All tasks of a manager in the order of their submission; usable from any thread.
+    """All tasks of a manager in the order of submission, for use in any thread.
 
-    `path` is that of the file, `make(uid, common, own)` makes a task again.
+    `path` is the path of the file, `make(uid, common, own)` makes a `Task`.
     """
 
     def __init__(self, path: str, make: Make) -> None:
@@ -64,11 +64,11 @@ class TaskStore(Mapping[str, Task]):
         self._file = _File(path)
         self._tasks: dict[str, Task | _Written] = {}
         self.look: Callable[[str], HasState] = self._tasks.__getitem__
-        """What has the state of a task, the task itself if it is not final; KeyError if there is none of that uid."""
-        self._final: list[Task] = []   # those that are written next
-        self._kept: dict[str, weakref.ref[Task]] = {}   # those that were written and may still be there
+        """Returns a task that is not final, otherwise an object with its state; raises KeyError for an unknown uid."""
+        self._final: list[Task] = []   # to be written next
+        self._kept: dict[str, weakref.ref[Task]] = {}   # written tasks that may still be in memory
         self._kept_most = BLOCK
-        self._pilots: dict[Pilot | None, int] = {None: 0}   # the numbers that stand for them in the file
+        self._pilots: dict[Pilot | None, int] = {None: 0}   # their numbers in the file
         self._block = _Block(-1, [], {})
         self._lock = threading.RLock()
         self._complained = False
@@ -89,44 +89,44 @@ class TaskStore(Mapping[str, Task]):
         return task
 
     def find(self, uid: str) -> Task | None:
-        """The task of that uid; None if there is none."""
+        """Return the task of that uid; None if it is unknown."""
         task = self._tasks.get(uid)
         return self._again(uid) if type(task) is _Written else task   # type: ignore[return-value]
 
     def has_none(self, uids: set[str]) -> bool:
-        """Whether there is no task of these uids."""
+        """Return whether no task has one of these uids."""
         return self._tasks.keys().isdisjoint(uids)
 
     def in_memory(self) -> list[Task]:
-        """Those tasks that need not be read, among them all that are not final."""
+        """Return the tasks in memory, which include all that are not final."""
         return [task for task in list(self._tasks.values()) if isinstance(task, Task)]
 
     def add(self, uids: Sequence[str], tasks: Sequence[Task]) -> None:
-        """Take new tasks, which have these uids."""
+        """Add new tasks, which have these uids."""
         self._tasks.update(zip(uids, tasks, strict=True))
 
     def settled(self, tasks: Iterable[Task]) -> None:
-        """Take note that tasks are final, or that more is known about some that are."""
+        """Schedule tasks to be written that became final, or that have changed since."""
         with self._lock:
-            while len(self._final) >= BLOCK and self._put_away():   # not these ones yet: the caller has them
+            while len(self._final) >= BLOCK and self._put_away():   # not these tasks: the caller still uses them
                 pass
             self._final += tasks
 
     def remove(self, uids: Iterable[str]) -> None:
-        """Have no such tasks any more."""
+        """Remove tasks."""
         with self._lock:
             for uid in uids:
                 del self._tasks[uid]
                 self._kept.pop(uid, None)
 
     def _put_away(self) -> bool:
-        """Write a block of tasks, and let go of them; False if that fails."""
-        tasks = [task for task in self._final[:BLOCK] if task._uid in self._tasks]   # else removed meanwhile
+        """Write a block of tasks and drop them from memory; return False if that fails."""
+        tasks = [task for task in self._final[:BLOCK] if task._uid in self._tasks]   # without removed ones
         uids = [task._uid for task in tasks]
         try:
             offset, size = self._file.append(self._pack(uids, tasks))
         except OSError as error:
-            if not self._complained:   # once is enough
+            if not self._complained:   # log it once
                 self._complained = True
                 _log.warning('final tasks stay in memory: %s', error)
             return False
@@ -140,7 +140,7 @@ class TaskStore(Mapping[str, Task]):
         return True
 
     def _pack(self, uids: list[str], tasks: list[Task]) -> bytes:
-        """Tasks as they are in the file: what their descriptions have in common, and columns."""
+        """Return a packed block: the shared descriptions, and columns of task data."""
         commons = {common: number for number, common in enumerate({task.common: None for task in tasks})}
         for pilot in {task._pilot for task in tasks}:
             self._pilots.setdefault(pilot, len(self._pilots))
@@ -152,7 +152,7 @@ class TaskStore(Mapping[str, Task]):
     def _again(self, uid: str) -> Task | None:
         with self._lock:
             place = self._tasks.get(uid)
-            if not isinstance(place, _Written):   # it was forgotten meanwhile
+            if not isinstance(place, _Written):   # it was removed meanwhile
                 return place
             reference = self._kept.get(uid)
             task = reference() if reference else None
@@ -173,7 +173,7 @@ class TaskStore(Mapping[str, Task]):
 
 
 class _File:
-    """A file without a name, which is made when something is written, and closed with the last reference to this."""
+    """An unlinked file, created with the first write, and closed with the last reference to this object."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -181,7 +181,7 @@ class _File:
         self._end = 0
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """Write at the end; gives position and size. Of what cannot be written as a whole nothing is kept."""
+        """Append data, and return its position and size. Data that cannot be written as a whole is dropped."""
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             weakref.finalize(self, os.close, self._fd)
@@ -196,5 +196,5 @@ class _File:
         return start, len(data)
 
     def read(self, offset: int, size: int) -> bytes:
-        """What was written there."""
+        """Return the data at a position."""
         return os.pread(self._fd, size, offset)

@@ -1,7 +1,7 @@
-"""The uids of a session's managers, pilots and tasks: which are in use, and which come next.
+"""The registry of uids of a session's managers, pilots and tasks.
 
-Uids are unique in a session; those of tasks and those of all else are apart. Applications may give uids, and may
-submit from several threads.
+Uids are unique in a session, tasks and all other entities apart. Applications may choose uids, and may submit from
+several threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Uids:
-    """Those of one session."""
+    """The uids of one session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,11 +26,11 @@ class Uids:
         self._managers: set[str] = set()
         self._pilots: set[str] = set()
         self.tasks: list[TaskStore] = []
-        """All tasks that there are."""
-        self._reserved = UidSet()   # those of tasks that were there
+        """The tasks of all managers."""
+        self._reserved = UidSet()   # uids of removed tasks
 
     def new(self, kind: str) -> str:
-        """A uid for a manager or pilot, such as `pilot.0003`, that is not in use."""
+        """Return an unused uid for a manager or pilot, such as `pilot.0003`."""
         with self._lock:
             while True:
                 number = self._counters.get(kind, 0)
@@ -40,38 +40,38 @@ class Uids:
                     return uid
 
     def of_tasks(self, wanted: Sequence[str | None], kind: str = 'task', digits: int = 6) -> list[str]:
-        """The uids for tasks: those that are asked for, or fresh ones such as `task.000003`."""
+        """Return the uids for new tasks: the wanted ones, or fresh ones such as `task.000003`."""
         with self._lock:
             given = set(filter(None, wanted))
             fresh = iter(self._fresh(kind, digits, sum(not uid for uid in wanted), given))
             return [uid or next(fresh) for uid in wanted]
 
     def add_manager(self, uid: str) -> None:
-        """Note that a manager has this uid."""
+        """Register the uid of a manager."""
         self._managers.add(uid)
 
     def claim_tasks(self, uids: Sequence[str], add: Callable[[], object]) -> None:
-        """Have tasks of these uids added; `ValueError`, and none added, if one is in use."""
+        """Add tasks by calling `add`, unless one of the uids is in use: that raises `ValueError`."""
         with self._lock:
             _check_unused('task', uids, self._used(uids))
             add()
 
     def claim_pilots(self, uids: Sequence[str]) -> None:
-        """Reserve the uids of pilots; `ValueError`, and none reserved, if one is in use."""
+        """Reserve the uids of pilots, unless one of them is in use: that raises `ValueError`."""
         with self._lock:
             _check_unused('pilot', uids, self._pilots.intersection(uids))
             self._pilots.update(uids)
 
     def reserve_tasks(self, uids: Iterable[str]) -> None:
-        """Note the uids of tasks that are there no more; they are never used again."""
+        """Reserve the uids of removed tasks, which are never used again."""
         self._reserved.update(uids)
 
     def knows_pilot(self, uid: str) -> bool:
-        """Whether there is a pilot of that uid."""
+        """Return whether a pilot has that uid."""
         return uid in self._pilots
 
     def _fresh(self, kind: str, digits: int, count: int, but: set[str]) -> list[str]:
-        """The next uids of a kind, but those."""
+        """Return the next uids of a kind, without those in `but`."""
         first, size = self._counters.get(kind, 0), count
         found: list[str] = []
         while len(found) < count:
@@ -79,14 +79,14 @@ class Uids:
             used = self._used(uids) | but
             found += [uid for uid in uids if uid not in used] if used else uids
             first += size
-            size *= 2   # there may be many of a session that was taken over
+            size *= 2   # an attached session may have used many
         del found[count:]
         if found:
             self._counters[kind] = int(found[-1].rpartition('.')[2]) + 1
         return found
 
     def _used(self, uids: Sequence[str]) -> set[str]:
-        """Those of these uids that tasks have or had."""
+        """Return those of these uids that tasks have or had."""
         wanted = set(uids)
         used = {uid for uid in wanted if uid in self._reserved} if self._reserved else set()
         for tasks in self.tasks:

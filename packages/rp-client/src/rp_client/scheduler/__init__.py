@@ -1,4 +1,4 @@
-"""Binds tasks to pilots: `component` takes tasks, a task scheduler decides which pilot each goes to (`base`).
+"""Binds tasks to pilots: `component` accepts tasks, and a task scheduler (`base`) chooses the pilot of each.
 
-Imports the handles of pilots and tasks.
+Imports the pilots and tasks of rp_client.
 """

@@ -1,4 +1,4 @@
-"""Base of task schedulers, which decide to which pilot each task goes. No I/O, no clock: values in, values out."""
+"""Base class of task schedulers, which choose the pilot of each task, without I/O or clocks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """A task that is to be bound: its uid and the pilot it asks for (empty: any)."""
+    """A task to bind: its uid, and the pilot or partition that it requests (empty: any)."""
 
     uid: str
     pilot: str
 
 
 class Binding(NamedTuple):
-    """A task and the pilot, or the partition of one, that it goes to."""
+    """A task, and the pilot or partition that it is bound to."""
 
     uid: str
     pilot: str
 
 
 class TaskScheduler(ABC):
-    """Binds tasks to the pilots that were added; what cannot be bound yet waits here.
+    """Base class of task schedulers: binds tasks to pilots, and holds the tasks that cannot be bound yet.
 
-    Sub-classes are made without arguments and have `choose`. `pilots` are the uids of the pilots in use.
-    `place(pilot, task)` is where in a pilot that it has chosen a task goes: the pilot's uid, or that of one of its
-    partitions; empty if it cannot go there now. `knows(partition)` tells whether tasks that ask for a partition, by its
-    uid, can go there.
+    A sub-class implements `choose`. It is instantiated without arguments, once for each task manager, and named by an
+    entry point in the group `radical_pilot.task_schedulers`.
+
+    Attributes:
+        pilots: Uids of the pilots in use, in the order in which they were added.
+        place: `place(pilot, task)` returns the place of a task in a pilot: the uid of the pilot, or of one of its
+            partitions; empty if the pilot cannot take the task now.
+        knows: `knows(partition)` returns whether a partition, named by its uid, can take tasks.
     """
 
     def __init__(self) -> None:
@@ -38,48 +42,90 @@ class TaskScheduler(ABC):
 
     @property
     def waiting(self) -> Collection[Request]:
-        """The tasks that wait for a pilot, in the order in which they came."""
+        """The tasks that wait for a pilot, in the order of submission."""
         return self._waiting.values()
 
     def wanted(self, uid: str) -> str:
-        """The pilot that a task waits for; empty if it does not wait, or any will do."""
+        """Return the pilot that a task waits for.
+
+        Args:
+            uid: Uid of the task.
+
+        Returns:
+            The pilot's uid; empty if the task does not wait, or for any pilot.
+        """
         request = self._waiting.get(uid)
         return request.pilot if request else ''
 
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
-        """Take tasks in; gives those that could be bound now."""
+        """Accept tasks, and bind those that can be bound now.
+
+        Args:
+            requests: The tasks; those that cannot be bound wait.
+
+        Returns:
+            The tasks that were bound.
+        """
         new = list(requests)
         self._waiting.update((request.uid, request) for request in new)
         return self._bind(new)
 
     def retry(self) -> list[Binding]:
-        """Give the tasks that can be bound now, as places have changed."""
+        """Bind the waiting tasks that can be bound now, after places have changed.
+
+        Returns:
+            The tasks that were bound.
+        """
         return self._bind(list(self._waiting.values()))
 
     def add_pilots(self, pilots: Iterable[str]) -> list[Binding]:
-        """Use these pilots from now on; gives the tasks that could be bound because of them."""
+        """Add pilots, and bind waiting tasks to them.
+
+        Args:
+            pilots: Uids of the pilots.
+
+        Returns:
+            The tasks that were bound.
+        """
         self.pilots.extend(pilots)
         return self.retry()
 
     def remove_pilots(self, pilots: Iterable[str]) -> None:
-        """Do not bind tasks to these pilots any more."""
+        """Remove pilots; no more tasks are bound to them.
+
+        Args:
+            pilots: Uids of the pilots; unknown ones are ignored.
+        """
         gone = set(pilots)
         self.pilots = [pilot for pilot in self.pilots if pilot not in gone]
 
     def forget(self, uids: Iterable[str]) -> list[str]:
-        """Drop waiting tasks; gives those that were waiting."""
+        """Remove waiting tasks.
+
+        Args:
+            uids: Uids of the tasks; those that do not wait are ignored.
+
+        Returns:
+            Uids of the tasks that were waiting.
+        """
         return [uid for uid in uids if self._waiting.pop(uid, None) is not None]
 
     @abstractmethod
     def choose(self, uid: str) -> str:
-        """The place of a task that may go to any pilot; empty if it has to wait until pilots, or their loads, change.
+        """Choose the place of a task that requests no particular pilot.
 
-        The place is what `place(pilot, uid)` gives for one of `pilots`, of which there is at least one. The task waits
-        if that is empty. Called in the session's event loop, so it must not block.
+        Called in the session's event loop, with at least one pilot in `pilots`; it must not block.
+
+        Args:
+            uid: Uid of the task.
+
+        Returns:
+            The result of `place(pilot, uid)` for one of `pilots`; empty if the task has to wait until pilots or their
+            partitions change.
         """
 
     def _bind(self, requests: Sequence[Request]) -> list[Binding]:
-        """Bind what can be bound of these waiting tasks, and take it out of those that wait."""
+        """Bind those of these waiting tasks that can be bound, and remove them from the waiting tasks."""
         if not self.pilots:
             return []
         bound = []

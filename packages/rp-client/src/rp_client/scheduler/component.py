@@ -1,4 +1,4 @@
-"""The component that binds tasks to pilots: TMGR_SCHEDULING_PENDING in, TMGR_STAGING_INPUT_PENDING out."""
+"""The task scheduling component: binds tasks, from TMGR_SCHEDULING_PENDING to TMGR_STAGING_INPUT_PENDING."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rp_profiling.write.tracer import Tracer
 
 
 class TaskScheduling(ClientComponent):
-    """Runs a task scheduler; `on_waiting` is told how many tasks wait for a pilot whenever that changes."""
+    """Runs a task scheduler; calls `on_waiting` when the number of tasks that wait for a pilot changes."""
 
     def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, Task],
                  on_waiting: Callable[[int], None]) -> None:
@@ -35,14 +35,14 @@ class TaskScheduling(ClientComponent):
         self._waiting = 0
 
     def put(self, tasks: list[Task]) -> None:
-        """Take tasks to bind."""
+        """Accept tasks to bind."""
         self.advance(tasks, states.TMGR_SCHEDULING)
         wanted, theirs = [], []
         for task in tasks:
             common = task.common
             if common.mode == RAPTOR_MASTER:
                 self._followers.know(task)
-            # of a divided pilot, the partition is the one that the master is in
+            # in a pilot with partitions, the task goes to the partition of its master
             if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)):
                 theirs.append(task)
             else:
@@ -56,22 +56,22 @@ class TaskScheduling(ClientComponent):
         self._bound(self._scheduler.submit([Request(task.uid, pilot) for task, pilot in self._followers.place(tasks)]))
 
     def know(self, task: Task) -> None:
-        """Take note of a task that was bound before, as others may have to follow it."""
+        """Register a restored task, which other tasks may have to follow."""
         self._followers.know(task)
         if isinstance(task.bound, Partition) and task.state not in states.FINAL:
             self._places.bound(task.uid, task.bound.uid)
 
     @property
     def counting(self) -> bool:
-        """Whether it matters that tasks have `left` their pilots."""
+        """True if `left` has to be called for tasks that leave their pilots."""
         return bool(self._places)
 
     def left(self, uids: Iterable[str]) -> None:
-        """Take note that these tasks need nothing of their pilots any more."""
+        """Free the resources that these tasks used on their pilots."""
         self._places.left(uids)
 
     def hopeless(self) -> list[tuple[Task, str]]:
-        """Tasks that have waited for a partition which has ended, with its uid."""
+        """Remove and return tasks that wait for a partition that has ended, with its uid."""
         found = []
         for request in list(self._scheduler.waiting):
             lost = self._places.lost(request.uid, [request.pilot] if request.pilot else self._pilots_in_use)
@@ -82,18 +82,18 @@ class TaskScheduling(ClientComponent):
         return found
 
     def orphans(self) -> list[tuple[Task, str]]:
-        """Tasks that have waited for a RAPTOR master which ended without a pilot, with a sentence on that."""
+        """Remove and return tasks that wait for a RAPTOR master that ended without a pilot, with the reason."""
         orphans = self._followers.orphans() if self._followers else []
         if orphans:
             self._count()
         return orphans
 
     def wanted_pilot(self, uid: str) -> str:
-        """The pilot that a task waits for; empty if it does not wait, or any will do."""
+        """Return the pilot that a task waits for; empty if it does not wait, or for any pilot."""
         return self._scheduler.wanted(uid)
 
     def add_pilots(self, pilots: Iterable[Pilot]) -> None:
-        """Bind tasks to these pilots, too."""
+        """Bind tasks to these pilots, and to the present ones."""
         added = {pilot.uid: pilot for pilot in pilots}
         self._pilots.update(added)
         self._pilots_in_use.update(added)
@@ -112,7 +112,7 @@ class TaskScheduling(ClientComponent):
         self._scheduler.remove_pilots(gone)
 
     def partitions_changed(self, pilot: Pilot) -> None:
-        """Bind tasks to the partitions that a pilot has now, and to no others of it."""
+        """Bind tasks to the present partitions of a pilot only."""
         self._update_places(pilot)
         self._bound(self._scheduler.retry())
 
@@ -124,11 +124,11 @@ class TaskScheduling(ClientComponent):
                                                 if partition.state in states.FINAL])
 
     def waiting(self) -> list[Task]:
-        """The tasks that wait for a pilot."""
+        """Return the tasks that wait for a pilot."""
         return [self._tasks[request.uid] for request in self._scheduler.waiting] + self._followers.waiting
 
     def forget(self, uids: Iterable[str]) -> list[Task]:
-        """Drop waiting tasks; gives those that were waiting."""
+        """Remove waiting tasks, and return those that were waiting."""
         wanted = list(uids)
         forgotten = [self._tasks[uid] for uid in self._scheduler.forget(wanted)]
         if self._followers:

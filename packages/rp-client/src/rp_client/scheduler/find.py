@@ -1,4 +1,4 @@
-"""Finds the task scheduler that a task manager asks for: ours, or an entry point `radical_pilot.task_schedulers`."""
+"""The registry of task schedulers: the built-in ones, and entry points `radical_pilot.task_schedulers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin'}
 
 
 def find(name: str) -> type[TaskScheduler]:
-    """The class of the scheduler of that name; `ValueError`, with all names, if there is none."""
+    """Return the class of the task scheduler of that name; raise `ValueError`, with all names, if it is unknown."""
     try:
         return cast('type[TaskScheduler]', extensions.find(GROUP, name, _OWN, f'scheduler {name!r}'))
     except PlatformError as error:

@@ -1,4 +1,4 @@
-"""Where RAPTOR masters are: the tasks for a master go to its pilot, and wait until it has one."""
+"""Pilots of RAPTOR masters: the tasks for a master wait until it is bound to a pilot, and follow it there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rp_client.task import Task
 
 
 class Followers:
-    """The tasks of one manager that wait until a master is bound to a pilot, and the masters."""
+    """The RAPTOR masters of a task manager, and the tasks that wait until a master is bound to a pilot."""
 
     def __init__(self) -> None:
         self._masters: dict[str, RaptorMaster] = {}
@@ -21,19 +21,19 @@ class Followers:
 
     @property
     def waiting(self) -> list[Task]:
-        """The tasks that wait."""
+        """The waiting tasks."""
         return list(self._waiting.values())
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def know(self, task: Task) -> None:
-        """Take note of a task if it is a master."""
+        """Register a task if it is a master."""
         if isinstance(task, RaptorMaster):
             self._masters[task.uid] = task
 
     def place(self, tasks: Iterable[Task]) -> list[tuple[Task, str]]:
-        """The tasks whose master is known to be at a pilot, with the uid of that; the others wait from now on."""
+        """Return the tasks whose master is bound, with the uid of its pilot; the others wait."""
         found = []
         for common, row in groupby(tasks, lambda task: task.common):
             pilot = None if common.raptor_id == ANY else self._pilot_of(common.raptor_id)
@@ -46,16 +46,16 @@ class Followers:
         return found
 
     def ready(self) -> list[tuple[Task, str]]:
-        """The tasks that need not wait any longer, and the pilots that they go to."""
+        """Remove and return waiting tasks whose master is bound now, with the uid of its pilot."""
         waiting, self._waiting = self._waiting, {}
         return self.place(waiting.values())
 
     def forget(self, uid: str) -> Task | None:
-        """Drop a task that waits; None if it does not."""
+        """Remove and return a waiting task; None if it does not wait."""
         return self._waiting.pop(uid, None)
 
     def orphans(self) -> list[tuple[Task, str]]:
-        """The tasks whose master has ended without a pilot, with a sentence on that; they wait no longer."""
+        """Remove and return waiting tasks whose master ended without a pilot, with the reason."""
         found = []
         for task in list(self._waiting.values()):
             raptor_id = task.common.raptor_id
@@ -71,7 +71,7 @@ class Followers:
         return master.place if master else None
 
     def _any_pilot(self) -> str | None:
-        """The next of the pilots that have a master; one whose masters have ended if there is no other."""
+        """Return the next pilot with a running master, or else the last one that had a master."""
         bound = [master for master in self._masters.values() if master.place]
         live = [master for master in bound if master.state not in states.FINAL]
         if not live and len(bound) < len(self._masters):

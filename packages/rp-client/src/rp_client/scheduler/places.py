@@ -1,7 +1,7 @@
-"""Where in a pilot a task goes: to its agent, or, if it is divided, to that of one of its partitions.
+"""Places of tasks in pilots: the pilot itself, or one of its partitions.
 
-No I/O, no clock: values in, values out. Tasks that ask for a partition get that one; the others go to the one that has
-the least to do for its size, of those in which they fit. What fits nowhere goes to the largest, whose agent says why.
+No I/O and no clocks. Tasks that request a partition get it; the others go to the partition with the least relative load
+among those that they fit in. A task that fits in none goes to the largest, whose agent fails it with a reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Need(NamedTuple):
-    """What a task asks for."""
+    """The resources that a task requests."""
 
     partition: int | None = None
     ranks: int = 1
@@ -23,7 +23,7 @@ class Need(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A partition that can take tasks, and how large it is."""
+    """The number and size of a partition that can take tasks."""
 
     number: int
     cores: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     gpus_per_node: int
 
     def fits(self, need: Need) -> bool:
-        """Whether there is room for a task when nothing else runs, as far as that follows from these numbers."""
+        """Return whether a task fits in the empty partition, as far as these numbers show."""
         return (need.ranks * need.cores <= self.cores and need.ranks * need.gpus <= self.gpus
                 and need.cores <= self.cores_per_node and ceil(need.gpus) <= self.gpus_per_node)
 
@@ -45,7 +45,7 @@ class Load(NamedTuple):
 
 
 class Places:
-    """The partitions of pilots, and what is bound to them; `need` tells what the task of a uid asks for."""
+    """The partitions of pilots, and the load that is bound to them; `need` returns the needs of a task by uid."""
 
     def __init__(self, need: Callable[[str], Need]) -> None:
         self._need = need
@@ -56,28 +56,28 @@ class Places:
         self._tasks: dict[str, tuple[str, Load]] = {}
 
     def update(self, pilot: str, places: Mapping[str, Place], ended: Iterable[int]) -> None:
-        """A divided pilot has these partitions now, by uid; those with these numbers have ended."""
+        """Set the partitions of a pilot, by uid, and the numbers of those that have ended."""
         self._partitions.difference_update(self._places.get(pilot, ()))
         self._partitions.update(places)
         self._places[pilot] = dict(places)
         self._ended[pilot] = frozenset(ended)
 
     def forget(self, pilot: str) -> None:
-        """Nothing goes to the partitions of a pilot any more."""
+        """Place no more tasks in the partitions of a pilot."""
         self.update(pilot, {}, self._ended.get(pilot, ()))
 
     def divided(self, pilot: str) -> bool:
-        """Whether the pilot is known to have partitions."""
+        """Return whether the pilot has partitions."""
         return pilot in self._places
 
     def has(self, partition: str) -> bool:
-        """Whether a partition can take tasks."""
+        """Return whether a partition can take tasks."""
         return partition in self._partitions
 
     def choose(self, pilot: str, uid: str) -> str:
-        """The pilot itself, or the partition that the task goes to from now on; empty if none can take it now.
+        """Return the place of a task in a pilot or partition: its uid, or that of a partition; empty if there is none.
 
-        What was chosen may be a partition already.
+        The load of the partition then includes the task.
         """
         places = self._places.get(pilot)
         if places is None:
@@ -100,7 +100,7 @@ class Places:
         return partition
 
     def bound(self, uid: str, partition: str, need: Need | None = None) -> None:
-        """Count a task that is bound to a partition."""
+        """Add a task to the load of a partition."""
         need = need or self._need(uid)
         load = Load(need.ranks * need.cores, need.ranks * need.gpus)
         self.left([uid])
@@ -108,20 +108,18 @@ class Places:
         self._add(partition, load.cores, load.gpus)
 
     def __len__(self) -> int:
-        """How many tasks are counted."""
+        """Return the number of tasks in the loads."""
         return len(self._tasks)
 
     def left(self, uids: Iterable[str]) -> None:
-        """Do not count these tasks any more; those that were not counted are ignored."""
+        """Remove tasks from the loads; unknown ones are ignored."""
         for uid in uids:
             partition, load = self._tasks.pop(uid, ('', Load()))
             if partition:
                 self._add(partition, -load.cores, -load.gpus)
 
     def lost(self, uid: str, pilots: Collection[str]) -> tuple[str, int] | None:
-        """A pilot and its partition that has ended, if the task asks for such a one, and none of the pilots, to which
-        it may go, can have another one of that number.
-        """
+        """Return a pilot and the requested partition, if it has ended in all of the pilots that the task may go to."""
         if not any(self._ended.values()):
             return None
         wanted = self._need(uid).partition
@@ -130,7 +128,7 @@ class Places:
         return next(((pilot, wanted) for pilot in pilots), None)
 
     def _share(self, partition: str, place: Place, need: Need) -> float:
-        """How full a partition is with the task."""
+        """Return the used share of a partition with the task in it."""
         load = self._loads.get(partition, Load())
         cores = (load.cores + need.ranks * need.cores) / place.cores
         return max(cores, (load.gpus + need.ranks * need.gpus) / place.gpus) if need.gpus else cores
