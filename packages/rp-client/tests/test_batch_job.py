@@ -60,7 +60,7 @@ def test_size_of_nodes_is_not_known() -> None:
 
 
 def test_no_gpus() -> None:
-    with pytest.raises(PlatformError, match=r'gpus is 1, but nodes of site\.machine have none'):
+    with pytest.raises(PlatformError, match=r'gpus is 1, but nodes of site\.machine have no GPUs'):
         size(pilot(cores=1, gpus=1), platform(gpus_per_node=0))
 
 

@@ -298,7 +298,7 @@ def test_process_that_dies_again_and_again(site: Site, monkeypatch: pytest.Monke
         os.kill(pid, signal.SIGKILL)
         site.wait(lambda: site.launcher._process.pid not in (pid, ) or site.ends)   # noqa: B023
     reason = str(site.end().reason)
-    assert reason.startswith('nobody watches the job of pilot.0000 any more: the launcher\'s process ended')
+    assert reason.startswith('the job of pilot.0000 is not watched any more: the launcher\'s process ended')
     leader = int(site.handles['pilot.0000']['job'].partition('.')[0])
     os.killpg(leader, signal.SIGKILL)
 

@@ -82,7 +82,7 @@ def test_connection_that_was_lost(path: Path) -> None:
     shell = Shell('ssh://host/')
     try:
         first = shell.run('echo $$').output
-        with pytest.raises(PlatformError, match='ssh host was lost while a script ran; it said: begun'):
+        with pytest.raises(PlatformError, match='ssh host was lost while a script ran; its output: begun'):
             shell.run('echo begun; kill -9 $$; sleep 10')
         assert shell.run('echo $$').output != first
     finally:
@@ -109,7 +109,7 @@ def test_script_that_is_none(here: Shell) -> None:
 
 @pytest.mark.parametrize(('program', 'sentence'), [
     ('echo "Permission denied (publickey)." >&2; exit 255', r'ssh host failed: Permission denied \(publickey\)\.'),
-    ('echo "Your password has expired."; exit 1', 'did not run a script; it said: Your password has expired'),
+    ('echo "Your password has expired."; exit 1', 'did not run a script; its output: Your password has expired'),
     ('exit 7', 'it said: nothing, and ended with exit code 7'),
 ])
 def test_host_that_does_not_let_us_in(path: Path, program: str, sentence: str) -> None:
@@ -195,7 +195,7 @@ def test_what_does_not_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                   lambda: seen.append(None))
     assert seen
     monkeypatch.setattr(transfer, 'SILENCE', 0.05)
-    with pytest.raises(PlatformError, match=r'it could not be sent: nothing went on for 0\.05 s'):
+    with pytest.raises(PlatformError, match=r'it could not be sent: no progress for 0\.05 s'):
         transfer.send(['sleep', '1000'], source, 'it could not be sent')
 
 

@@ -163,7 +163,7 @@ def test_a_host_that_falls_silent(site: Site, caplog: pytest.LogCaptureFixture,
     site.use(SSH.replace('eval "$last"', 'exec sleep 1000'))
     assert site.fetched(site.pilot('pilot.0000', 'sftp://far/', 'a.log')) == set()
     assert caplog.messages == ['traces and logs of pilot.0000 are missing: '
-                               'files could not be fetched from far: nothing went on for 0.2 s']
+                               'files could not be fetched from far: no progress for 0.2 s']
 
 
 def test_a_file_that_grows_meanwhile(site: Site, caplog: pytest.LogCaptureFixture) -> None:

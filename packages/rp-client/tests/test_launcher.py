@@ -510,7 +510,7 @@ class Starts(Launcher):
     def leave(self) -> None:
         raise NotImplementedError
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What a launcher is: it brings agents to their resources and tells how they ended."""
+"""Base class of launchers, which start the agents of pilots on their resources and report how they end."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from rp_api.platforms.definition import ResourceConfig
 
 
 class Start(NamedTuple):
-    """What a launcher needs to start the agent of one pilot."""
+    """The data with which a launcher starts the agent of one pilot."""
 
     uid: str
     sandbox: Path
     config: Mapping[str, Any]
-    """The agent's configuration; holds the keys of the session, so it is for the agent's eyes only."""
+    """The agent's configuration; it contains the keys of the session, and only the agent may read it."""
     platform: ResourceConfig
     description: PilotDescription
 
 
 class End(NamedTuple):
-    """How the agent of a pilot ended."""
+    """The end of a pilot's agent."""
 
     uid: str
     reason: str | None
-    """What went wrong, in a sentence; None if the agent ended in order, or nobody can know."""
+    """The reason of a failure, in a sentence; None if the agent ended normally, or it is unknown."""
     stdout: str
-    """The last lines that the agent wrote."""
+    """The last lines of the agent's output."""
     stderr: str
     file: str = ''
-    """The file that says more, if it is not the agent's own log."""
+    """The file with details, if it is not the agent's log."""
     words: str = ''
-    """What the batch system says, in a sentence; empty if there is none."""
+    """The batch system's message, in a sentence; empty without one."""
 
 
 class Reports(NamedTuple):
-    """Who is told what becomes of pilots; all are called in the event loop, with the uid of a pilot first."""
+    """The callbacks for reports on pilots, called in the event loop; their first argument is a pilot's uid."""
 
     launched: Callable[[str, Mapping[str, Any]], object]
-    """Its agent, or its job, is started. The second argument is what `adopt` needs, plain data."""
+    """The agent, or its job, was started. The second argument is the handle for `adopt`, plain data."""
     refused: Callable[[str, str], object]
-    """It cannot be launched, for the reason that is the second argument."""
+    """The pilot cannot be launched, for the reason in the second argument."""
     told: Callable[[str, str], object]
-    """There is something to say about it while it waits."""
+    """A message about a pilot that waits."""
     unschedulable: Callable[[str, str], object]
-    """It waits for something that will not happen unless something is changed: the batch system's reason."""
+    """The job cannot start unless it, or the batch system, is changed; the second argument is the reason."""
     ended: Callable[[End], object]
 
 
 class Context(NamedTuple):
-    """What a launcher works with: the session's event loop and directory, and whom to tell.
+    """The environment of a launcher: the session's event loop and directory, and the callbacks for reports.
 
-    `belongs` are variables that all processes of the session's tasks, and of no others, have in their environment.
+    `belongs` are environment variables that identify the processes of the session's tasks.
     """
 
     loop: Loop
@@ -65,12 +65,14 @@ class Context(NamedTuple):
 
 
 class Launcher(ABC):
-    """Starts agents. Made when it is first needed; all methods are called in the thread of the event loop.
+    """Base class of launchers, which start agents.
 
-    `near` tells that its agents run on this host: they reach the session without a network, their sandboxes are here.
+    A session makes an object of each class that it needs. Methods are called in the thread of the event loop, unless
+    stated otherwise.
     """
 
     near: ClassVar[bool] = False
+    """True if agents run on this host: they reach the session without a network, and sandboxes are local."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -78,53 +80,53 @@ class Launcher(ABC):
     @staticmethod
     @abstractmethod
     def takes(url: str) -> bool:
-        """Whether this launcher is for platforms whose `job_manager_endpoint` is this URL."""
+        """Return whether this launcher serves platforms whose `job_manager_endpoint` is this URL."""
 
     @classmethod
     def check(cls, platform: ResourceConfig, description: PilotDescription) -> None:
-        """Raise a `PilotError` if a pilot can never be launched; called where it is submitted, in any thread."""
-        return   # most platforms take everything
+        """Raise a `PilotError` if a pilot can never be launched; called at submission, in any thread."""
+        return   # most launchers accept all pilots
 
     @classmethod
     def sees_sandboxes(cls, platform: ResourceConfig) -> bool:
-        """Whether sandboxes on the platform can be seen from here, as the same paths."""
+        """Return whether sandboxes on the platform have the same paths on this host."""
         return cls.near
 
     def locate(self, platform: ResourceConfig, path: str, done: Callable[[str, str], object]) -> None:
-        """Call `done(path, error)` with a path of the platform whose variables are filled in there, or an error."""
+        """Call `done(path, error)` with the path after variables were expanded on the platform, or an error."""
         done(path, '')
 
     def expect(self, platform: ResourceConfig) -> None:
-        """Get ready for pilots on a platform, which will be launched soon."""
-        return   # most launchers always are
+        """Prepare for pilots on a platform, which are launched soon."""
+        return   # most launchers need no preparation
 
     @abstractmethod
     def launch(self, starts: Sequence[Start]) -> None:
-        """Start the agents of pilots; each is reported as launched or refused, at once or later."""
+        """Start the agents of pilots, and report each as launched or refused, at once or later."""
 
     @abstractmethod
     def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
-        """Watch the agent of a pilot that another process has started; False if it does not run (any more)."""
+        """Watch the agent of a pilot that another process has started; return False if it does not run."""
 
     @abstractmethod
     def clear(self, uid: str) -> None:
-        """End what the tasks of a pilot have left running, after the end of its agent."""
+        """End processes that the tasks of a pilot have left, after the end of its agent."""
 
     def cancel(self, uid: str) -> bool:
-        """End a pilot whose agent is not active yet; False if that is for the agent to do, when it is there."""
+        """End a pilot whose agent is not active yet; return False if the agent has to end it."""
         return False
 
     @abstractmethod
     def kill(self, uid: str) -> None:
-        """End the agent of a pilot, and all of its tasks, the hard way; unknown pilots are ignored."""
+        """Kill the agent of a pilot and its tasks; unknown pilots are ignored."""
 
     @abstractmethod
-    def close(self, patience: float) -> None:
-        """Wait at most `patience` seconds for all agents to end, and kill those that have not.
+    def close(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for all agents to end, and kill those that have not.
 
-        Called in another thread; may be called after the event loop has ended.
+        Called in another thread, possibly after the event loop has ended.
         """
 
     @abstractmethod
     def leave(self) -> None:
-        """Let all agents go on, without being watched any more."""
+        """Stop watching all agents, without ending them."""

@@ -1,8 +1,8 @@
-"""The launchers of a session: found by the URL that a platform's jobs go to, made when they are first needed.
+"""The registry of launchers: finds them by the URL of a platform's jobs, and makes them on first use.
 
 An entry point of the group `radical_pilot.launchers` is a sub-class of `rp_client.launcher.base.Launcher`. This
-distribution has two: `local`, for agents on this host, and `saga`, for batch systems and other hosts, whose name is
-that of the library which submitted its jobs once.
+distribution has two: `local`, for agents on this host, and `saga`, for batch systems and other hosts, named after the
+library that once submitted its jobs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _OURS = ('local', 'saga')
 
 
 def launcher_class(platform: ResourceConfig) -> type[Launcher]:
-    """The class of the launcher for a platform; `PlatformError` if there is none, or it cannot be loaded.
+    """Return the launcher class for a platform; raise `PlatformError` if there is none, or it cannot be loaded.
 
-    Ours come first: finding those of others takes longer than most of an agent's start.
+    Built-in launchers are tried first, as the search for entry points is slow.
     """
     url = platform.job_manager_endpoint
     if LocalLauncher.takes(url):
@@ -70,7 +70,7 @@ def _load(point: EntryPoint) -> type[Launcher]:
 
 
 class Launchers:
-    """The launchers that a pilot manager uses; one object of each class."""
+    """The launchers of a pilot manager, one object of each class."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -78,7 +78,7 @@ class Launchers:
         self._of: dict[str, Launcher] = {}
 
     def assign(self, uid: str, platform: ResourceConfig) -> Launcher:
-        """The launcher for a pilot on a platform, which has the pilot from now on."""
+        """Assign a pilot to the launcher for its platform, and return the launcher."""
         kind = launcher_class(platform)
         if kind not in self._made:
             self._made[kind] = kind(self._context)
@@ -86,15 +86,15 @@ class Launchers:
         return self._made[kind]
 
     def of(self, uid: str) -> Launcher | None:
-        """The launcher that has a pilot; None before it gets one."""
+        """Return the launcher of a pilot; None before it is assigned."""
         return self._of.get(uid)
 
-    def close(self, patience: float) -> None:
-        """See `Launcher.close`."""
+    def close(self, timeout: float) -> None:
+        """Close all launchers; see `Launcher.close`."""
         for launcher in self._made.values():
-            launcher.close(patience)
+            launcher.close(timeout)
 
     def leave(self) -> None:
-        """See `Launcher.leave`."""
+        """Stop watching agents; see `Launcher.leave`."""
         for launcher in self._made.values():
             launcher.leave()

@@ -1,7 +1,7 @@
-"""The launcher for the machine that the application runs on: agents are child processes, no shell in between.
+"""The local launcher: starts agents as child processes of the application, without a shell.
 
-Those of a session that was taken over were started by another process, which has noted them in their sandboxes; their
-exit codes stay unknown.
+In an attached session, agents were started by another process, which noted their process ids in their sandboxes; their
+exit codes are unknown.
 """
 
 from __future__ import annotations
@@ -31,15 +31,13 @@ from rp_client.launcher.base import Context, End, Launcher, Start
 _CONFIG = 'agent_0.cfg'
 
 _TAIL = 2048
-"""Bytes of an agent's output that are shown when it fails."""
+"""Bytes at the end of an agent's output that are shown when it fails."""
 
-
-BURIAL = 5.0
-"""Seconds that a killed process may take to be gone."""
-
+REAP_TIMEOUT = 5.0
+"""Seconds to wait for the end of a killed process."""
 
 _SECRET = {'RADICAL_PILOT_DBURL'}
-"""Variables that may hold passwords: tasks would get them with the agent's environment, and the agent needs none."""
+"""Variables that may contain passwords; they are removed from the environment of agents, and so of tasks."""
 
 
 class _Agent:
@@ -49,7 +47,7 @@ class _Agent:
                  handle: ProcessHandle) -> None:
         self.uid = uid
         self.sandbox = sandbox
-        self.process = process   # None: it is not our child
+        self.process = process   # None: not a child of this process
         self.handle = handle
         self.killed = False
 
@@ -58,11 +56,11 @@ class _Agent:
         self.handle.send_signal(signal.SIGKILL)
 
     def await_end(self) -> int | None:
-        """The exit code of an agent that has ended or was killed, and is reaped; None if it is not known."""
+        """Reap an agent that has ended or was killed, and return its exit code; None if unknown."""
         if self.process is not None:
             return exit_code(self.process)
-        self.handle.wait(BURIAL)
-        reap_left()   # it may be ours after all, from an earlier session of this application
+        self.handle.wait(REAP_TIMEOUT)
+        reap_left()   # it may be a child, from an earlier session of this application
         return None
 
 
@@ -88,7 +86,7 @@ class LocalLauncher(Launcher):
         for start in starts:
             try:
                 self._launch(start)
-            except Exception as error:   # which concerns this pilot alone
+            except Exception as error:   # fails this pilot only
                 full = no_room(str(start.sandbox)) if isinstance(error, OSError) else ''
                 self.context.reports.refused(start.uid, f'cannot write to {full}' if full else sentence(error))
             else:
@@ -106,11 +104,11 @@ class LocalLauncher(Launcher):
                 env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
             try:
                 handle = _noted(process.pid, start.sandbox)
-            except (OSError, PilotError):   # it could be neither found nor watched
+            except (OSError, PilotError):   # the agent cannot be watched
                 process.kill()
                 process.wait()
                 raise
-            ours.shutdown(socket.SHUT_RDWR)   # which it waits for; a fork of the application may have the socket, too
+            ours.shutdown(socket.SHUT_RDWR)   # lets the agent start; a fork of the application may hold the socket, too
         self._watch(_Agent(start.uid, start.sandbox, process, handle))
 
     def adopt(self, uid: str, sandbox: Path, handle: Mapping[str, Any]) -> bool:
@@ -139,13 +137,13 @@ class LocalLauncher(Launcher):
                 leave(agent.process)
         self._agents.clear()
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         with self._all_ended:
-            if not self._all_ended.wait_for(lambda: not self._agents, patience):
+            if not self._all_ended.wait_for(lambda: not self._agents, timeout):
                 for agent in self._agents.values():
                     agent.kill()
-                self._all_ended.wait_for(lambda: not self._agents, patience)
-        for agent in list(self._agents.values()):   # nobody else does: the loop has ended
+                self._all_ended.wait_for(lambda: not self._agents, timeout)
+        for agent in list(self._agents.values()):   # the event loop has ended, and does not reap them
             self._reap(agent)
 
     def _ended(self, uid: str) -> None:
@@ -157,7 +155,7 @@ class LocalLauncher(Launcher):
                         _tail(agent.sandbox / 'agent_0.err')))
 
     def _reap(self, agent: _Agent) -> int | None:
-        """Reap an agent, and end what it may have left running if it did not end in order; its exit code if known."""
+        """Reap an agent, end its tasks if it did not end normally, and return its exit code if known."""
         code = agent.await_end()
         if code or agent.killed:
             self.clear(agent.uid)
@@ -169,10 +167,10 @@ class LocalLauncher(Launcher):
 
 
 def _noted(pid: int, sandbox: Path) -> ProcessHandle:
-    """A handle of an agent that was just started, when it is noted for those who come after us."""
+    """Note a new agent in its sandbox, for later applications, and return its handle."""
     agent = AgentProcess.of(pid)
     handle = ProcessHandle.open(*agent) if agent is not None else None
-    if agent is None or handle is None:   # a child that has ended is gone where SIGCHLD is ignored
+    if agent is None or handle is None:   # if SIGCHLD is ignored, a child vanishes when it ends
         raise PilotError(f'the agent ended when it was started, see {sandbox}/agent_0.err')
     try:
         agent.note(sandbox)
@@ -188,7 +186,7 @@ def _reason(agent: _Agent, code: int | None) -> str | None:
     if code < 0:
         names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
         return f'the agent of {agent.uid} was killed by signal {-code}{names.get(-code, "")}'
-    full = no_room(str(agent.sandbox))   # which it could not write down
+    full = no_room(str(agent.sandbox))   # a full disk keeps the agent from reporting it
     return f'the agent of {agent.uid} ended with exit code {code}' + (f': cannot write to {full}' if full else '')
 
 

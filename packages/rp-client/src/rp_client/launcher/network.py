@@ -1,4 +1,4 @@
-"""The address of this host at which agents on other hosts find the session."""
+"""The address of this host at which agents on other hosts reach the session."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rp_api.system.network import interfaces, resolved, source_address
 from rp_client.launcher.ssh_config import nearest_host
 
 _ELSEWHERE = '192.0.2.1'
-"""An address that nobody has (RFC 5737); what a packet to it would be sent from is the default route's address."""
+"""An unused address (RFC 5737); the source address of packets to it is that of the default route."""
 
 _HERE = ('localhost', '127.0.0.1', '::1')
-"""Hosts that are this one, or reached through a port of this one, which says nothing about the network."""
+"""Names of this host, which may also stand for a forwarded port."""
 
 
 def own_address(platform: ResourceConfig) -> str:
-    """What a socket that is to be reached from the platform binds to: an address of this host, or an interface.
+    """Return the address or interface of this host that a socket for agents on the platform binds to.
 
-    It is what RADICAL_PILOT_PROXY_HOST says, else the platform's `network_interface` if there is one of that name here,
-    else the address that packets to the platform's host (or its jump host), or to anywhere, come from. It may ask ssh
-    and a name server.
+    It is RADICAL_PILOT_PROXY_HOST, the platform's `network_interface` if this host has it, the source address of
+    packets to the platform's host (or its jump host), or that of the default route. The call may run ssh and query name
+    servers.
     """
     asked = os.environ.get('RADICAL_PILOT_PROXY_HOST')
     if asked:

@@ -1,4 +1,4 @@
-"""Where the files of a session lie on the client and on a platform."""
+"""The directories of a session on the client and on a platform."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rp_api.system import private
 from rp_client.launcher.batch.shell import is_remote
 
 _ACCOUNTS = {'ornl': '_', 'ncsa': '-'}
-"""Sites where a project has several accounts, and what separates its name from the rest of theirs: `CHM155_003`,
-`bbka-delta-gpu`. Directories belong to projects."""
+"""Separators in account names that begin with a project, by site (`CHM155_003`, `bbka-delta-gpu`); directories are
+named after projects."""
 
 
 @dataclass(frozen=True, slots=True)
 class PilotSandboxes:
-    """The directories of one pilot, as absolute paths on the platform (`client` on the client).
+    """The directories of one pilot, as absolute paths on the platform (`client`: on the client).
 
-    `here` tells whether the client can see those of the platform; else `endpoint` is the URL of the host that does.
+    `here` is True if the client can access the platform's directories; else `endpoint` is the URL of a host that can.
     """
 
     client: str
@@ -33,20 +33,20 @@ class PilotSandboxes:
     endpoint: str = ''
 
     def moved(self, resource: str) -> PilotSandboxes:
-        """The same ones below another directory of all sessions."""
+        """Return these directories below another directory of all sessions."""
         session, pilot = (os.path.relpath(path, self.resource) for path in (self.session, self.pilot))
         return replace(self, resource=resource, session=os.path.join(resource, session),
                        pilot=os.path.join(resource, pilot))
 
     def task(self, uid: str, sandbox: str) -> str:
-        """The directory of a task: its uid below the pilot's, or what its description asks for."""
+        """Return the directory of a task: `sandbox` or its uid, relative to the pilot's directory."""
         return os.path.normpath(os.path.join(self.pilot, sandbox or uid))
 
 
 def make_sandboxes(session: str, pilot: str) -> None:
-    """Make the directories of a pilot here, or take those that are there; `OwnershipError` if they are not ours.
+    """Make the local directories of a pilot, or use existing ones; raise `OwnershipError` if another user owns them.
 
-    The directory of all sessions may be shared, but must not be one that another user has put in our way.
+    The directory of all sessions may be shared, but not planted by another user.
     """
     resource = os.path.dirname(session)
     os.makedirs(resource, exist_ok=True)
@@ -57,10 +57,10 @@ def make_sandboxes(session: str, pilot: str) -> None:
 
 def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDescription,
                     platform: ResourceConfig, *, here: bool = True) -> PilotSandboxes:
-    """The directories of a pilot: `<work directory>/radical.pilot.sandbox/<session>/<pilot>`.
+    """Return the directories of a pilot: `<work directory>/radical.pilot.sandbox/<session>/<pilot>`.
 
-    Variables in the description's `sandbox` are those of the client. So are those in the platform's definition where
-    its files can be seen from `here`; elsewhere they are left in the paths, to be filled in there.
+    Variables in the description's `sandbox` are expanded on the client, those in the platform's definition on the
+    platform; they stay in the paths unless the client can access its files (`here`).
     """
     base = description.sandbox or platform.default_remote_workdir or '$PWD'
     workdir = fill(base, _described(description, platform))
@@ -82,12 +82,12 @@ def _below(workdir: str, client: str, session: str, pilot: str, platform: Resour
 
 
 def files_endpoint(platform: ResourceConfig) -> str:
-    """The URL of another host that sees the platform's files; empty if the platform names none."""
+    """Return the URL of another host that can access the platform's files; empty if the platform names none."""
     return next(filter(is_remote, (platform.filesystem_endpoint, platform.job_manager_endpoint)), '')
 
 
 def _described(description: PilotDescription, platform: ResourceConfig) -> dict[str, Any]:
-    """The description, with the project as directories are called after it."""
-    project = (description.project or '').partition(':')[0]   # then comes a reservation
+    """Return the description, with the project in the form used in directory names."""
+    project = (description.project or '').partition(':')[0]   # without the reservation
     mark = _ACCOUNTS.get(platform.label.partition('.')[0])
     return {**description, 'project': project.partition(mark)[0] if mark else project}

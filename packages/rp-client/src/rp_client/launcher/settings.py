@@ -1,4 +1,4 @@
-"""What an agent is told about itself: the platform's agent configuration, and over it the pilot description's."""
+"""The agent's configuration, from the platform's definition and the pilot's description."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rp_api.platforms.load import load_config
 
 
 def agent_settings(platform: ResourceConfig, description: PilotDescription) -> dict[str, Any]:
-    """`agent_config` of the platform, as it stands there or in the user's file `agent_<name>.json`, and `_config`.
+    """Return the platform's `agent_config`, possibly from a file `agent_<name>.json`, merged with `_config`.
 
-    What they may hold is known to the agent, which refuses anything else when it starts.
+    The agent checks the result when it starts.
     """
     named = platform.agent_config
     settings = merge(load_config('agent', named) if isinstance(named, str) else named, description['_config'])
     try:
         json.dumps(settings)
     except (TypeError, ValueError) as error:
-        raise DescriptionError(f'PilotDescription._config is {description["_config"]!r}, but it travels as JSON: '
+        raise DescriptionError(f'PilotDescription._config is {description["_config"]!r}, it must be valid JSON: '
                                f'{error}') from None
     return settings

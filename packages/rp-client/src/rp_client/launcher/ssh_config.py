@@ -1,4 +1,4 @@
-"""The host that ssh connects to for a URL: names in URLs may be aliases of the user's `~/.ssh/config`."""
+"""The host that ssh connects to for a URL; hosts in URLs may be aliases from the user's `~/.ssh/config`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from rp_client.launcher.batch.shell import Target, target
 
 _TIMEOUT = 10.0
-"""Seconds that ssh may take to read its configuration, which may run commands."""
+"""Seconds in which ssh must have read its configuration, which may run commands."""
 
 _MOST_JUMPS = 8
-"""How many jump hosts are looked at that are reached through jump hosts themselves: there may be a circle."""
+"""Nested jump hosts that are followed at most, as there may be a cycle."""
 
 
 def nearest_host(url: str) -> str:
-    """The first host on the way to that of a URL, by the name or address that the network knows.
+    """Return the first host on the route to the host of a URL, by its name or address in the network.
 
-    It is the host that `ssh -G` tells, or the first of its jump hosts. It is the host in the URL if that is not reached
-    by ssh, or if ssh cannot tell.
+    This is the host that `ssh -G` reports, or its first jump host; without ssh, it is the host in the URL.
     """
     hop = target(url)
     for _ in range(_MOST_JUMPS):
@@ -31,12 +30,12 @@ def nearest_host(url: str) -> str:
 
 
 def _jump(program: str, name: str) -> Target:
-    """A jump host, as `user@host:port` or a URL of ssh."""
+    """Return a jump host given as `user@host:port` or as an ssh URL."""
     return target(name if '://' in name else f'ssh://{name}')._replace(program=program)
 
 
 def _configuration(command: Sequence[str]) -> dict[str, str]:
-    """What ssh prints of its configuration for a host; empty if it cannot."""
+    """Return the configuration that ssh prints for a host; empty on failure."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               text=True, errors='replace', timeout=_TIMEOUT, check=False)

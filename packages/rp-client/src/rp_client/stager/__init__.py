@@ -1,4 +1,4 @@
 """The client's part of file staging: between the client's file system and the sandboxes of pilots and tasks.
 
-Imports the handles of pilots and tasks, and `launcher` for files on other hosts.
+Imports pilots and tasks, and `launcher` for files on other hosts.
 """

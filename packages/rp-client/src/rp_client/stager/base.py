@@ -1,4 +1,4 @@
-"""What the stagers of the client share: which directives are theirs, and how they get at the files of a sandbox."""
+"""Shared parts of the client's stagers: selection of directives, and access to the files of sandboxes."""
 
 from __future__ import annotations
 
@@ -17,59 +17,58 @@ from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
 INWARDS = ('client', 'task')
-"""What relative sources and targets of the client's input staging are relative to."""
+"""Bases of relative sources and targets in the client's input staging."""
 
 OUTWARDS = ('task', 'client')
 
-
 BULK = 64
-"""Tasks whose files travel together to or from another host."""
+"""Tasks whose files are transferred together to or from another host at most."""
 
 Errors = dict[str, BaseException]
-"""What went wrong, by task."""
+"""Errors by task uid."""
 
 T = TypeVar('T')
 E = TypeVar('E', bound=Exception)
 
 
 class Sandbox(Protocol):
-    """The sandbox of a task (or a pilot), as the client gets at it."""
+    """The sandbox of a task or pilot, as the client accesses it."""
 
     sandboxes: Sandboxes
-    """Where to work."""
+    """The directories in which directives are executed."""
 
     def make(self) -> None:
         """Make the sandbox."""
 
     def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
-        """The directives such that they can be carried out with `sandboxes`."""
+        """Return directives that can be executed with `sandboxes`."""
 
     def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
             name: str) -> list[str]:
-        """See `rp_api.staging.run.run`."""
+        """Execute directives, and return their targets; see `rp_api.staging.run.run`."""
 
     def remove(self) -> None:
-        """Delete the sandbox with all that is in it."""
+        """Delete the sandbox and its files."""
 
 
 class Files(Protocol):
     """The files of a pilot and its tasks."""
 
     def of(self, own: str) -> Sandbox:
-        """The sandbox that is this directory."""
+        """Return the sandbox in this directory."""
 
     def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
-        """Get ready for directives, each with the sandbox that it is for."""
+        """Prepare the sources of directives, given by sandbox."""
 
     def finish(self) -> None:
-        """Have everything so that was made, put and removed."""
+        """Apply all changes to the sandboxes."""
 
     def fault(self, error: E) -> E:
-        """The error, with the paths that the user knows."""
+        """Return the error with paths as the user knows them."""
 
 
 class _Here:
-    """A sandbox that the client sees where it is."""
+    """A sandbox in a file system that the client can access."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self.sandboxes = sandboxes
@@ -90,7 +89,7 @@ class _Here:
 
 
 class _AllHere:
-    """Files that the client sees where they are: nothing to be done before or after."""
+    """Files in a file system that the client can access."""
 
     def __init__(self, known: Sandboxes) -> None:
         self._known = known
@@ -109,12 +108,12 @@ class _AllHere:
 
 
 def client_directives(directives: Iterable[Directive]) -> list[Directive]:
-    """Those directives that the client carries out; the others are the agent's."""
+    """Return the directives that the client executes, not the agent."""
     return [directive for directive in directives if acts_on_client(directive['action'])]
 
 
 def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]]:
-    """What belongs to bound tasks: together for tasks of one pilot on another host, else each for itself."""
+    """Yield bulks of things that belong to bound tasks: single for local sandboxes, else together for each pilot."""
     far: dict[str, list[T]] = {}
     for thing in things:
         pilot = task_of(thing).bound
@@ -129,7 +128,7 @@ def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]
 
 @contextmanager
 def pilot_files(pilot: Pilot | None) -> Iterator[Files]:
-    """The files of a pilot and its tasks; `PilotError` if they cannot be reached."""
+    """Open the files of a pilot and its tasks; raise `PilotError` if the client cannot access them."""
     assert pilot is not None
     known = pilot.sandboxes
     sandboxes = Sandboxes(client=known.client, resource=known.resource, session=known.session, pilot=known.pilot,
@@ -138,8 +137,8 @@ def pilot_files(pilot: Pilot | None) -> Iterator[Files]:
         yield _AllHere(sandboxes)
         return
     if not known.endpoint:
-        raise PilotError(f'the sandbox of {pilot.uid} is on another host: the client can move no files between itself '
-                         'and that host, let tasks fetch them')
+        raise PilotError(f'the sandbox of {pilot.uid} is on another host, and the client cannot transfer files between '
+                         'itself and that host: let tasks fetch them')
     from rp_client.stager.elsewhere import Elsewhere
 
     with Elsewhere(known.endpoint, sandboxes) as files:

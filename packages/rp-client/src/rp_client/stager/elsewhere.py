@@ -1,8 +1,8 @@
 """Files of a sandbox on another host, reached over the platform's file system endpoint.
 
-A directory here stands for the root of the other host's file system. What directives need from there is fetched into
-it, they are carried out here, by the same code as everywhere, and what they put there is sent. So wildcards,
-directories, flags and errors mean the same. Each way is one connection and one archive of `tar`, for several tasks.
+A local directory mirrors the root of the other host's file system. The sources of directives are fetched into it, the
+directives are executed locally, by the same code as elsewhere, and new files are sent. Wildcards, directories, flags
+and errors therefore have the same meaning. Each direction uses one connection and one `tar` archive for several tasks.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ add() {
 }
 take() { if test -e "$1" || test -h "$1"; then add "$1"; else shift; add "$@"; fi; }
 '''
-"""Lists the files that there are; `take` gets a path as it is, and what it stands for as a pattern."""
+"""Lists the existing files; the arguments of `take` are a path, and the matches of the path as a pattern."""
 
 _PACKED = '''echo {}
 pack() {{ tar "$1" - --null -T "$lists/$2"; test $? -le 1; }}   # 1: a file has changed meanwhile, as logs do
 pack -cf files && pack -chf links'''
-"""Of links, one wants what they lead to; links in a directory stay what they are. What logins print comes before."""
+"""Named links are resolved, links in directories are kept. The mark separates the archive from a login's output."""
 
 E = TypeVar('E', bound=Exception)
 
@@ -74,7 +74,7 @@ class Elsewhere:
         trees.remove(self._place)
 
     def of(self, own: str) -> There:
-        """The sandbox that is this directory there."""
+        """Return the sandbox in this directory of the host."""
         known = self._known._replace(task=own)
         sandboxes = known._replace(**{name: self.root + getattr(known, name) for name in (
             'resource', 'session', 'pilot', 'task', 'endpoint')})
@@ -84,17 +84,17 @@ class Elsewhere:
         return There(self, own, sandboxes)
 
     def make(self, own: str) -> None:
-        """Have a directory made in the end."""
+        """Schedule a directory to be made by `finish`."""
         self._made.append(own)
 
     def remove(self, own: str) -> None:
-        """Have a task's sandbox deleted in the end, if it lies in that of the pilot."""
+        """Schedule a task's sandbox to be deleted by `finish`, if it lies in that of the pilot."""
         own, pilot = os.path.normpath(own), os.path.normpath(self._known.pilot)
         if own != pilot and os.path.commonpath([own, pilot]) == pilot:
             self._removed.append(own)
 
     def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
-        """Bring here what directives take from there; after an error, a part of it may be here."""
+        """Fetch the sources of directives; after an error, a part of them may be there."""
         paths = [path for own, directives in wanted for path in self.of(own).sources(directives, bases)]
         if not paths:
             return
@@ -106,14 +106,14 @@ class Elsewhere:
             receive(self._shell.command('exec /bin/sh -s'), self._archive,
                     f'files could not be fetched from {self._shell.host}', script)
         except PlatformError:
-            with suppress(PlatformError):   # it has an end that nobody expects
+            with suppress(PlatformError):   # the archive is not complete
                 self._unpack(mark.encode() + b'\n')
             raise
         self._unpack(mark.encode() + b'\n')
         self._there.update(name for name, _ in self._leaves())
 
     def finish(self) -> None:
-        """Have sandboxes made and removed, and everything that is new here sent."""
+        """Make and remove sandboxes on the host, and send all new files."""
         new = {name for name, _ in self._leaves() if name not in self._there}
         if not (new or self._made or self._removed):
             return
@@ -127,7 +127,7 @@ class Elsewhere:
              f'files could not be sent to {self._shell.host}')
 
     def fault(self, error: E) -> E:
-        """The error, with paths as they are there."""
+        """Return the error with paths as they are on the host."""
         if isinstance(error, StagingError):
             return type(error)(error.directive, error.path.replace(self.root, ''), error.reason)
         return error
@@ -137,20 +137,20 @@ class Elsewhere:
         return [f'{command} {" ".join(map(quote, paths))}'] if paths else []
 
     def _unpack(self, mark: bytes) -> None:
-        """Unpack what comes after a mark."""
+        """Unpack the archive that follows a mark."""
         with open(self._archive, 'rb', buffering=0) as archive:
             before, found, _ = archive.read(_CHATTER).partition(mark)
             if not found:
                 raise PlatformError(f'{self._shell.host} has sent no files')
         send(['tar', '-xi', '-f', '-', '-o', '-C', self.root], self._archive,
-             f'what came from {self._shell.host} cannot be unpacked', skip=len(before) + len(mark))
+             f'the archive from {self._shell.host} cannot be unpacked', skip=len(before) + len(mark))
 
     def _leaves(self) -> Iterator[tuple[str, str]]:
-        """All files, links and empty directories; sandboxes are no news.
+        """Yield all files, links and empty directories except sandboxes.
 
-        Of each the name, relative to the root, and a path that is valid until the next one is asked for.
+        Each is a name, relative to the root, and a path that is valid until the next one is yielded.
         """
-        met = True   # whether there was something else since a directory was entered
+        met = True   # whether an entry was found since a directory was entered
         with trees.Cursor(self.root) as cursor:
             for entry in trees.walk(cursor):
                 empty, met = entry.left and not met, not entry.entered
@@ -160,7 +160,7 @@ class Elsewhere:
 
 
 class There:
-    """A sandbox on another host: `sandboxes` are below the directory that stands for its root."""
+    """A sandbox on another host, with `sandboxes` in the mirror of its file system."""
 
     def __init__(self, files: Elsewhere, own: str, sandboxes: Sandboxes) -> None:
         self._files = files
@@ -168,15 +168,15 @@ class There:
         self.sandboxes = sandboxes
 
     def make(self) -> None:
-        """Have the sandbox made in the end."""
+        """Schedule the sandbox to be made."""
         self._files.make(self._own)
 
     def remove(self) -> None:
-        """Have the sandbox deleted in the end."""
+        """Schedule the sandbox to be deleted."""
         self._files.remove(self._own)
 
     def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
-        """Those in which absolute paths of the other host are below the directory that stands for its root."""
+        """Return directives in which absolute paths of the other host refer to the mirror."""
         found = [directive.copy() for directive in directives]
         for directive in found:
             if bases[1] == 'task':
@@ -186,7 +186,7 @@ class There:
         return found
 
     def sources(self, directives: Iterable[Directive], bases: tuple[str, str]) -> Iterator[str]:
-        """The paths there that directives take something from."""
+        """Yield the source paths of directives on the host."""
         root = self._files.root
         for directive in self.directives(directives, bases):
             path = resolve(directive['source'], bases[0], self.sandboxes)
@@ -195,17 +195,17 @@ class There:
 
     def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
             name: str) -> list[str]:
-        """Carry out directives; gives their targets."""
+        """Execute directives, and return their targets."""
         targets = run(uid, self.directives(directives, bases), bases, self.sandboxes, tracer, name)
         return [target.removeprefix(self._files.root) for target in targets]
 
 
 def _of_endpoint(url: str) -> str:
-    """An absolute path, or a URL with one, as seen from the root of the platform's file system."""
+    """Return an absolute path, or a `file` URL, as an `endpoint` URL; other URLs are returned unchanged."""
     path = url.removeprefix('file://').removeprefix('localhost') if url.startswith('file://') else url
     return f'endpoint://{path}' if path.startswith('/') else url
 
 
 def _pattern(path: str) -> str:
-    """The path as a word of the shell in which wildcards are none but those of the path."""
+    """Return the path quoted for the shell, except for its wildcards."""
     return ''.join(each if each in '*?[]-!' else quote(each) for each in path)

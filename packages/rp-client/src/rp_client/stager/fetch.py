@@ -1,7 +1,7 @@
-"""What agents and tasks have written about a session, brought to the client: their traces, and the agents' logs.
+"""Copies the traces of agents and tasks, and the logs of agents, to the client.
 
-Pilots whose files are on the same host come together, in one transfer. What goes wrong with one host is told in a
-warning, and what has come from there before that is kept; the other hosts' files come all the same.
+The files of all pilots on a host are copied in one transfer. An error with one host is logged as a warning; files that
+were copied before it are kept, and the other hosts are not affected.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from rp_client.pilot import Pilot
 from rp_client.stager.base import OUTWARDS, pilot_files
 
 PROFILES = ('.prof', '.prof.gz')
-"""How the names of traces end."""
+"""File name endings of traces."""
 
 LOGS = ('.log', '.out', '.err')
-"""How the names of logs, and of the outputs of programs, end."""
+"""File name endings of logs and outputs."""
 
 _log = logging.getLogger('radical.pilot.session')
 
 
 def fetch(pilots: Iterable[Pilot], endings: Sequence[str], target: Path) -> list[str]:
-    """Copy files to `<target>/<pilot>/`, as they lie in the sandbox; gives the local files.
+    """Copy files to `<target>/<pilot>/`, with their paths relative to the sandbox, and return the copies.
 
-    These are the traces of agents and tasks (`PROFILES`), and what agents, but not tasks, have besides (`LOGS`). A
-    pilot that was never launched has none.
+    `PROFILES` copies the traces of agents and tasks, `LOGS` only the files of agents. Pilots that were never launched
+    are skipped.
     """
     hosts: dict[str, list[Pilot]] = {}
     for pilot in pilots:
         if pilot.sandboxes.here:
             hosts.setdefault('', []).append(pilot)
-        elif pilot.launched:   # nobody has to reach a host where nothing was ever started
+        elif pilot.launched:   # do not connect to a host on which no agent was started
             hosts.setdefault(pilot.sandboxes.endpoint or pilot.uid, []).append(pilot)
     fetched: list[str] = []
     for together in hosts.values():
@@ -48,13 +48,13 @@ def fetch(pilots: Iterable[Pilot], endings: Sequence[str], target: Path) -> list
 
 
 def _fetch(pilots: Sequence[Pilot], endings: Sequence[str], target: Path, fetched: list[str]) -> None:
-    """Copy those of pilots on one host."""
+    """Copy the files of pilots on one host."""
     wanted = {pilot: list(_patterns(pilot, endings)) for pilot in pilots}
     with pilot_files(pilots[0]) as files:
         try:
             files.fetch([(pilot.sandboxes.pilot, expand([{'source': pattern} for pattern in patterns]))
                          for pilot, patterns in wanted.items()], OUTWARDS)
-        finally:   # some may have come before an error
+        finally:   # some may have arrived before an error
             for pilot, patterns in wanted.items():
                 source = Path(files.of(pilot.sandboxes.pilot).sandboxes.task)
                 for path in _found(source, patterns):
@@ -62,7 +62,7 @@ def _fetch(pilots: Sequence[Pilot], endings: Sequence[str], target: Path, fetche
 
 
 def _patterns(pilot: Pilot, endings: Sequence[str]) -> Iterator[str]:
-    """The files of a pilot, relative to its sandbox."""
+    """Yield patterns for the files of a pilot, relative to its sandbox."""
     parts = [os.path.relpath(part.agent_sandbox, pilot.sandboxes.pilot) for part in pilot.partitions]
     for ending in endings:
         places = ['*'] if ending in PROFILES else parts

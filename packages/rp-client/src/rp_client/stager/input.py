@@ -1,6 +1,4 @@
-"""The component that brings input files of tasks to the platform: TMGR_STAGING_INPUT_PENDING in,
-AGENT_STAGING_INPUT_PENDING out.
-"""
+"""The input staging component of the client, from TMGR_STAGING_INPUT_PENDING to AGENT_STAGING_INPUT_PENDING."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ from rp_profiling.write.tracer import Tracer
 
 
 class TaskStagingInput(ClientComponent):
-    """Makes sandboxes and brings files there for the tasks that ask for it; the others pass.
+    """Makes sandboxes and transfers files for tasks with input staging by the client; other tasks pass.
 
-    Files are moved outside of the event loop. `delayed(tasks)` is called for tasks that have to wait for that, and
-    `failed(task, state, info)` for those that end.
+    Files are transferred outside of the event loop. `delayed(tasks)` is called with tasks that wait for that, and
+    `failed(task, state, info)` with those that fail or are cancelled.
     """
 
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
@@ -36,7 +34,7 @@ class TaskStagingInput(ClientComponent):
         self.failed: Callable[[Task, str, dict[str, Any]], None]
 
     def put(self, tasks: list[Task]) -> None:
-        """Take bound tasks."""
+        """Accept bound tasks."""
         self.advance(tasks, states.TMGR_STAGING_INPUT)
         delayed = [task for task in tasks if task.common.stages_input]
         if delayed:
@@ -46,11 +44,11 @@ class TaskStagingInput(ClientComponent):
         self._pass_on([task for task in tasks if not task.common.stages_input])
 
     def has(self, uid: str) -> bool:
-        """Whether files of that task are being moved."""
+        """Return whether files of that task are being transferred."""
         return uid in self._busy
 
     def cancel(self, uids: Iterable[str]) -> None:
-        """End those of the tasks whose files are being moved; how that goes on is of no interest any more."""
+        """Cancel those of the tasks whose files are being transferred; the result of the transfer is ignored."""
         for uid in uids:
             task = self._busy.pop(uid, None)
             if task is not None and task.state not in states.FINAL:
@@ -62,7 +60,7 @@ class TaskStagingInput(ClientComponent):
                       lambda error: self._staged(tasks, dict.fromkeys([task.uid for task in tasks], error)))
 
     def _stage(self, tasks: list[Task]) -> Errors:
-        """What may take long; gives what went wrong, by task."""
+        """Transfer the files of a bulk, and return the errors."""
         wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks
                   if task.uid in self._busy]   # not cancelled
         errors: Errors = {}
@@ -90,19 +88,19 @@ class TaskStagingInput(ClientComponent):
                 self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
             single = [directive for directive in directives if not protocol(directive['action']).packed]
             sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
-        except Exception as error:   # which concerns this task alone
+        except Exception as error:   # fails this task only
             return files.fault(error)
         return None
 
     def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
-        """Put all files that are to travel together into one archive, which the agent unpacks."""
+        """Pack the files of `TARBALL` directives into one archive, which the agent unpacks."""
         from rp_api.staging.tarball import pack
 
         self.tracer.record('staging_in_tar_start', task.uid)
         members = []
         for directive in directives:
             target = resolve(directive['target'], 'task', sandboxes)
-            slash = '/' if target.endswith('/') else ''   # says that the target is a directory
+            slash = '/' if target.endswith('/') else ''   # marks the target as a directory
             members.append((directive, resolve(directive['source'], 'client', sandboxes),
                             os.path.relpath(target, sandboxes.task) + slash))
         pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), members)

@@ -1,4 +1,4 @@
-"""The component that brings results of tasks back: TMGR_STAGING_OUTPUT_PENDING in, a final state out."""
+"""The output staging component of the client, from TMGR_STAGING_OUTPUT_PENDING to a final state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rp_profiling.write.tracer import Tracer
 
 
 class Finished(NamedTuple):
-    """A task, the final state that it goes to, and what became known here about that."""
+    """A task, its final state, and info that the client adds."""
 
     task: Task
     state: str
@@ -24,7 +24,7 @@ class Finished(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """A finished task, what is brought back, and whether its sandbox is removed then."""
+    """A finished task, its output directives, and whether its sandbox is removed afterwards."""
 
     finished: Finished
     directives: list[Directive]
@@ -32,14 +32,14 @@ class _Job(NamedTuple):
 
 
 class TaskStagingOutput(ClientComponent):
-    """Brings files to the client for the tasks that ask for it; files are moved outside of the event loop."""
+    """Transfers files for tasks with output staging by the client, outside of the event loop; other tasks pass."""
 
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
 
     def put(self, tasks: list[Finished]) -> None:
-        """Take finished tasks."""
+        """Accept finished tasks."""
         self.advance([finished.task for finished in tasks], states.TMGR_STAGING_OUTPUT)
         jobs: list[_Job] = []
         ready = []
@@ -58,7 +58,7 @@ class TaskStagingOutput(ClientComponent):
             self.output(ready)
 
     def passed(self, tasks: list[Task]) -> None:
-        """Take note of tasks that have come through without anything to be done."""
+        """Trace tasks that the agent has finished, without output staging by the client."""
         self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
 
     def _start(self, jobs: list[_Job]) -> None:
@@ -66,7 +66,7 @@ class TaskStagingOutput(ClientComponent):
                       lambda error: self._staged(jobs, {job.finished.task.uid: error for job in jobs}))
 
     def _stage(self, jobs: list[_Job]) -> Errors:
-        """What may take long; gives what went wrong, by task."""
+        """Transfer the files of a bulk, and return the errors."""
         errors: Errors = {}
         try:
             with pilot_files(jobs[0].finished.task.bound) as files:
@@ -86,9 +86,9 @@ class TaskStagingOutput(ClientComponent):
             try:
                 sandbox.run(task.uid, job.directives, OUTWARDS, self.tracer, 'staging_out')
             finally:
-                if job.cleanup:   # the agent leaves it to the one who needs the sandbox last
+                if job.cleanup:   # the agent does not remove sandboxes that the client still needs
                     sandbox.remove()
-        except Exception as error:   # which concerns this task alone
+        except Exception as error:   # fails this task only
             return files.fault(error)
         return None
 

@@ -13,12 +13,12 @@ from rp_profiling.write.tracer import Tracer
 
 
 def stage(pilot: Pilot, sds: Any, tracer: Tracer, *, inwards: bool) -> list[str]:
-    """Carry out staging directives; gives the absolute targets.
+    """Execute staging directives, and return their absolute targets.
 
-    Raises `DescriptionError` if one is wrong, and `StagingError` for the first that fails.
+    Raises `DescriptionError` if one is not valid, and `StagingError` for the first that fails.
     """
     directives = expand(sds)
-    check_locations(directives)   # before any of them is carried out
+    check_locations(directives)   # before any of them is executed
     bases, name = (INWARDS, 'staging_in') if inwards else (OUTWARDS, 'staging_out')
     own = pilot.sandboxes.pilot
     with pilot_files(pilot) as files:

@@ -1,8 +1,8 @@
-"""The jobs of one URL: a thread that submits them, asks the batch system about them, and cancels them.
+"""The jobs of one URL: a thread that submits, polls and cancels them.
 
-Requests and events are maps of plain data (`process.py` lists them). Files go to the host, and ends of files come back,
-in one script for all jobs. The batch system is asked about all jobs at once, often while something may change soon. A
-job that cannot be submitted because the batch system cannot be reached is submitted again (`retry.py`).
+Requests and events are maps of plain data (`process.py` lists them). One script for all jobs writes their files, or
+reads the ends of their files. All jobs are polled at once, more often while changes are likely. While the batch system
+cannot be reached, submissions are retried (`retry.py`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
 
 SOON = 1.0
-"""Seconds between questions to the batch system while jobs are young, or have just changed."""
+"""Seconds between polls while jobs are new, or have just changed."""
 
 LATER = 3.0
-"""The same afterwards."""
+"""Seconds between polls otherwise."""
 
 YOUNG = 60.0
-"""Seconds after which a job that has not changed is asked about less often."""
+"""Seconds after which a job without changes is polled less often."""
 
 FORGOTTEN = 5
-"""How often in a row a batch system that answers must not know a job for it to count as gone: accounting may lag."""
+"""Consecutive polls without an unknown job after which it counts as gone, as accounting may lag."""
 
 FORGOTTEN_AT_ONCE = 2
 """The same for a batch system that forgets jobs when they end."""
@@ -43,7 +43,7 @@ Event = dict[str, Any]
 
 
 class _UnreachableError(Exception):
-    """The batch system could not be reached; the text is what it, or its program, said."""
+    """The batch system could not be reached; the text is its output, or that of its program."""
 
 
 class _Job:
@@ -59,7 +59,7 @@ class _Job:
 
 
 class Endpoint:
-    """Serves one URL; `tell(event)` is called in its thread."""
+    """The jobs of one URL; `tell(event)` is called in the endpoint's thread."""
 
     def __init__(self, url: str, tell: Callable[[Event], None]) -> None:
         self.url = url
@@ -73,7 +73,7 @@ class Endpoint:
         self._unsubmitted: set[str] = set()
         self._postponed = Postponed()
         self._cancelled: set[str] = set()
-        # not a `SimpleQueue`, which at times waits for ever when it is to wait for a moment (CPython 3.10 to 3.12)
+        # not a `SimpleQueue`, whose `get` sometimes ignores its timeout (CPython 3.10 to 3.12)
         self._requests: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._handlers: Mapping[str, Callable[..., None]] = {
             'open': self._do_open, 'submit': self._do_submit, 'retry': self._do_retry, 'watch': self._do_watch,
@@ -82,18 +82,18 @@ class Endpoint:
         self._thread.start()
 
     def request(self, request: Mapping[str, Any]) -> None:
-        """Have a request carried out, after those before it."""
+        """Queue a request."""
         if request['op'] == 'submit':
             self._unsubmitted.update(job['key'] for job in request['jobs'])
-        if request['op'] == 'cancel':   # what was not submitted yet need not be
+        if request['op'] == 'cancel':   # jobs that are still queued here are not submitted
             self._cancelled.update(self._unsubmitted.intersection(request['keys']))
         self._requests.put(request)
 
-    def close(self, patience: float) -> None:
-        """End the thread and the connection; the jobs go on."""
+    def close(self, timeout: float) -> None:
+        """End the thread and the connection, but not the jobs."""
         self._requests.put(None)
-        self._thread.join(patience)
-        with suppress(Exception):   # nobody is left to be told
+        self._thread.join(timeout)
+        with suppress(Exception):   # the process ends, and reports no more errors
             self._shell.close()
 
     def _serve(self) -> None:
@@ -111,7 +111,7 @@ class Endpoint:
             self._carry_out(request)
 
     def _pause(self, asked: float) -> float | None:
-        """Seconds until something is to be asked, or submitted again; None if there is nothing."""
+        """Return the seconds until the next poll or retry; None if neither is due."""
         now = time.monotonic()
         moments = [] if self._postponed.next is None else [self._postponed.next]
         if self._jobs:
@@ -126,7 +126,7 @@ class Endpoint:
             self._handlers[request['op']](**arguments)
         except PlatformError as error:
             self._tell({'event': 'trouble', 'url': self.url, 'reason': str(error)})
-        except Exception as error:   # a defect, of which nobody may wait for an answer
+        except Exception as error:   # a defect, which must not leave requests without an answer
             traceback.print_exc()
             reason = f'{request["op"]} failed unexpectedly: {type(error).__name__}: {error}'
             for job in request.get('jobs', ()):
@@ -137,7 +137,7 @@ class Endpoint:
             self.busy_since = None
 
     def _do_open(self) -> None:
-        """Do what takes time with the first jobs; should it fail, they tell, without trying it again."""
+        """Prepare the connection for the first jobs; they report an error without a second attempt."""
         if isinstance(self._system, Adapted):
             threading.Thread(target=load_saga, daemon=True).start()
         try:
@@ -146,7 +146,7 @@ class Endpoint:
             self._not_open = error
 
     def _run(self, script: str) -> Result:
-        """Run the first script of a request."""
+        """Run the first script of a request; raises the error of `open`, if there was one."""
         error, self._not_open = self._not_open, None
         if error is not None:
             raise error
@@ -165,7 +165,7 @@ class Endpoint:
         self._submit_all(jobs)
 
     def _do_retry(self) -> None:
-        """Submit the jobs again whose time has come."""
+        """Submit the postponed jobs that are due."""
         if jobs := self._postponed.due(time.monotonic()):
             self._submit_all(jobs)
 
@@ -173,7 +173,7 @@ class Endpoint:
         self.busy_since = time.monotonic()
 
     def _submit_all(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """Submit jobs; when the batch system could not be reached for one, the rest wait like that one."""
+        """Submit jobs; if the batch system cannot be reached for one, postpone it and the rest."""
         unreachable = ''
         for job in jobs:
             self._goes_on()
@@ -198,11 +198,11 @@ class Endpoint:
         self._unsubmitted.discard(key)
         self._postponed.remove(key)
         self._tell({'event': 'submitted', 'key': key, 'job': name})
-        if key in self._cancelled:   # meanwhile
+        if key in self._cancelled:   # while it was submitted
             self._do_cancel([key])
 
     def _submitted(self, job: Mapping[str, Any]) -> str:
-        """Submit a job; gives the batch system's id of it."""
+        """Submit a job, and return its id."""
         request = JobRequest(**job['request'])
         system = self._system
         if isinstance(system, Adapted):
@@ -213,7 +213,7 @@ class Endpoint:
         try:
             result = self._shell.run(system.submit(request))
         except ShellTimeoutError as error:
-            if not system.find(request):   # it may be there, and must not be there twice
+            if not system.find(request):   # it may be in the queue, and must not be submitted twice
                 raise
             raise _UnreachableError(str(error)) from None
         said = _said(result.output)
@@ -226,9 +226,9 @@ class Endpoint:
         return name
 
     def _submitted_before(self, system: Submitting, request: JobRequest) -> str:
-        """The id of a job that was submitted without an answer; empty if there is none."""
+        """Return the id of a job whose submission got no answer; empty if it is not in the queue."""
         if self._shell.run(system.alive).code:
-            raise _UnreachableError(f'{system.alive.split()[0]} says that it does not run')
+            raise _UnreachableError(f'{system.alive.split()[0]} reports that it does not run')
         script = system.find(request)
         if not script:
             return ''
@@ -244,7 +244,7 @@ class Endpoint:
                         f'{RETRY_TIME / 60:g} minutes: {said}'})
         else:
             self._refuse(job['key'], f'{self._system.name} could not be reached for {RETRY_TIME / 60:g} minutes, in '
-                         f'which the job was submitted again and again: {said}')
+                         f'which the submission was retried: {said}')
 
     def _refuse(self, key: str, reason: str) -> None:
         self._unsubmitted.discard(key)
@@ -263,10 +263,10 @@ class Endpoint:
         names = [self._jobs[key].name for key in keys if key in self._jobs]
         if not names:
             return
-        self._shell.run(self._system.cancel(names))   # it fails for those that have ended; the next poll tells
+        self._shell.run(self._system.cancel(names))   # fails for jobs that have ended, which the next poll finds
 
     def _do_check(self, key: str, script: str) -> None:
-        """Run a script on the host, for those who want to know something about the platform."""
+        """Run a script on the host, for a query about the platform."""
         result = self._run(script)
         self._tell({'event': 'checked', 'key': key, 'code': result.code, 'output': result.output})
 
@@ -301,7 +301,7 @@ class Endpoint:
 
     def _count_missing(self, found: dict[str, Status]) -> None:
         missing = [job for job in self._jobs.values() if job.name not in found]
-        if missing and self._shell.run(self._system.alive).code:   # it does not answer: that says nothing about jobs
+        if missing and self._shell.run(self._system.alive).code:   # without an answer, nothing is known about jobs
             return
         enough = FORGOTTEN_AT_ONCE if self._system.forgets else FORGOTTEN
         for job in self._jobs.values():
@@ -310,7 +310,7 @@ class Endpoint:
                 found[job.name] = Status(GONE, f'{self._system.name} does not know job {job.name} any more')
 
     def _end(self, jobs: Iterable[_Job]) -> None:
-        """Tell about the end of jobs, with what they have left; have those deleted that would stay in the queue."""
+        """Report the end of jobs with the ends of their files; delete those that would stay in the queue."""
         jobs = list(jobs)
         if names := [job.name for job in jobs if job.status.stays]:
             with suppress(PlatformError):
@@ -333,12 +333,12 @@ class Endpoint:
 
 
 def _said(output: str) -> str:
-    """The last words of a program in one line, each line of them once."""
+    """Return the end of an output as one line, without repeated lines."""
     return '; '.join(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))[-500:]
 
 
 def _by_name(found: Mapping[str, Status], names: Iterable[str]) -> dict[str, Status]:
-    """The statuses of jobs; some batch systems show a job id with, and some without, the name of the server."""
+    """Return the statuses by job id; batch systems show ids with or without the name of the server."""
     short = {name.partition('.')[0]: status for name, status in found.items()}
     statuses = {name: found.get(name, short.get(name.partition('.')[0])) for name in names}
     return {name: status for name, status in statuses.items() if status is not None}

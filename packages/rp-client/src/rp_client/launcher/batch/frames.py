@@ -1,4 +1,4 @@
-"""The messages between the launcher and its process: msgpack maps with a length in front, over a pair of sockets."""
+"""Framing of messages between the launcher and its process: msgpack maps with a length prefix, over a socket pair."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LENGTH = struct.Struct('!I')
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """The bytes of a message."""
+    """Return the frame of a message."""
     data: bytes = msgpack.packb(message)
     return _LENGTH.pack(len(data)) + data
 
 
 class Frames:
-    """Takes bytes as they come and gives the whole messages among them."""
+    """A decoder of frames."""
 
     __slots__ = ('_data',)
 
@@ -27,7 +27,7 @@ class Frames:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The messages that are complete with these bytes."""
+        """Yield the messages that are complete with these bytes."""
         self._data += data
         while len(self._data) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._data)[0]
@@ -39,7 +39,7 @@ class Frames:
 
 
 def received(channel: socket.socket) -> Iterator[dict[str, Any]]:
-    """All messages that come until the other side closes; blocks."""
+    """Yield all messages until the peer closes the socket; blocks."""
     frames = Frames()
     while data := channel.recv(1 << 16):
         yield from frames.feed(data)

@@ -1,4 +1,4 @@
-"""The job of a pilot: the request to the batch system, from the pilot's description and its platform. No I/O."""
+"""The job request for a pilot, from its description and its platform. No I/O."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rp_client.launcher.batch.systems.base import BatchSystem, Scripted
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _ASKED_BY = {'gpus': 'gpus', 'memory': 'memory', 'qos': 'queue', 'reservation': 'project', 'requeue': 'requeue'}
-"""Fields of a request that some batch systems do not know, and the attributes of pilot descriptions that set them."""
+"""Fields of a request that some batch systems lack, and the attributes of pilot descriptions that set them."""
 
 _MEANING = {'gpus': 'GPUs', 'memory': 'memory', 'qos': 'a QOS (behind the colon)',
             'reservation': 'a reservation (behind the colon)', 'requeue': 'a job that may be started again'}
 
 
 class Size(NamedTuple):
-    """The size of a job; `nodes` is 0 where the platform does not say how large they are."""
+    """The size of a job; `nodes` is 0 if the platform does not define the size of its nodes."""
 
     nodes: int
     cores: int
@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 def size(description: PilotDescription, platform: ResourceConfig) -> Size:
-    """Whole nodes, as many as it takes; cores that tasks cannot have (`blocked_cores`) do not count."""
+    """Return the size of a pilot's job in whole nodes; blocked cores and GPUs are not counted as usable."""
     cores, gpus = platform.cores_per_node, platform.gpus_per_node
     if description.nodes:
         if not cores:
@@ -46,14 +46,14 @@ def size(description: PilotDescription, platform: ResourceConfig) -> Size:
     usable = cores * int(architecture.get('smt', 1)) - len(architecture.get('blocked_cores', ()))
     usable_gpus = gpus - len(architecture.get('blocked_gpus', ()))
     if description.gpus and usable_gpus < 1:
-        raise PlatformError(f'PilotDescription.gpus is {description.gpus}, but nodes of {platform.label} have none')
+        raise PlatformError(f'PilotDescription.gpus is {description.gpus}, but nodes of {platform.label} have no GPUs')
     nodes = max(math.ceil(description.cores / usable), math.ceil(description.gpus / max(1, usable_gpus)))
     return Size(nodes, nodes * cores, nodes * gpus if description.gpus else 0, cores)
 
 
 def job_request(description: PilotDescription, platform: ResourceConfig, sandbox: str,
                 command: Sequence[str], environment: Mapping[str, str]) -> JobRequest:
-    """The job of a pilot that runs a command in its sandbox."""
+    """Return the request for a pilot's job, which runs a command in the sandbox."""
     wanted = size(description, platform)
     architecture = platform.system_architecture
     smt = int(architecture.get('smt', 0))
@@ -63,7 +63,7 @@ def job_request(description: PilotDescription, platform: ResourceConfig, sandbox
     endpoint = urlsplit(platform.job_manager_endpoint)
     said = dict(parse_qsl(endpoint.query))
     return JobRequest(
-        name=re.sub(r'[^\w.+-]', '_', description.job_name or description.uid),   # fit for all batch systems
+        name=re.sub(r'[^\w.+-]', '_', description.job_name or description.uid),   # valid in all batch systems
         command=list(command), environment=dict(environment), directory=sandbox,
         output=f'{sandbox}/bootstrap_0.out', error=f'{sandbox}/bootstrap_0.err',
         minutes=description.runtime, requeue=description.requeue,
@@ -78,10 +78,10 @@ def job_request(description: PilotDescription, platform: ResourceConfig, sandbox
 
 
 def check_request(description: PilotDescription, request: JobRequest, system: BatchSystem) -> None:
-    """Raise `PlatformError` for what the batch system cannot be asked for: it would be missed when it is too late."""
+    """Raise `PlatformError` if the batch system cannot express the request."""
     for field in sorted(system.lacks):
         attribute = _ASKED_BY[field]
-        # the request has GPUs that come with whole nodes as well
+        # not the request's GPUs, which include those that come with whole nodes
         if description.gpus if field == 'gpus' else getattr(request, field):
             raise PlatformError(f'PilotDescription.{attribute} is {description[attribute]!r}, but there is no way to '
                                 f'ask {system.name} for {_MEANING[field]}')
@@ -90,13 +90,13 @@ def check_request(description: PilotDescription, request: JobRequest, system: Ba
 
 
 def partition_and_qos(queue: str, platform: ResourceConfig) -> tuple[str, str]:
-    """Partition and QOS of a queue's name: `PARTITION:QOS`, or whatever the platform calls a queue."""
+    """Return partition and QOS of a queue given as `PARTITION:QOS`, or in the platform's meaning of a queue."""
     partition, colon, qos = queue.partition(':')
     return ('', queue) if not colon and platform.queue_type == 'qos' else (partition, qos)
 
 
 def _nodes_only(platform: ResourceConfig, scheme: str) -> bool:
-    """Whether the platform's jobs have nodes and nothing less, so that cores are not mentioned."""
-    # machines with jsrun have CSM, in which there is no other way
+    """Return whether jobs on the platform request nodes without a number of cores."""
+    # machines with jsrun use CSM, which allocates whole nodes only
     return (platform.job_size == 'nodes'
             or (scheme.partition('+')[0] == 'lsf' and 'JSRUN' in platform.launch_methods.get('order', ())))

@@ -1,7 +1,7 @@
-"""The launcher of pilots as jobs: on other hosts over ssh, and on batch systems here and there.
+"""The batch launcher: runs pilots as jobs of local and remote batch systems, and of hosts over ssh.
 
-The work is done in a process of its own (`process.py`). Here it is decided what is asked of that process, and what its
-events mean for pilots. The batch system knows whether a job lives; what the pilot does, its agent tells.
+A separate process (`process.py`) communicates with batch systems. This module sends it requests, and translates its
+events into reports on pilots. The batch system reports the state of jobs, agents report the state of pilots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rp_client.launcher.batch.systems.base import Adapted
 from rp_client.launcher.batch.systems.registry import batch_system, is_known
 
 REAP_TIMEOUT = 2.0
-"""Seconds that the process may take to end."""
+"""Seconds to wait for the end of the process."""
 
 LOG = 'batch.log'
 """The file in the session's directory with the messages of the process."""
@@ -40,12 +40,12 @@ class _Pilot:
         self.url = url
         self.sandbox = sandbox
         self.fail_if_unschedulable = fail_if_unschedulable
-        self.job = ''   # the batch system's id, once it is known
-        self.failed = False   # it was reported as ended, while its job is there
+        self.job = ''   # the batch system's id, once known
+        self.failed = False   # reported as ended, although its job exists
 
 
 class BatchLauncher(Launcher):
-    """Submits pilots as jobs."""
+    """The launcher that submits pilots as jobs."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -132,11 +132,11 @@ class BatchLauncher(Launcher):
         self._process.let_go()
         self._process.reap(REAP_TIMEOUT)
 
-    def close(self, patience: float) -> None:
+    def close(self, timeout: float) -> None:
         with self._over:
-            if not self._over.wait_for(lambda: not self._pilots, patience):
+            if not self._over.wait_for(lambda: not self._pilots, timeout):
                 self.context.loop.call_soon(self._kill_all)
-                self._over.wait_for(lambda: not self._pilots, 2 * patience)
+                self._over.wait_for(lambda: not self._pilots, 2 * timeout)
         let_go = threading.Event()
         self.context.loop.call_soon(self._let_go, let_go)
         if not let_go.wait(REAP_TIMEOUT):   # the loop has ended
@@ -188,7 +188,7 @@ class BatchLauncher(Launcher):
             self._give_up(pilot, event)
 
     def _give_up(self, pilot: _Pilot, event: Mapping[str, Any]) -> None:
-        """A pilot that does not wait for a job that cannot start has ended, and its job is cancelled."""
+        """Report a pilot whose job cannot start as ended, and cancel the job."""
         self.kill(pilot.uid)
         if not pilot.failed:
             pilot.failed = True
@@ -209,7 +209,7 @@ class BatchLauncher(Launcher):
         self._located(event['key'], *(('', said) if event['code'] else (said, '')))
 
     def _on_trouble(self, event: dict[str, Any]) -> None:
-        """Something could not be done for a URL (or, without one, for all): what was asked there has no answer."""
+        """Fail the open queries of a URL, or all without a URL, and report the error for its pilots."""
         for key, (url, _) in list(self._asked.items()):
             if event['url'] in ('', url):
                 self._located(key, '', event['reason'])
@@ -223,7 +223,7 @@ class BatchLauncher(Launcher):
             done(path, error)
 
     def _on_restart(self) -> None:
-        """Another process stands in for one that hung or died: it watches the jobs that are known."""
+        """Watch all known jobs with a new process, after the former one hung or died."""
         for pilot in list(self._pilots.values()):
             if not pilot.job:
                 self._on_refused({'key': pilot.uid, 'reason': "the launcher's process died, or hung, while it "
@@ -235,7 +235,7 @@ class BatchLauncher(Launcher):
         for pilot in list(self._pilots.values()):
             if pilot.job:
                 self._forget(pilot.uid)
-                self.context.reports.ended(End(pilot.uid, f'nobody watches the job of {pilot.uid} any more: {reason}',
+                self.context.reports.ended(End(pilot.uid, f'the job of {pilot.uid} is not watched any more: {reason}',
                                                '', ''))
             else:
                 self._on_refused({'key': pilot.uid, 'reason': reason})
@@ -249,7 +249,7 @@ class BatchLauncher(Launcher):
 
 
 def _job(start: Start, client: Client) -> dict[str, Any]:
-    """What the process is asked to submit for a pilot."""
+    """Return the job in a `submit` request for a pilot."""
     prepared = prepare(start.config, start.platform, client)
     sandbox = str(start.sandbox)
     return {'key': start.uid, 'sandbox': sandbox, 'files': prepared.files,
@@ -259,13 +259,13 @@ def _job(start: Start, client: Client) -> dict[str, Any]:
 
 
 def _state(pilot: _Pilot, event: Mapping[str, Any]) -> str:
-    """What the state of a job means, with the batch system's words."""
+    """Return a sentence on the state of a job, with the batch system's message."""
     what = 'cannot start' if event['unschedulable'] else f'is {event["state"]}'
     return f'job {pilot.job} {what}: {event["words"]}'
 
 
 def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:
-    """What the end of a job means: the bootstrap's own sentence where there is one, else the batch system's words."""
+    """Return the report on the end of a job, with the bootstrap's message, or else the batch system's."""
     files: Mapping[str, str] = event['files']
     out, err = (files.get(f'agent_0.{name}') or files.get(f'bootstrap_0.{name}', '') for name in ('out', 'err'))
     failure = read_failure(files[FAILED].encode()) if FAILED in files else None
@@ -280,7 +280,7 @@ def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:
 
 
 def _expandable(path: str) -> str:
-    """The path as it can stand between double quotes of a shell: variables are filled in, nothing is run."""
+    """Return the path for use in double quotes of a shell, which expands variables but runs no commands."""
     if path == '~' or path.startswith('~/'):
         path = f'$HOME{path[1:]}'
     return path.replace('\\', '\\\\').replace('"', '\\"').replace('`', '\\`').replace('$(', '\\$(')

@@ -1,4 +1,4 @@
-"""The files of a pilot's job, on whatever host: what is there when it starts, and what it has left at its end."""
+"""The files of a pilot's job on its host: writes those that it starts with, and reads those that it leaves."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rp_client.launcher.batch.shell import Shell
 from rp_client.launcher.batch.transfer import send
 
 ENDS = ('bootstrap_0.failed', 'bootstrap_0.out', 'bootstrap_0.err', 'agent_0.out', 'agent_0.err')
-"""The files whose last bytes tell how a pilot's job went."""
+"""The files whose ends show how a pilot's job has ended."""
 
 TAIL = 2048
-"""Bytes of them that are shown."""
+"""Bytes of these ends."""
 
 
 def place(shell: Shell, jobs: Iterable[Mapping[str, Any]]) -> str:
-    """The script that makes the sandboxes of jobs and writes their files there, for the user alone."""
+    """Return the script that makes the private sandboxes of jobs and writes their files."""
     return '\n'.join([own_functions(), *(_place(shell, job['sandbox'], job['files']) for job in jobs)])
 
 
@@ -31,7 +31,7 @@ def _place(shell: Shell, sandbox: str, files: Mapping[str, bytes]) -> str:
 
 
 def copy_there(shell: Shell, jobs: Iterable[Mapping[str, Any]], progress: Callable[[], object]) -> None:
-    """Bring files of this host, each once, to the sandboxes of jobs that want a copy; `PlatformError` if that fails."""
+    """Copy local files to the sandboxes of jobs, each over the network once; raise `PlatformError` on failure."""
     targets: dict[str, list[str]] = {}
     for job in jobs:
         for name, source in job.get('copies', {}).items():
@@ -46,7 +46,7 @@ def copy_there(shell: Shell, jobs: Iterable[Mapping[str, Any]], progress: Callab
 
 
 def last_lines(shell: Shell, sandboxes: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The last bytes of the files that tell how jobs went, by sandbox and name."""
+    """Return the ends of the files that jobs have left, by sandbox and name."""
     sandboxes = list(sandboxes)
     mark = os.urandom(8).hex()
     names = ' '.join(ENDS)

@@ -1,7 +1,7 @@
-"""The launcher's hold on its process: started when it is needed, asked, watched, started again.
+"""The supervisor of the launcher's process: starts it on first use, sends requests, watches it, and restarts it.
 
-What a new process has to know about the jobs of the former one is up to the caller (`on_restart`). All methods but
-`reap` are called in the thread of the event loop, and the callbacks come there.
+The caller passes the jobs of a process on to its successor (`on_restart`). All methods except `reap`, and all
+callbacks, are called in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rp_api.system.host import python_program
 from rp_client.launcher.batch.frames import Frames, pack
 
 PING = 5.0
-"""Seconds between questions whether the process is alive, while it has something to do."""
+"""Seconds between pings."""
 
 SILENCE = 30.0
-"""Seconds without an answer after which it counts as hung and is killed."""
+"""Seconds without an answer after which the process counts as hung and is killed."""
 
 RESTARTS = 3
-"""How often in a row it is started again within `STEADY` seconds of its start."""
+"""Consecutive restarts within `STEADY` seconds of a start at most."""
 
 STEADY = 60.0
 
@@ -35,10 +35,9 @@ _SECRET = 'RADICAL_PILOT_DBURL'
 
 
 class BatchProcess:
-    """Sends requests to the process, and calls `on_event(event)` for what it answers.
+    """The launcher's process: sends requests, and calls `on_event(event)` for its events.
 
-    `on_restart()` is called when another process stands in for one that has died, `on_given_up(reason)` when there will
-    be none.
+    `on_restart()` is called when a new process replaces one that has died, `on_given_up(reason)` when none does.
     """
 
     def __init__(self, loop: Loop, log: Path, on_event: Callable[[dict[str, Any]], None],
@@ -60,22 +59,22 @@ class BatchProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None when none runs."""
+        """The process id; None if it does not run."""
         return self._process.pid if self._process else None
 
     def send(self, request: dict[str, Any]) -> None:
-        """Have a request carried out; `PlatformError` if there is no process for it."""
+        """Send a request, starting the process if needed; raise `PlatformError` if it cannot be started."""
         if self._channel is None:
             self._start()
         self._outgoing += pack(request)
         self._flush()
 
     def let_go(self) -> None:
-        """Have the process end; what it was asked for and has not done may not be done."""
+        """Let the process end; pending requests may be dropped."""
         self._ending = self._forget() or self._ending
 
     def reap(self, timeout: float) -> None:
-        """Wait at most that many seconds for the end of a process that was let go, and kill it then; in any thread."""
+        """Wait at most `timeout` seconds for the end of a released process, then kill it; callable in any thread."""
         process, self._ending = self._ending, None
         if process is not None:
             try:
@@ -87,7 +86,7 @@ class BatchProcess:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         environ = {name: value for name, value in os.environ.items() if name != _SECRET}
-        environ.setdefault('HOME', str(Path('~').expanduser()))   # radical.saga cannot be imported without
+        environ.setdefault('HOME', str(Path('~').expanduser()))   # the import of radical.saga fails without it
         try:
             with open(self._log, 'ab') as log:
                 self._process = subprocess.Popen(
@@ -106,7 +105,7 @@ class BatchProcess:
         self._timer = self._loop.call_later(PING, self._ping)
 
     def _forget(self) -> subprocess.Popen[bytes] | None:
-        """Let go of the process, which ends then unless it hangs."""
+        """Close the channel, upon which the process ends unless it hangs."""
         for timer in (self._timer, self._writing):
             if timer is not None:
                 timer.cancel()
@@ -121,7 +120,7 @@ class BatchProcess:
         return process
 
     def _flush(self) -> None:
-        """Send what can be sent now; the rest a little later."""
+        """Send as much as the socket accepts, and the rest later."""
         self._writing = None
         if self._channel is None:
             return
@@ -130,7 +129,7 @@ class BatchProcess:
                 del self._outgoing[:self._channel.send(self._outgoing)]
         except BlockingIOError:
             self._writing = self._loop.call_later(0.01, self._flush)
-        except OSError:   # it has died, which shows where it is read
+        except OSError:   # the process has died, which `_receive` finds
             return
 
     def _receive(self) -> None:
@@ -152,7 +151,7 @@ class BatchProcess:
     def _ping(self) -> None:
         assert self._process is not None
         if time.monotonic() - self._heard > SILENCE:
-            self._process.kill()   # which ends its socket
+            self._process.kill()   # closes its socket
         else:
             self.send({'op': 'ping', 'number': 0})
         self._timer = self._loop.call_later(PING, self._ping)

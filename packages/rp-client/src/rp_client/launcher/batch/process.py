@@ -1,8 +1,8 @@
-"""The process that talks to batch systems and other hosts (`python -m rp_client.launcher.batch.process`), so that waits
-and hangs of theirs, and the threads of radical.saga where that is needed, are not the application's.
+"""The process that communicates with batch systems and hosts (`python -m rp_client.launcher.batch.process`).
 
-Requests come and events go as messages (`frames.py`) over the socket that is its standard input; the end of that socket
-is the end of the process, not of the jobs. A request has `op` and the `url` of a batch system:
+It keeps their delays and hangs, and the threads of radical.saga, out of the application. Requests and events are
+messages (`frames.py`) on the socket that is its standard input. When the socket is closed, the process ends, but not
+the jobs. A request has `op` and the `url` of a batch system:
 
 | op | further keys | events that answer |
 |---|---|---|
@@ -26,7 +26,7 @@ A `request` has the fields of `JobRequest`. Events have `event` and the `key` of
 | checked | code, output |
 | pong | number |
 
-A request that does not come back within `STUCK` seconds ends the process: its owner starts another one.
+A request that takes longer than `STUCK` seconds ends the process; its supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STUCK = 180.0
 """Seconds after which an endpoint that is busy with one request counts as hung."""
 
 HUNG = 3
-"""The exit code then."""
+"""The exit code of a process that has hung."""
 
 
 class _Process:
@@ -57,7 +57,7 @@ class _Process:
         self._sending = threading.Lock()
 
     def serve(self) -> None:
-        """Carry out requests until the other side closes."""
+        """Process requests until the peer closes the socket."""
         for request in received(self._channel):
             self._check()
             if request['op'] == 'ping':
@@ -87,15 +87,15 @@ class _Process:
 
 
 def main() -> int:
-    """Serve until the owner closes; the exit code."""
+    """Serve until the supervisor closes the socket."""
     signals.set_defaults()
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)   # programs that are started must not read requests
-    for part in 'SAGA', 'UTILS':   # else they log to files in the working directory
+    os.dup2(null, 0)   # started programs must not read requests
+    for part in 'SAGA', 'UTILS':   # their default log is a file in the working directory
         os.environ.setdefault(f'RADICAL_{part}_LOG_TGT', 'stderr')
     process = _Process(channel)
-    with suppress(ConnectionError):   # the owner died
+    with suppress(ConnectionError):   # the supervisor died
         process.serve()
     process.close()
     sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""Jobs that could not be submitted because the batch system cannot be reached: the time of their next submission.
+"""The retry schedule of jobs that could not be submitted because the batch system cannot be reached.
 
-No I/O and no clock: times are the caller's.
+No I/O and no clocks: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 RETRY_TIME = 600.0
-"""Seconds for which a job is submitted again and again, counted from the first time."""
+"""Seconds after the first submission in which it is retried."""
 
 FIRST_DELAY = 5.0
-"""Seconds between the first and the second submission; each further delay is twice as long as the one before."""
+"""Seconds before the first retry; each further delay is twice as long."""
 
 MOST_DELAY = 60.0
-"""Seconds that a delay is at most."""
+"""Seconds between retries at most."""
 
 
 class Postponed:
-    """The jobs that are submitted again, by key."""
+    """The postponed jobs, by key."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job] = {}
@@ -28,7 +28,7 @@ class Postponed:
         return key in self._jobs
 
     def add(self, job: Mapping[str, Any], now: float) -> bool:
-        """Have a job submitted once more, later; False if its time is over."""
+        """Schedule the next retry of a job; return False if its time is over."""
         known = self._jobs.setdefault(job['key'], _Job(job, now))
         if now - known.since >= RETRY_TIME:
             return False
@@ -37,16 +37,16 @@ class Postponed:
         return True
 
     def remove(self, key: str) -> None:
-        """Forget a job, if it is here."""
+        """Remove a job, if it is postponed."""
         self._jobs.pop(key, None)
 
     @property
     def next(self) -> float | None:
-        """The time of the next submission; None if there is none."""
+        """The time of the next retry; None without one."""
         return min((job.due for job in self._jobs.values()), default=None)
 
     def due(self, now: float) -> list[Mapping[str, Any]]:
-        """The jobs whose time has come."""
+        """Return the jobs that are due."""
         return [job.job for job in self._jobs.values() if job.due <= now]
 
 

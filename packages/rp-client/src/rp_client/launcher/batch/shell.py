@@ -1,8 +1,8 @@
-"""Runs scripts where a platform's batch system is: here, or over ssh.
+"""Runs scripts on the host of a platform's batch system: locally, or over ssh.
 
-One login shell is kept, and gets the scripts through its standard input, so that nothing of them is quoted on the way,
-whatever the user's own shell is (csh, zsh, fish). What the login prints comes before the mark that begins the output,
-and is not taken for it. There is no terminal: nobody is asked for a password, a host that wants one is an error.
+One login shell stays open and reads scripts from its standard input, so that they need no quoting, whatever shell the
+user has (csh, zsh, fish). A mark separates the output of a script from that of the login. There is no terminal: a host
+that asks for a password is an error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
 
 TIMEOUT = 60.0
-"""Seconds that a script may take."""
+"""Seconds in which a script must end."""
 
 _LOGIN = 'exec /bin/sh -c "test -x /bin/bash && exec /bin/bash -l; exec /bin/sh -l"'
 _OPTIONS = ('-oBatchMode=yes', '-oConnectTimeout=15', '-oStrictHostKeyChecking=accept-new', '-oLogLevel=ERROR',
             '-oServerAliveInterval=15', '-oServerAliveCountMax=4')
-_BURIAL = 2.0
-"""Seconds that a shell may take to end when it has nothing more to read."""
+_REAP_TIMEOUT = 2.0
+"""Seconds to wait for the end of a shell after its input is closed."""
 
 
 class ShellTimeoutError(PlatformError):
@@ -37,14 +37,14 @@ class ShellTimeoutError(PlatformError):
 
 
 class Result(NamedTuple):
-    """How a script went: the exit code and what it printed, its errors among it."""
+    """The exit code of a script, and its output with error messages."""
 
     code: int
     output: str
 
 
 class Target(NamedTuple):
-    """The host of a URL, and the program that brings scripts there; no program if that is this host."""
+    """The host of a URL, and the program that connects to it; no program for this host."""
 
     program: str
     user: str
@@ -53,17 +53,17 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        """User and host, as ssh takes them."""
+        """User and host in the form of ssh."""
         return f'{self.user}@{self.host}' if self.user else self.host
 
     @property
     def words(self) -> list[str]:
-        """The arguments of the program that name the host."""
+        """The program's arguments that name the host."""
         return [*(['-p', self.port] if self.port else []), self.name]
 
 
 class _Lost(Exception):
-    """The shell has ended, or never was one; what it said, and whether it had begun with the script."""
+    """The shell has ended or could not be started: its output, exit code, and whether the script had begun."""
 
     def __init__(self, said: str, code: int, *, begun: bool) -> None:
         super().__init__(said)
@@ -82,11 +82,11 @@ class Shell:
 
     @property
     def remote(self) -> bool:
-        """Whether the scripts run on another host, or on this one as if it were another."""
+        """True if scripts run over ssh."""
         return bool(self._target.program)
 
     def run(self, script: str, timeout: float = TIMEOUT) -> Result:
-        """Run a script of the POSIX shell; `PlatformError` if it cannot be run, or takes longer than `timeout`."""
+        """Run a POSIX shell script; raise `PlatformError` if it cannot run, or takes longer than `timeout` seconds."""
         deadline = time.monotonic() + timeout
         fresh = self._process is None
         try:
@@ -95,7 +95,7 @@ class Shell:
             except _Lost as error:
                 if fresh or error.begun:
                     raise
-                return self._run(script, deadline)   # the connection was lost since the last script
+                return self._run(script, deadline)   # the connection was lost after the last script
         except _Lost as error:
             raise PlatformError(self._explained(error)) from None
         except TimeoutError:
@@ -103,13 +103,13 @@ class Shell:
             raise ShellTimeoutError(f'{self._where} did not answer within {timeout:g} s') from None
 
     def put(self, path: str, content: bytes, mode: int = 0o600) -> str:
-        """A script that writes a file, and exits if it cannot; the directory has to be there."""
+        """Return a script that writes a file in an existing directory, and exits on failure."""
         quoted, text = shlex.quote(path), base64.encodebytes(content).decode()
         return (f"rm -f {quoted} && (umask 077 && base64 -d > {quoted}) <<'E_O_F' && chmod {mode:o} {quoted} "
                 f'|| exit 1\n{text}E_O_F\n')
 
     def command(self, script: str) -> list[str]:
-        """The command that runs a short script apart from the others, with its own standard input."""
+        """Return a command that runs a short script in a shell of its own, with its own standard input."""
         command = ['/bin/sh', '-c', script]
         return [*self._connection(), f'exec {shlex.join(command)}'] if self.remote else command
 
@@ -119,8 +119,8 @@ class Shell:
         if process is not None and process.stdin is not None:
             process.stdin.close()
             handle = ProcessHandle.open(process.pid)
-            if handle is not None:   # it is not reaped yet: its number has to be that of its group
-                handle.wait(_BURIAL)
+            if handle is not None:   # not reaped yet, as `_end` needs the id of its process group
+                handle.wait(_REAP_TIMEOUT)
                 handle.close()
         self._kill()
 
@@ -150,7 +150,7 @@ class Shell:
         return self._process
 
     def _connection(self) -> list[str]:
-        """The command that brings another one to the host."""
+        """Return the command that runs another command on the host."""
         program = self._target.program
         if not shutil.which(program):
             raise PlatformError(f'{program} is needed to reach {self.host}, and it is not installed here')
@@ -164,15 +164,15 @@ class Shell:
     def _explained(self, error: _Lost) -> str:
         said = error.said or f'nothing, and ended with exit code {error.code}'
         if error.begun:
-            return f'{self._where} was lost while a script ran; it said: {said}'
+            return f'{self._where} was lost while a script ran; its output: {said}'
         if self.remote and error.code == 255:   # ssh itself
             return f'{self._where} failed: {said}'
         what = f'the login shell of {self._where}' if self.remote else self._where
-        return f'{what} did not run a script; it said: {said}'
+        return f'{what} did not run a script; its output: {said}'
 
 
 class _Talk:
-    """One script going into a shell, and its output coming out between two marks."""
+    """The exchange of one script with a shell, whose output is between two marks."""
 
     def __init__(self, process: subprocess.Popen[bytes], text: bytes, first: bytes, last: bytes) -> None:
         assert process.stdin is not None
@@ -188,26 +188,26 @@ class _Talk:
 
     @property
     def begun(self) -> bool:
-        """Whether the shell has come to the script."""
+        """True if the script has begun."""
         return self._first in self._out
 
     @property
     def said(self) -> str:
-        """What has come so far, other than the marks."""
+        """The output so far, without marks."""
         return (self._err or self._out.replace(self._first, b'')).decode(errors='replace')
 
     @property
     def code(self) -> int:
-        """The exit code of the script, once it has ended."""
+        """The exit code of the script after its end."""
         return int(self._out.rpartition(self._last)[2])
 
     @property
     def output(self) -> str:
-        """What the script printed, once it has ended."""
+        """The output of the script after its end."""
         return self._out.partition(self._first)[2].rpartition(self._last)[0].decode(errors='replace')
 
     def finish(self, deadline: float) -> bool:
-        """Go on until the script has ended; False if the shell ended instead. `TimeoutError` at the deadline."""
+        """Wait for the end of the script; return False if the shell ended, raise `TimeoutError` at the deadline."""
         into, out, err = self._fds
         poll = select.poll()
         poll.register(into, select.POLLOUT)
@@ -224,7 +224,7 @@ class _Talk:
                 elif not self._read(fd, out):
                     poll.unregister(fd)
                     if fd == out:
-                        self._read(err, out)   # its last words
+                        self._read(err, out)   # its last error messages
                         return False
             if self._ended:
                 return True
@@ -235,17 +235,17 @@ class _Talk:
         return bool(found) and code.endswith(b'\n')
 
     def _write(self, fd: int) -> bool:
-        """Write what the shell takes; False when there is no more, or it has ended."""
+        """Write as much as the shell accepts; return False if all is written, or the shell has ended."""
         try:
             self._text = self._text[os.write(fd, self._text):]
         except BlockingIOError:
             return True
-        except BrokenPipeError:   # which shows where it is read
+        except BrokenPipeError:   # the shell has ended, which `_read` finds
             return False
         return bool(self._text)
 
     def _read(self, fd: int, out: int) -> bool:
-        """Take in what has come; False at the end."""
+        """Read available output; return False at its end."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
@@ -258,7 +258,7 @@ class _Talk:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a shell and what it has started, if it has not ended."""
+    """Kill a shell and its process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):
@@ -269,7 +269,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def target(url: str) -> Target:
-    """The host of a URL. Its name is left as it is: aliases in the configuration of ssh may have capital letters."""
+    """Return the host of a URL, in its original case, as aliases in the configuration of ssh are case-sensitive."""
     parts = urlsplit(url)
     host = parts.hostname or 'localhost'
     place = parts.netloc.rpartition('@')[2]
@@ -279,7 +279,7 @@ def target(url: str) -> Target:
 
 
 def _transport(scheme: str) -> str:
-    """The program that brings a script to its host; empty if that is this one."""
+    """Return the program that connects to the host of a URL; empty for this host."""
     plain, _, over = scheme.lower().partition('+')
     if over in ('ssh', 'gsissh'):
         return over
@@ -289,5 +289,5 @@ def _transport(scheme: str) -> str:
 
 
 def is_remote(url: str) -> bool:
-    """Whether a job URL stands for another host, whose files cannot be seen from here."""
+    """Return whether a job URL names another host, whose files are not accessible here."""
     return bool(_transport(urlsplit(url).scheme))

@@ -1,6 +1,6 @@
-"""Files to and from where a platform's batch system is: as they are, over a connection of their own.
+"""Transfers files to and from the host of a platform's batch system, as binary data over separate connections.
 
-What goes through the shell that runs scripts is text, which some shells read byte by byte: 20 MB take half a minute.
+The shell that runs scripts is too slow for that: some shells read their input byte by byte, 20 MB in half a minute.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import exit_code
 
 LOOK = 5.0
-"""Seconds between looks at how far it is."""
+"""Seconds between checks for progress."""
 
 SILENCE = 60.0
-"""Seconds in which nothing may go on."""
+"""Seconds without progress after which a transfer is stopped."""
 
 
 def send(command: Sequence[str], source: Path, failed: str, progress: Callable[[], object] = lambda: None, *,
          skip: int = 0) -> None:
-    """Give a file to a program as its input, and wait for its end; `PlatformError` with `failed` and what it says.
+    """Run a program with a file as its input, and raise `PlatformError` with `failed` and its output if it fails.
 
-    `progress()` is called now and then while some of it is taken; the first `skip` bytes are not for the program.
+    `progress()` is called periodically as long as the program reads; the first `skip` bytes of the file are skipped.
     """
     try:
         with open(source, 'rb', buffering=0) as content:
             content.seek(skip)
-            # the program's place in the file is ours, too
+            # both processes share the position in the file
             _run(command, failed, progress, lambda: os.lseek(content.fileno(), 0, os.SEEK_CUR), stdin=content)
     except OSError as error:
         raise PlatformError(f'{failed}: {error}') from None
 
 
 def receive(command: Sequence[str], target: Path, failed: str, script: Path = Path(os.devnull)) -> None:
-    """Have what a program writes in a file; `PlatformError` with `failed` and what it says of an error.
+    """Write the output of a program to a file, and raise `PlatformError` with `failed` and its errors if it fails.
 
-    `script` is what it reads.
+    `script` is its input.
     """
     with open(script, 'rb') as text, open(target, 'wb') as content:
         _run(command, failed, lambda: None, lambda: os.fstat(content.fileno()).st_size, stdin=text, stdout=content)
@@ -57,21 +57,21 @@ def _run(command: Sequence[str], failed: str, progress: Callable[[], object], pl
             raise PlatformError(f'{failed}: {error}') from None
         try:
             code = _wait(process, place, progress)
-        finally:   # if nobody waits any more, as after Ctrl-C, it is to end as well
+        finally:   # ends the program after an exception such as KeyboardInterrupt
             process.kill()
             process.wait()
         if code is None:
-            raise PlatformError(f'{failed}: {command[0]} has ended, but how is not known: SIGCHLD is ignored here, '
-                                'or something else reaps all children of the application')
+            raise PlatformError(f'{failed}: the exit code of {command[0]} is unknown, as SIGCHLD is ignored, or '
+                                'something else reaps all children of the application')
         if code:
             said.seek(0)
             words = said.read().decode(errors='replace').strip()[-500:]
-            silent = f'nothing went on for {SILENCE:g} s' if code < 0 else f'exit code {code}'
-            raise PlatformError(f'{failed}: {words or silent}')
+            reason = f'no progress for {SILENCE:g} s' if code < 0 else f'exit code {code}'
+            raise PlatformError(f'{failed}: {words or reason}')
 
 
 def _wait(process: subprocess.Popen[bytes], place: Callable[[], int], progress: Callable[[], object]) -> int | None:
-    """The exit code of a program that goes through a file; it is killed if it does not go on."""
+    """Wait for a program, killing it if it makes no progress, and return its exit code; None if unknown."""
     handle = ProcessHandle.open(process.pid)
     if handle is not None:
         try:
@@ -83,14 +83,14 @@ def _wait(process: subprocess.Popen[bytes], place: Callable[[], int], progress: 
 
 
 def _ends(handle: ProcessHandle, place: Callable[[], int], progress: Callable[[], object]) -> bool:
-    """Return True when the program has ended, False when it does not go on."""
-    seen, silent = 0, 0.0
-    while silent < SILENCE:
+    """Return True when the program has ended, False when it makes no progress."""
+    seen, idle = 0, 0.0
+    while idle < SILENCE:
         if handle.wait(LOOK):
             return True
         now = place()
-        silent = silent + LOOK if now == seen else 0.0
+        idle = idle + LOOK if now == seen else 0.0
         seen = now
-        if not silent:
+        if not idle:
             progress()
     return False

@@ -1,4 +1,4 @@
-"""radical.saga, for the batch systems that only it reaches; imported in the launcher's process, when it is needed.
+"""radical.saga as the submitter for batch systems without a native module; imported only in the launcher's process.
 
-It may import `rp_client.launcher.batch.shell` and rp-api.
+Imports `rp_client.launcher.batch.shell` and rp-api.
 """

@@ -1,6 +1,6 @@
-"""What radical.saga's adaptors for batch systems run commands with: a `Shell`, in place of a pseudo terminal.
+"""Replaces the pseudo terminal in which radical.saga's adaptors run commands by a `Shell`.
 
-A terminal takes seconds to open, and waits for ever for a prompt that looks otherwise than expected.
+A terminal takes seconds to open, and an unexpected prompt makes it wait forever.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rp_api.platforms.systems import BATCH_SYSTEMS
 from rp_client.launcher.batch.shell import Shell
 
 ADAPTORS = {system.scheme: system.adaptor for system in BATCH_SYSTEMS if system.adaptor}
-"""The adaptors, by the first part of their URL's scheme: the modules where they live."""
+"""The modules of the adaptors, by the first part of the URL's scheme."""
 
 
 class PipeShell:
-    """What an adaptor needs of radical.saga's `PTYShell`.
+    """The methods of radical.saga's `PTYShell` that adaptors call.
 
-    `written` are the files that it has had made, `amendments` are changed in what it wants to be run or written.
+    `written` are the files that the adaptor has made, `amendments` are replacements in its commands and files.
     """
 
     def __init__(self, shell: Shell, url: Any) -> None:
@@ -33,12 +33,12 @@ class PipeShell:
         self._shell = shell
 
     def run_sync(self, command: str, iomode: Any = None, new_prompt: Any = None) -> tuple[int, str, None]:
-        """Exit code and output of a command, with its errors among it."""
+        """Run a command, and return its exit code, and its output with error messages."""
         result = self._shell.run(self._amended(command))
         return result.code, result.output, None
 
     def write_to_remote(self, src: str, tgt: str) -> None:
-        """Make a file with this text."""
+        """Write a file with this text."""
         from radical.saga.exceptions import NoSuccess
 
         code, output = self._shell.run(self._shell.put(tgt, self._amended(src).encode(), 0o700))
@@ -47,11 +47,11 @@ class PipeShell:
         self.written.append(tgt)
 
     def stage_to_remote(self, src: str, tgt: str) -> None:
-        """Copy a small file of this host."""
+        """Copy a small local file."""
         self.write_to_remote(Path(src).read_text(encoding='utf-8'), tgt)
 
     def tidy(self) -> None:
-        """After a submission: remove files that the adaptor has left, and change nothing any more."""
+        """Remove the files of a submission, and drop the amendments."""
         self.amendments = ()
         if self.written:
             self._shell.run('rm -f ' + ' '.join(map(quote, self.written)))
@@ -63,29 +63,29 @@ class PipeShell:
         return text
 
     def set_initialize_hook(self, hook: Any) -> None:
-        """Accepted, and not called: adaptors call it themselves."""
+        """Accept a hook that adaptors call themselves."""
 
     set_finalize_hook = set_initialize_hook
 
     def finalize(self, kill_pty: bool = False) -> None:
-        """Nothing to do: the shell belongs to somebody else."""
+        """Keep the shell open, as its owner closes it."""
 
 
 def put_in_place(url: str, shell: Shell) -> None:
-    """Have the adaptor for this URL use `shell` for the services that it opens from now on."""
+    """Make the adaptor for this URL use `shell` for services that it opens later."""
     module = adaptor_module(url)
     name = 'rsups' if hasattr(module, 'rsups') else 'sups'
     setattr(module, name, _Shells(shell, getattr(module, name)))
 
 
 def adaptor_module(url: str) -> Any:
-    """The module of the adaptor for a URL."""
-    importlib.import_module('radical.saga.adaptors.cpi.job')   # some use it, and count on others to have imported it
+    """Return the module of the adaptor for a URL."""
+    importlib.import_module('radical.saga.adaptors.cpi.job')   # some adaptors use it without importing it
     return importlib.import_module(f'radical.saga.adaptors.{ADAPTORS[urlsplit(url).scheme.partition("+")[0]]}')
 
 
 class _Shells:
-    """Stands for radical.saga's module `pty_shell` in the module of an adaptor."""
+    """Replaces radical.saga's module `pty_shell` in the module of an adaptor."""
 
     def __init__(self, shell: Shell, original: Any) -> None:
         self._shell = shell

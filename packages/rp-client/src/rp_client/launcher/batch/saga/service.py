@@ -1,6 +1,6 @@
-"""radical.saga, seen from the launcher's process: a job service that submits jobs. It is imported only in this package.
+"""A job service of radical.saga, which submits jobs.
 
-What stands around its calls is about defects of version 1.103: see the comments.
+The workarounds in this module are for defects of version 1.103: see the comments.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from rp_client.launcher.batch.saga.pipe_shell import ADAPTORS, PipeShell, adapto
 from rp_client.launcher.batch.shell import Shell
 
 _GO_ON = ('torque', 'loadl')
-"""Batch systems whose scripts go on after the command, so that the job ends with the exit code of something else."""
+"""Batch systems whose job scripts run other commands after the pilot's, and lose its exit code."""
 
 _CLEAN_UP = (r'&&\s*rm -f \$SCRIPTFILE', '; code=$?; rm -f $SCRIPTFILE; (exit $code)')
-"""An amendment: adaptors leave the script of a job that was refused in the temporary directory."""
+"""An amendment that also removes the temporary script of a refused job."""
 
 _SCRIPT = re.compile(r'\s*[:.\[]?\s*(?:SCRIPTFILE=|Script(?: was)?: |Command: )')
-"""What comes before the script that was submitted, in the words of adaptors."""
+"""The text before the submitted script in messages of adaptors."""
 
 _opening = threading.Lock()
-"""Adaptors are imported, and given their shell, by one thread at a time."""
+"""Held while adaptors are imported and get their shell."""
 
 
 def load_saga() -> None:
-    """Import radical.saga and its adaptors for batch systems, which takes a while, for services that are opened later.
+    """Import radical.saga and its adaptors for batch systems in advance, as that is slow.
 
-    Those for clouds, file systems and more, which take as long again, are left out. Should it fail, the services tell.
+    Other adaptors, which take as long again, are not imported. Errors are reported by the services.
     """
     with _opening, suppress(Exception):
-        importlib.import_module('radical.saga.adaptors.cpi.job')   # adaptors count on others to have imported it
+        importlib.import_module('radical.saga.adaptors.cpi.job')   # some adaptors use it without importing it
         engine = importlib.import_module('radical.saga.engine.engine').Engine
         load = engine._load_adaptors
 
@@ -46,7 +46,7 @@ def load_saga() -> None:
             load(self)
 
         engine._load_adaptors = load_ours
-        engine()   # there is one, for all services
+        engine()   # a singleton
         engine._load_adaptors = load
 
 
@@ -56,19 +56,19 @@ def _is_ours(module: str) -> bool:
 
 
 class SagaService:
-    """A job service of radical.saga for one URL. Raises `PlatformError` with what radical.saga says."""
+    """A job service of radical.saga for one URL; raises `PlatformError` with radical.saga's message."""
 
     def __init__(self, url: str, shell: Shell) -> None:
         self.url = url
         with _opening:
             self._service = _checked(f'open {url}', lambda: _open(url, shell))
-        # monitor threads ask for each job by itself
+        # the monitor thread polls each job separately
         monitor = getattr(self._service._adaptor, 'mt', None)
         if monitor is not None:
             monitor.stop()
 
     def submit(self, description: Mapping[str, Any], amendments: Sequence[tuple[str, str]] = ()) -> str:
-        """Submit a job, and give the id that the batch system knows it by."""
+        """Submit a job, and return the batch system's id."""
         import radical.saga as rs
 
         kind = _kind(self.url)
@@ -95,10 +95,10 @@ def _open(url: str, shell: Shell) -> Any:
 
     put_in_place(url, shell)
     kind = _kind(url)
-    if kind == 'loadl':   # it refuses an attribute that each description has
+    if kind == 'loadl':   # it refuses an attribute of all descriptions
         adaptor_module(url)._ADAPTOR_CAPABILITIES['jdes_attributes'].append('SystemArchitecture')
     service = rs.job.Service(url)
-    if kind == 'condor':   # it refuses to submit where it is, but does so over ssh, and never looks which it is
+    if kind == 'condor':   # it refuses local URLs, but treats local and ssh URLs alike
         service._adaptor.shell.url.scheme = 'ssh'
     return service
 
@@ -117,6 +117,6 @@ def _checked(what: str, call: Any) -> Any:
 
 
 def _sentence(error: BaseException) -> str:
-    """What an error of radical.saga says, without its traces and repetitions."""
+    """Return the message of a radical.saga error, without traces and repetitions."""
     said = ' '.join(_SCRIPT.split(str(error), maxsplit=1)[0].split())
     return said[:1000] or type(error).__name__
