@@ -144,7 +144,7 @@ def test_gpus_without_the_size_of_nodes_for_lsf() -> None:
 @pytest.mark.parametrize('directory', ['/with"quotes', '/with\\backslash', '/two\nlines'])
 def test_directories_that_no_job_script_can_have(directory: str) -> None:
     request = job_request(pilot(), platform(), directory, ['true'], {})
-    with pytest.raises(PlatformError, match='cannot stand in a job script'):
+    with pytest.raises(PlatformError, match='cannot be used in a job script'):
         Slurm().render(request)
 
 

@@ -82,7 +82,7 @@ def test_the_list_can_be_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert platforms(['list', '--json', 'anl.polaris']) == 0
     assert json.loads(capsys.readouterr().out)['anl.polaris']['gpus_per_node'] == 4
     assert platforms(['list', 'nothing.*']) == 1
-    assert "no label is like 'nothing.*'" in capsys.readouterr().err
+    assert "no label matches 'nothing.*'" in capsys.readouterr().err
 
 
 def test_retired_platforms_are_listed_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_what_is_shown_has_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert {('mem_per_node', '512000', 'MB'), ('gpus_per_node', '4', 'GPUs'), ('hb_delay', '5', 's'),
             ('resource_manager', 'PBSPRO')} <= shown
     assert platforms(['show', 'uva.rivanna']) == 0
-    assert 'cores_per_node                  what the machine or the batch system says' in capsys.readouterr().out
+    assert 'cores_per_node                  as the machine or the batch system reports' in capsys.readouterr().out
 
 
 def test_what_is_shown_as_json_can_stand_in_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The command line: the program `rp`, to which other distributions add sub-commands."""
+"""The command line: the program `rp`, which other distributions extend with sub-commands."""

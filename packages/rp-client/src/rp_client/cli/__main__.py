@@ -1,4 +1,4 @@
-"""`python -m rp_client.cli`: the same as the program `rp`."""
+"""Runs the program `rp`: `python -m rp_client.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`rp bundle`: packs the agent and what it needs for machines that reach no package index."""
+"""The command `rp bundle`, which packs the agent and its dependencies for machines without a package index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def bundle(arguments: list[str]) -> int:
-    """Pack the wheels of agent and RAPTOR for machines that reach no package index."""
+    """Pack the wheels of agent and RAPTOR for machines that cannot reach a package index."""
     from rp_client.bootstrap.bundles import bundle_directory, make_bundle
 
     options = _parser().parse_args(arguments)
@@ -22,16 +22,16 @@ def bundle(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='rp bundle', description=bundle.__doc__,
-        epilog="Pilots of a platform whose rp_version is 'local' bring the bundle along and install from it.")
+        epilog="Pilots on a platform whose rp_version is 'local' install from the bundle, which is copied with them.")
     parser.add_argument('requirements', nargs='*', metavar='REQUIREMENT',
-                        help='what to pack, as for pip: names, directories, wheels (default: rp-agent and rp-raptor)')
-    parser.add_argument('--platform', default='default', metavar='LABEL', help='for this platform only')
+                        help='names, directories or wheels to pack, as for pip (default: rp-agent and rp-raptor)')
+    parser.add_argument('--platform', default='default', metavar='LABEL', help='make the bundle for this platform only')
     parser.add_argument('--python', metavar='X.Y', type=_version,
-                        help='the version of Python on the machine (default: the one here)')
+                        help='version of Python on the machine (default: that of this interpreter)')
     parser.add_argument('--output', type=Path, metavar='FILE',
-                        help='where to put it, instead of to ~/.radical/pilot/bundles')
+                        help='path of the bundle (default: in ~/.radical/pilot/bundles)')
     parser.add_argument('--pip', action='append', default=[], metavar='OPTION',
-                        help='an option to pass on to pip, such as --pip=--platform=manylinux2014_aarch64')
+                        help='an option for pip, such as --pip=--platform=manylinux2014_aarch64')
     return parser
 
 

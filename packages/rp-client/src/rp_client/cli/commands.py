@@ -1,8 +1,8 @@
-"""The sub-commands of `rp`: those of this distribution, and entry points `radical_pilot.commands` of others.
+"""The registry of sub-commands of `rp`: the built-in ones, and entry points `radical_pilot.commands`.
 
-A command is a function `command(arguments: list[str]) -> int`, which gives the exit code. The first line of its
-docstring is what `rp --help` says about it. `rp --help` imports the modules of all commands, so such a module imports
-whatever is large where it is needed.
+A command is a function `command(arguments: list[str]) -> int`. It gets the arguments that follow its name, and returns
+the exit code; a `PilotError` or `OSError` that it raises is printed, and the exit code is 1. `rp --help` shows the
+first line of its docstring, and imports the modules of all commands for that: they should defer expensive imports.
 """
 
 from __future__ import annotations
@@ -24,26 +24,36 @@ _OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'hub': 'rp_client.cli.hub:hub',
 
 
 class Command(NamedTuple):
-    """A sub-command: its name, where its function is (`module:function`), and which distribution brings it."""
+    """A sub-command of `rp`.
+
+    Attributes:
+        name: Name of the sub-command.
+        where: Its function, as `module:function`.
+        origin: Name of the distribution that installs it.
+    """
 
     name: str
     where: str
     origin: str
 
     def load(self) -> Run:
-        """The function; `PilotError` if it cannot be had."""
+        """Import and return the function.
+
+        Raises:
+            PilotError: The import fails, or the object is not a function.
+        """
         module, _, name = self.where.partition(':')
         try:
             found = getattr(importlib.import_module(module), name)
-        except Exception as error:   # whatever a foreign module does when it is imported
+        except Exception as error:   # a foreign module may raise any exception
             raise PilotError(f'the command {self.name!r} of {self.origin} ({self.where}) is broken: '
                              f'{type(error).__name__}: {error}') from error
         if not callable(found):
-            raise PilotError(f'the command {self.name!r} of {self.origin} ({self.where}) is broken: it is no function')
+            raise PilotError(f'the command {self.name!r} of {self.origin} ({self.where}) is broken: it is not callable')
         return found   # type: ignore[no-any-return]
 
     def summary(self) -> str:
-        """What it does, in one line; why that cannot be told, if it is broken."""
+        """Return the first line of the function's docstring, or why the function cannot be imported."""
         try:
             lines = (self.load().__doc__ or '').strip().splitlines()
         except PilotError as error:
@@ -52,14 +62,18 @@ class Command(NamedTuple):
 
 
 def find(name: str) -> Command | None:
-    """The command of that name; None if there is none."""
-    if name in _OWN:   # without a look at all that is installed
+    """Return the command of that name; None if it is unknown.
+
+    Args:
+        name: Name of the command.
+    """
+    if name in _OWN:   # avoids the search for entry points
         return _own(name)
     return next((command for command in _foreign() if command.name == name), None)
 
 
 def all_commands() -> list[Command]:
-    """All commands, by name; of several of one name, the one that runs."""
+    """Return all commands, sorted by name; of several with one name, the one that `find` returns."""
     found: dict[str, Command] = {}
     for command in (*map(_own, _OWN), *_foreign()):
         found.setdefault(command.name, command)

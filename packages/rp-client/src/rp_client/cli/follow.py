@@ -1,4 +1,4 @@
-"""`rp session attach`: takes over a session, shows how far it is, and leaves it again."""
+"""The command `rp session attach`: attaches to a session, shows its progress, and detaches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rp_client.session import Session
 
 
 def follow(uid: str, where: dict[str, Any], *, cancel: bool, wait: bool) -> int:
-    """Attach to a session until its tasks have ended; the exit code. `cancel`: end its pilots and close it instead."""
-    logging.getLogger('radical.pilot').addHandler(logging.NullHandler())   # what goes wrong is told in one sentence
+    """Attach to a session until its tasks have ended, or close it (`cancel`), and return the exit code."""
+    logging.getLogger('radical.pilot').addHandler(logging.NullHandler())   # errors are printed as one sentence
     session = Session(uid=uid, **where)
     leave = not cancel and session.attached
     try:
@@ -45,7 +45,7 @@ def _wait(session: Session) -> None:
 
 
 def _report(session: Session) -> bool:
-    """Print how things stand; whether tasks have failed, or have not ended."""
+    """Print the states of tasks and pilots, and return whether a task has a state other than DONE."""
     counts = Counter(task.state for tmgr in session.get_task_managers() for task in tmgr.get_tasks())
     pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
     live = [pilot.uid for pilot in pilots if pilot.state not in states.FINAL]

@@ -1,4 +1,4 @@
-"""`rp hub`: stand-alone hubs, which serve the sessions of one user on a login node or a service node."""
+"""The command `rp hub`: stand-alone hubs, which serve the sessions of one user on a login node or a service node."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rp_api.coordination.service.access import Access
 
 STATUS_TIMEOUT = 5.0
-"""Seconds that a hub may take to say how it is."""
+"""Seconds to wait for the status of a hub."""
 
 
 def hub(arguments: list[str]) -> int:
-    """Start, look at and stop a stand-alone hub that serves several sessions."""
+    """Start, inspect and stop a stand-alone hub that serves several sessions."""
     options = _parser().parse_args(arguments)
     run = {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command]
     return run(options)
@@ -30,24 +30,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     start = commands.add_parser('start', help='start a hub in the background')
     start.add_argument('--listen', metavar='tcp://HOST[:PORT]', type=_address,
-                       help='a network interface, an address or the name of this host (default: what it was the last '
-                            'time, else tcp://127.0.0.1 with any free port)')
+                       help='a network interface, an address or the name of this host (default: the address of the '
+                            'last start, else tcp://127.0.0.1 with any free port)')
     start.add_argument('--ports', metavar='FROM-TO', type=_ports, help='ports for sessions (default: any free ones)')
     start.add_argument('--directory', type=Path, metavar='DIR',
-                       help='where it keeps its sessions (default: ~/.radical/pilot/hubs/<name of this host>)')
+                       help='directory of its sessions (default: ~/.radical/pilot/hubs/<name of this host>)')
     start.add_argument('--foreground', action='store_true', help='stay in the foreground until Ctrl-C')
-    for name, text in (('status', 'say how a hub is, and which sessions it serves'), ('stop', 'end a hub')):
+    for name, text in (('status', 'show the status of a hub, and its sessions'), ('stop', 'end a hub')):
         command = commands.add_parser(name, help=text)
-        command.add_argument('hub', nargs='?', metavar='tcp://HOST:PORT', help='which one (default: the only one)')
+        command.add_argument('hub', nargs='?', metavar='tcp://HOST:PORT', help='URL of the hub (default: the only one)')
         if name == 'stop':
             command.add_argument('--force', action='store_true',
-                                 help='even if sessions are open; a hub started again in its directory serves them on')
-    commands.add_parser('list', help='list the hubs whose access files are here')
+                                 help='even if sessions are open; a hub started again in its directory resumes them')
+    commands.add_parser('list', help='list the hubs with an access file on this host')
     return parser
 
 
 def _address(text: str) -> str:
-    """The address with a numeric host, as sockets want it, unless it is the name of an interface."""
+    """Return the address with a numeric host, as sockets require, or with the name of an interface."""
     match = re.fullmatch(r'tcp://([^:/\s]+)(:[0-9]{1,5})?', text)
     if match is None:
         raise argparse.ArgumentTypeError(f'{text!r} is not of the form tcp://HOST[:PORT]')
@@ -87,7 +87,7 @@ def _told(answer: dict[str, Any]) -> None:
 
 
 def _chosen(url: str | None) -> tuple[Access, str]:
-    """The hub that is meant."""
+    """Return the access file and URL of the hub that the arguments name."""
     from rp_api.coordination.service import access as hub_access
 
     if url is not None:

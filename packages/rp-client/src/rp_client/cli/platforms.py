@@ -1,4 +1,4 @@
-"""`rp platforms`: which platforms there are, what is known of them, and whether that is true."""
+"""The command `rp platforms`: lists, shows and checks the definitions of platforms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rp_api.platforms import ResourceConfig
 
 _WIDTH = 32
-"""Of the column with the names of values."""
+"""Width of the column with names."""
 
 
 def platforms(arguments: list[str]) -> int:
@@ -27,16 +27,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='rp platforms', description=platforms.__doc__)
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     listing = commands.add_parser('list', help='list the platforms')
-    listing.add_argument('pattern', nargs='?', default='*', metavar='PATTERN', help='only those, for example ornl.*')
-    listing.add_argument('--all', action='store_true', help='those whose machines do not exist any more, too')
-    listing.add_argument('--json', action='store_true', help='all definitions, as JSON')
-    for name, text in (('show', 'say what is known of a platform'),
-                       ('check', 'see on the platform whether its definition is true; no job is submitted')):
+    listing.add_argument('pattern', nargs='?', default='*', metavar='PATTERN', help='labels, for example ornl.*')
+    listing.add_argument('--all', action='store_true', help='include retired platforms')
+    listing.add_argument('--json', action='store_true', help='print the definitions as JSON')
+    for name, text in (('show', 'show the definition of a platform'),
+                       ('check', 'compare a definition with the platform itself; no job is submitted')):
         command = commands.add_parser(name, help=text)
         command.add_argument('label', metavar='LABEL', help='the platform, for example ornl.frontier')
-        command.add_argument('--schema', help="how to reach it (default: the platform's own choice)")
+        command.add_argument('--schema', help="access schema (default: the platform's default)")
         if name == 'show':
-            command.add_argument('--json', action='store_true', help='the definition, as in a file of yours')
+            command.add_argument('--json', action='store_true', help='print the definition as in a definition file')
     return parser
 
 
@@ -51,7 +51,7 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     if not found:
         hint = ' except retired ones: add --all' if known else ''
-        print(f'rp platforms: no label is like {options.pattern!r}{hint}', file=sys.stderr)
+        print(f'rp platforms: no label matches {options.pattern!r}{hint}', file=sys.stderr)
         return 1
     width = max(map(len, found))
     for label in sorted(found):
@@ -60,7 +60,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _node(config: ResourceConfig) -> str:
-    """A node in a few words."""
+    """Return a short description of a node."""
     cores = f'{config.cores_per_node} cores' if config.cores_per_node else '? cores'
     gpus = f', {config.gpus_per_node} GPUs' if config.gpus_per_node else ''
     return f'{config.resource_manager:8} {cores}{gpus}'
@@ -81,7 +81,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _lines(name: str, value: Any, indent: str = '') -> Iterator[str]:
-    """A value with its unit, those of a dict below it; what is empty is left out."""
+    """Yield the lines of a value with its unit; items of a dict follow below, without empty ones."""
     if not isinstance(value, Mapping):
         yield f'{indent}{name:{_WIDTH - len(indent)}}{_text(name, value)}'
     elif value:
@@ -92,11 +92,11 @@ def _lines(name: str, value: Any, indent: str = '') -> Iterator[str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """A 0 of what can be discovered says so."""
+    """Return a value with its unit; 0 is explained for values that are discovered."""
     from rp_api.platforms.definition import UNITS
 
     if name in UNITS and value == 0:
-        return 'what the machine or the batch system says'
+        return 'as the machine or the batch system reports'
     if name in UNITS:
         return f'{value} {UNITS[name]}'
     return ', '.join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""The program `rp`: finds the sub-command and runs it. Exit codes: 0 success, 1 failure, 2 wrong usage."""
+"""The program `rp`, which runs sub-commands. Exit codes: 0 success, 1 failure, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code. What goes wrong is told in one sentence on standard error."""
+    """Run a command, and return its exit code. Errors are printed as one sentence on standard error.
+
+    Args:
+        arguments: The command and its arguments; default: those of the process.
+    """
     signals.set_defaults(but=signals.OF_A_TERMINAL)
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)
         sys.stdout.flush()
-    except BrokenPipeError:   # whoever reads the output has seen enough
+    except BrokenPipeError:   # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -56,7 +60,7 @@ def _help() -> int:
     width = max(len(command.name) for command in found)
     for command in found:
         print(f'  {command.name:{width}}  {command.summary()}')
-    print('\n  --version   the versions of what is installed')
+    print('\n  --version   the versions of the installed distributions')
     return 0
 
 
@@ -66,7 +70,7 @@ def _version() -> int:
     for part in PARTS:
         try:
             print(f'{part} {version(part)}')
-        except PackageNotFoundError:   # parts work alone
+        except PackageNotFoundError:   # not all have to be installed
             continue
     print(f'Python {sys.version.split()[0]}')
     return 0

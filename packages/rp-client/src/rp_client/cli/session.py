@@ -1,4 +1,4 @@
-"""`rp session`: what became of sessions, in directories and in databases."""
+"""The command `rp session`: manages sessions in directories and databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IN_USE = ('open', 'orphaned', 'detached', 'elsewhere')
 
 
 def session(arguments: list[str]) -> int:
-    """List, show, export and purge sessions, and attach to those that go on without their application."""
+    """List, show, export and purge sessions, and attach to those that run without their application."""
     options = _parser().parse_args(arguments)
     run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach}[options.command]
     return run(options)
@@ -47,14 +47,14 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument('uid', metavar='UID')
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
     command.add_argument('--json', action='store_true', help='as JSON')
-    command = add('export', 'Write everything about a session, as lines of JSON.')
+    command = add('export', 'Write all records of a session as lines of JSON.')
     command.add_argument('uid', metavar='UID')
-    command.add_argument('-o', '--output', type=Path, metavar='FILE', help='where to (default: standard output)')
+    command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
     command = add('purge', 'Remove the data of sessions that have ended.')
     command.add_argument('uid', nargs='*', metavar='UID')
-    command.add_argument('--all-closed', action='store_true', help='all sessions that were closed')
-    command.add_argument('--older-than', type=float, metavar='DAYS', help='of those, the ones closed that long ago')
-    command = add('attach', 'Follow a session that goes on without its application, until its tasks have ended. '
+    command.add_argument('--all-closed', action='store_true', help='all closed sessions')
+    command.add_argument('--older-than', type=float, metavar='DAYS', help='only those closed that long ago')
+    command = add('attach', 'Follow a session that runs without its application, until its tasks have ended. '
                             'Ctrl-C leaves it running.')
     command.add_argument('uid', metavar='UID')
     command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
@@ -132,7 +132,7 @@ def _write(records: Iterable[dict[str, Any]], file: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    """What JSON has no form for, such as the payload of a function."""
+    """Return a text for a value that JSON cannot represent, such as the payload of a function."""
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -152,7 +152,7 @@ def _purge(options: argparse.Namespace) -> int:
                              f'rp session attach {found["uid"]} --cancel')
     for store, found in wanted:
         left = store.purge(found)
-        print(f'{found["uid"]} is removed' + (f', but not what is not its own: {", ".join(left)}' if left else ''))
+        print(f'{found["uid"]} is removed' + (f', except foreign files: {", ".join(left)}' if left else ''))
     return 0
 
 
@@ -165,18 +165,18 @@ def _attach(options: argparse.Namespace) -> int:
     else:
         store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
         if found['state'] == 'closed':
-            raise PilotError(f'{options.uid} is closed: rp session show {options.uid} tells its results')
+            raise PilotError(f'{options.uid} is closed: rp session show {options.uid} shows its results')
         if found['state'] == 'open':
             raise PilotError(f'{options.uid} has its application: it is {_state(found)}')
         where = store.options(found)
-        if 'dburl' not in where:   # its hub is in its directory, whatever the environment says
+        if 'dburl' not in where:   # its hub is in its directory, whatever the environment names
             for name in (stores.DBURL, 'RADICAL_PILOT_PROXY_URL'):
                 os.environ.pop(name, None)
     return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
 
 
 def _check_served(url: str, uid: str) -> None:
-    """Refuse what a stand-alone hub would take for the name of a new session."""
+    """Raise `PilotError` for an unknown session, for which the hub would start a new one."""
     from rp_api.coordination.service import access as hub_access
     from rp_api.coordination.service.request import ask
 
@@ -185,7 +185,7 @@ def _check_served(url: str, uid: str) -> None:
         raise PilotError(f'the hub at {url} has no open session {uid} (rp hub status)')
 
 
-# how things look
+# formats of the output
 
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
@@ -215,12 +215,12 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _end(pilot: dict[str, Any]) -> str:
-    """How a pilot or partition is, or has ended, in one line."""
+    """Return the state of a pilot or partition, in one line."""
     return f'{pilot["uid"]}  {pilot["state"]}{_reason(pilot)}'
 
 
 def _reason(record: dict[str, Any]) -> str:
-    """Why a pilot or task has ended, in one line."""
+    """Return why a pilot or task has ended, in one line."""
     text = record.get('exception') or record.get('reason') or ''
     return '  ' + ' '.join(str(text).split()) if text and record['state'] != 'DONE' else ''
 

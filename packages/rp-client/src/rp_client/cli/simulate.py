@@ -1,4 +1,4 @@
-"""`rp simulate`: how a workload will use a platform, before an allocation is spent on it."""
+"""The command `rp simulate`: estimates how a workload uses a platform, without an allocation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def simulate(arguments: list[str]) -> int:
-    """Say how a workload will use a number of nodes, by a simulation."""
+    """Estimate how a workload uses a number of nodes, by a simulation."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if not options.platform and options.cores is None:
-        parser.error('say on what: --platform LABEL, or --cores NUMBER of each node')
+        parser.error('set the platform: --platform LABEL, or --cores NUMBER of each node')
     from rp_client.simulation.read import read
     from rp_client.simulation.result import compared
 
@@ -34,18 +34,18 @@ def _parser() -> argparse.ArgumentParser:
                         'or with function calls, or the directory of a session that was recorded')
     parser.add_argument('--nodes', type=int, required=True, metavar='N', help='nodes of each pilot')
     parser.add_argument('--platform', metavar='LABEL', help='the platform, for example ornl.summit')
-    parser.add_argument('--cores', type=int, metavar='N', help='cores of a node, if not those of the platform')
-    parser.add_argument('--gpus', type=int, metavar='N', help='GPUs of a node, if not those of the platform')
+    parser.add_argument('--cores', type=int, metavar='N', help="cores of a node (default: the platform's)")
+    parser.add_argument('--gpus', type=int, metavar='N', help="GPUs of a node (default: the platform's)")
     parser.add_argument('--pilots', type=int, default=1, metavar='N',
-                        help='how many pilots share the tasks (default: 1)')
-    parser.add_argument('--runtime', type=int, default=0, metavar='MINUTES', help='runtime of each pilot: what is not '
-                        'done by then is left undone (default: no limit)')
+                        help='number of pilots that share the tasks (default: 1)')
+    parser.add_argument('--runtime', type=int, default=0, metavar='MINUTES', help='runtime of each pilot, after which '
+                        'tasks are not run (default: no limit)')
     parser.add_argument('--model', default='ours', metavar='MODEL', help='latencies: the name of a model, or a file '
                         '*.json (default: ours)')
-    parser.add_argument('--compare', type=_numbers, default=[], metavar='N,...', help='say what other numbers of nodes '
-                        'would give')
+    parser.add_argument('--compare', type=_numbers, default=[], metavar='N,...', help='other numbers of nodes to '
+                        'estimate')
     parser.add_argument('--output', metavar='DIR', help='write a session with traces there, for rp trace')
-    parser.add_argument('--seed', type=int, default=0, metavar='N', help='of what is drawn by chance (default: 0)')
+    parser.add_argument('--seed', type=int, default=0, metavar='N', help='seed of random numbers (default: 0)')
     return parser
 
 

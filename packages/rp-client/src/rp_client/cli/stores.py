@@ -1,7 +1,7 @@
-"""Where sessions are kept: directories and databases, which the commands treat alike.
+"""Stores of sessions, directories or databases, with one interface for the commands.
 
 A session is described by plain data: `uid`, `where`, `created` and `closed` (seconds since 1970), `state`,
-`application` (`pid` and `host`), `pilots` and `tasks` (how many in which state), `size` in bytes (None if unknown).
+`application` (`pid` and `host`), `pilots` and `tasks` (numbers by state), `size` in bytes (None if unknown).
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ Description = dict[str, Any]
 
 
 class Store(ABC):
-    """A place with sessions."""
+    """A store of sessions."""
 
     @abstractmethod
     def sessions(self) -> list[Description]:
-        """The sessions that are there."""
+        """Return the sessions in the store."""
 
     @abstractmethod
     def export(self, session: Description) -> Iterator[dict[str, Any]]:
-        """Everything that is known about a session, as records with a `type`: session, pilot, task, and others."""
+        """Return all records of a session, each with a `type`: session, pilot, task, and others."""
 
     @abstractmethod
     def purge(self, session: Description) -> list[str]:
-        """Remove a session; gives what had to be left."""
+        """Remove a session, and return the files that do not belong to it and are left."""
 
     @abstractmethod
     def options(self, session: Description) -> dict[str, Any]:
-        """The arguments with which `Session` attaches to it."""
+        """Return the arguments with which `Session` attaches to a session."""
 
 
 class Directories(Store):
-    """Sessions in directories below one or more others."""
+    """Sessions in sub-directories of base directories."""
 
     def __init__(self, bases: list[Path]) -> None:
         self._bases = bases
@@ -91,7 +91,7 @@ class Database(Store):
 
 
 def stores(base: Path | None, dburl: str | None) -> list[Store]:
-    """What the options name; by default the working directory, $RADICAL_PILOT_BASE, and $RADICAL_PILOT_DBURL."""
+    """Return the given stores, or those of the working directory, $RADICAL_PILOT_BASE and $RADICAL_PILOT_DBURL."""
     if base is not None and not base.is_dir():
         raise PilotError(f'{base} is not a directory')
     if base is not None or dburl is not None:
@@ -102,16 +102,16 @@ def stores(base: Path | None, dburl: str | None) -> list[Store]:
 
 
 def find(places: list[Store], uid: str) -> tuple[Store, Description]:
-    """The session of that uid, the last one if there are several, and where it is; `PilotError` if there is none."""
+    """Return the newest session of that uid, and its store; raise `PilotError` if it is unknown."""
     found = [(place, session) for place in places for session in place.sessions()
              if uid in (session['uid'], session['where'])]
     if not found:
-        raise PilotError(f'there is no session {uid} (rp session list); use --base or --dburl to say where it is')
+        raise PilotError(f'there is no session {uid} (rp session list); name its place by --base or --dburl')
     return max(found, key=lambda each: each[1]['created'])
 
 
 def _uniform(found: dict[str, Any]) -> Description:
-    """What a database says about a session, in the form of this module."""
+    """Return a database's description of a session in the form of this module."""
     application = {'pid': found['pid'], 'host': found['host']} if found.get('pid') else None
     return {'uid': found['uid'], 'where': found.get('collection', found['uid']), 'created': found['created'],
             'closed': found['created'] if found['state'] == 'closed' else 0, 'state': found['state'],
@@ -119,7 +119,7 @@ def _uniform(found: dict[str, Any]) -> Description:
 
 
 def _record(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of a database, in the form of this module."""
+    """Return a document of a database in the form of this module."""
     from rp_api.coordination.sessions import facts
 
     record = {'type': document['type'], 'uid': document['_id']}

@@ -1,4 +1,4 @@
-"""Batch systems, a module each: writes job scripts and commands, and reads their output.
+"""Batch systems, one module each: job scripts, commands, and parsers of their output.
 
-Pure functions of text, without I/O; `registry` finds the module by the scheme of a URL.
+All functions work on text, without I/O. `registry` finds a batch system by the scheme of a URL.
 """

@@ -1,6 +1,7 @@
-"""The interface between the launcher and a batch system: scripts to run where it is, and the meaning of their output.
+"""Base classes of batch systems, which write the scripts that submit, poll and cancel jobs, and parse their output.
 
-A batch system is asked about all jobs at once. What it says about a job becomes a `Status`.
+The launcher runs the scripts on the batch system's host, and polls all jobs with one script. The state of a job is a
+`Status`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DONE = 'DONE'
 FAILED = 'FAILED'
 CANCELED = 'CANCELED'
 GONE = 'GONE'
-"""The batch system does not know the job any more."""
+"""The batch system no longer knows the job."""
 
 FINAL = frozenset((DONE, FAILED, CANCELED, GONE))
 
@@ -28,110 +29,180 @@ _PLAIN = re.compile(r'[\w@%+=:,./-]+')
 
 
 class Status(NamedTuple):
-    """The state of a job, the batch system's words about it, and its exit code if it has one."""
+    """The state of a job."""
 
     state: str
+    """QUEUED, RUNNING, DONE, FAILED, CANCELED or GONE."""
     words: str = ''
+    """The batch system's message about the state."""
     exit_code: int | None = None
+    """The exit code of the job, if known."""
     stays: bool = False
-    """It will never run, but is in the queue until it is deleted."""
+    """True if the job has failed, but stays in the queue until it is deleted."""
     unschedulable: bool = False
-    """It waits for something other than its turn: it cannot start unless the job, or the batch system, is changed."""
+    """True if the job cannot start unless the job, or the batch system, is changed."""
 
 
 class BatchSystem(ABC):
-    """The commands of one batch system; job ids are its own."""
+    """The interface of a batch system. Scripts are for the POSIX shell; job ids are those of the batch system.
+
+    Derive batch systems from `Scripted`, whose job scripts are written here. An object is made without arguments.
+    """
 
     name: str
+    """Name of the batch system in messages."""
     alive: str
-    """A script that ends with exit code 0 if the batch system answers at all."""
+    """A script that ends with exit code 0 if the batch system answers."""
     submitter: ClassVar[str] = ''
     """The program that submits jobs."""
     canceller: str
-    """The program that is given the ids of jobs to cancel."""
+    """The program that cancels the jobs whose ids are its arguments."""
     forgets = False
-    """Whether it does not know jobs any more when they have ended."""
+    """True if the batch system does not know jobs that have ended."""
     queue_command: ClassVar[str] = ''
-    """A command that prints something, with the state of the queue where it can, if the queue `{}` is there."""
+    """A command that prints something, if possible its state, if the queue `{}` exists."""
     queue_stopped: ClassVar[str] = ''
-    """What it prints if the queue does not take or start jobs, as an extended regular expression."""
+    """An extended regular expression for its output if the queue does not accept or start jobs."""
     qos_command: ClassVar[str] = ''
-    """A command that prints something if the QOS `{}` is there; empty where there are none."""
+    """A command that prints something if the QOS `{}` exists; empty without QOS."""
     lacks: ClassVar[frozenset[str]] = frozenset()
-    """The fields of a request that it has no way to express."""
+    """Fields of a request that the batch system cannot express."""
     never: ClassVar[Mapping[str, str]] = {}
-    """Reasons for which a waiting job does not start unless something is changed: regular expression, and meaning."""
+    """Reasons for which a waiting job cannot start without a change: regular expressions, and their meanings."""
     unreachable: ClassVar[Mapping[str, str]] = {}
-    """Messages of the submitting program if the batch system cannot be reached: regular expression, and meaning."""
+    """Messages of the submitter if the batch system cannot be reached: regular expressions, and their meanings."""
 
     @classmethod
     def is_never(cls, reason: str) -> bool:
-        """Whether a job that waits for this reason cannot start unless something is changed."""
+        """Return whether a job that waits for this reason cannot start without a change.
+
+        Args:
+            reason: The batch system's reason.
+        """
         return any(re.search(pattern, reason) for pattern in cls.never)
 
     @classmethod
     def is_unreachable(cls, output: str) -> bool:
-        """Whether a failed submission says that the batch system could not be reached."""
+        """Return whether a submission failed because the batch system could not be reached.
+
+        Args:
+            output: Output of the submission script.
+        """
         return any(re.search(pattern, output) for pattern in cls.unreachable)
 
     @abstractmethod
     def ask(self, jobs: Mapping[str, str]) -> str:
-        """The script that tells about jobs, with their directories, which are in the queue or run."""
+        """Return the script that prints the states of jobs that wait or run.
+
+        Args:
+            jobs: Job ids, and the working directories of the jobs.
+        """
 
     @abstractmethod
     def read(self, output: str) -> Mapping[str, Status]:
-        """The statuses in the output of that script, by job."""
+        """Parse the output of the script of `ask`.
+
+        Args:
+            output: Output of the script, with error messages.
+
+        Returns:
+            The statuses by job id; unknown jobs are missing.
+        """
 
     def ask_history(self, jobs: Mapping[str, str]) -> str:
-        """The script that tells about jobs which have ended, if that is another one; else empty."""
+        """Return the script that prints the states of jobs that have ended; empty if that of `ask` does.
+
+        Args:
+            jobs: Job ids, and the working directories of the jobs.
+        """
         return ''
 
     def read_history(self, output: str) -> Mapping[str, Status]:
-        """The statuses in the output of that script, by job."""
+        """Parse the output of the script of `ask_history`.
+
+        Args:
+            output: Output of the script, with error messages.
+
+        Returns:
+            The statuses by job id; unknown jobs are missing.
+        """
         return self.read(output)
 
     def cancel(self, ids: Iterable[str]) -> str:
-        """The script that cancels jobs; harmless for those that have ended."""
+        """Return the script that cancels jobs, and has no effect on those that have ended.
+
+        Args:
+            ids: Job ids.
+        """
         return f'{self.canceller} {words(ids)}'
 
 
 class Submitting(BatchSystem):
-    """A batch system whose jobs a script of ours submits."""
+    """A batch system to which the launcher submits jobs by a script."""
 
     job_id: ClassVar[str]
-    """A regular expression whose group is the id of the job in the output of the submission."""
+    """A regular expression whose group is the job id in the output of the submission."""
 
     @abstractmethod
     def submit(self, request: JobRequest) -> str:
-        """The shell script that submits a job and prints its id."""
+        """Return the script that submits a job and prints its id.
+
+        Args:
+            request: The job.
+        """
 
     def find(self, request: JobRequest) -> str:
-        """The shell script that prints, as the submission does, the id of the job which runs in that directory.
+        """Return the script that finds a job whose submission got no answer, and prints its id as `submit` does.
 
-        Empty if a submission that the batch system did not answer has never led to a job.
+        Args:
+            request: The job, which is identified by its directory.
+
+        Returns:
+            The script; empty if such a submission never leads to a job.
         """
         return ''
 
     def submitted(self, output: str) -> str:
-        """The id of the job that was submitted, from the output of that script; empty if there is none."""
+        """Return the id of a submitted job.
+
+        Args:
+            output: Output of the script of `submit` or `find`.
+
+        Returns:
+            The job id; empty if the output has none.
+        """
         found = re.findall(self.job_id, output, re.MULTILINE)
         return str(found[-1]) if found else ''
 
 
 class Scripted(Submitting):
-    """A batch system that reads a job script, with its own directives, from the input of a program."""
+    """A batch system whose submitter reads a job script with directives from its standard input."""
 
     directive: ClassVar[str]
     """The beginning of a line with an option, such as `#SBATCH`."""
     settings: ClassVar[str] = ''
-    """Variables for the submitting program, in front of it."""
+    """Environment variables of the submitter, as a prefix of its command."""
 
     @abstractmethod
     def options(self, request: JobRequest) -> Iterator[str]:
-        """The options that ask for the job; `PlatformError` if there is no way to ask for it."""
+        """Yield the options that request the job, one per directive.
+
+        Args:
+            request: The job.
+
+        Raises:
+            PlatformError: The batch system cannot express the request.
+        """
 
     def render(self, request: JobRequest) -> str:
-        """The job script."""
+        """Return the job script.
+
+        Args:
+            request: The job.
+
+        Raises:
+            PlatformError: The batch system cannot express the request.
+        """
         lines = ['#!/bin/sh', *(f'{self.directive} {option}' for option in self.options(request)), '',
                  f'cd {shlex.quote(request.directory)} || exit 1',
                  *(f'export {name}={shlex.quote(value)}' for name, value in request.environment.items()),
@@ -139,18 +210,30 @@ class Scripted(Submitting):
         return '\n'.join(lines)
 
     def submit(self, request: JobRequest) -> str:
+        """Return the script that submits the job script.
+
+        Args:
+            request: The job.
+
+        Raises:
+            PlatformError: The batch system cannot express the request.
+        """
         return (f'cd {shlex.quote(request.directory)} || exit 1\n'
                 f"{self.settings}{self.submitter} <<'END_OF_JOB_SCRIPT'\n{self.render(request)}END_OF_JOB_SCRIPT\n")
 
 
 class Adapted(BatchSystem):
-    """A batch system whose jobs radical.saga submits: the terms in which it is asked, and changes in its script."""
+    """A batch system to which radical.saga submits jobs."""
 
     skips: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that radical.saga's adaptor refuses; `amendments` take their place."""
+    """Attributes that radical.saga's adaptor refuses; `amendments` replace them."""
 
     def description(self, request: JobRequest) -> dict[str, Any]:
-        """The attributes of radical.saga's job description, without those that are not set."""
+        """Return the attributes of radical.saga's job description that are set.
+
+        Args:
+            request: The job.
+        """
         program, *arguments = request.command
         found = {
             'executable': program, 'arguments': arguments, 'environment': dict(request.environment),
@@ -163,34 +246,41 @@ class Adapted(BatchSystem):
                 if (value or name == 'arguments') and name not in self.skips}
 
     def amendments(self, request: JobRequest) -> list[tuple[str, str]]:
-        """Changes in the script of radical.saga's adaptor: regular expressions, and their replacements."""
+        """Return replacements in the script of radical.saga's adaptor.
+
+        Args:
+            request: The job.
+
+        Returns:
+            Regular expressions, and their replacements.
+        """
         return []
 
 
 def each(ids: Iterable[str], command: str) -> str:
-    """A script that runs a command with each job id as last word; what is said of unknown jobs is dropped."""
+    """Return a script that runs a command for each job id, and ignores errors about unknown jobs."""
     return f'for job in {words(ids)}; do {command} "$job" 2>/dev/null; done; true'
 
 
 def words(ids: Iterable[str]) -> str:
-    """Texts as words of a shell command."""
+    """Return texts as quoted words of a shell command."""
     return ' '.join(shlex.quote(name) for name in ids)
 
 
 def value(text: str) -> str:
-    """A text as the value of an option in a job script; `PlatformError` for what has no place there."""
+    """Return a text as the value of an option in a job script; raise `PlatformError` if it cannot be quoted."""
     if _PLAIN.fullmatch(text):
         return text
     if re.search(r'["\n\r\\]', text):
-        raise PlatformError(f'{text!r} cannot stand in a job script: it has quotes, backslashes or line breaks')
+        raise PlatformError(f'{text!r} cannot be used in a job script: it has quotes, backslashes or line breaks')
     return f'"{text}"'
 
 
 def clock(minutes: int) -> str:
-    """Minutes as `hours:minutes:seconds`."""
+    """Return minutes as `hours:minutes:seconds`."""
     return f'{minutes // 60:02}:{minutes % 60:02}:00'
 
 
 def after(pattern: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """The amendment that adds lines below the first one which the pattern matches."""
+    """Return the amendment that adds lines below the first line that the pattern matches."""
     return [(f'({pattern}.*\n)', r'\1' + ''.join(f'{line}\n' for line in lines))] if lines else []

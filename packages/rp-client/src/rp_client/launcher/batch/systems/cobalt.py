@@ -1,4 +1,4 @@
-"""Cobalt: `qstat` for jobs that have not ended, their `.cobaltlog` for those that have."""
+"""Cobalt: `qstat` shows jobs that wait or run, their `.cobaltlog` those that have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXIT = re.compile(r'exit code of (-?\d+)')
 
 
 class Cobalt(Adapted):
-    """Cobalt, which forgets a job at its end."""
+    """Cobalt, which does not know jobs that have ended."""
 
     name = 'Cobalt'
     alive = 'qstat >/dev/null'

@@ -1,4 +1,4 @@
-"""HTCondor: `condor_q` for the queue, `condor_history` for what has left it."""
+"""HTCondor: `condor_q` shows the queue, `condor_history` jobs that have left it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RUNNING = ('2', '6', '7')
 
 
 class Condor(Adapted):
-    """HTCondor since 8, whose commands have `-autoformat`."""
+    """HTCondor, version 8 or later, whose commands have `-autoformat`."""
 
     name = 'HTCondor'
     alive = 'condor_q >/dev/null'

@@ -1,4 +1,4 @@
-"""Flux as the scheduler of a machine, or of an allocation: `flux batch`, `flux jobs` and `flux queue`."""
+"""Flux as the batch system of a machine or an allocation: `flux batch`, `flux jobs` and `flux queue`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESULTS = {'COMPLETED': DONE, 'CANCELED': CANCELED}
 
 
 class Flux(Scripted):
-    """Flux since 0.50; the instance is that of `FLUX_URI`, or the machine's."""
+    """Flux, version 0.50 or later; the instance is that of `FLUX_URI`, or the machine's."""
 
     name = 'Flux'
     alive = 'flux getattr size >/dev/null'
@@ -51,7 +51,7 @@ class Flux(Scripted):
         yield from _size(request)
 
     def submit(self, request: JobRequest) -> str:
-        # an id that has no letters of other languages
+        # a decimal id, as the default form is not ASCII
         return f'job=$(\n{super().submit(request)}) || {{ echo "$job"; exit 1; }}\nflux job id --to=dec "$job"'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
@@ -68,7 +68,7 @@ class Flux(Scripted):
 
 
 def _size(request: JobRequest) -> Iterator[str]:
-    """Whole nodes; where they are not known, slots of a core, or of a GPU and the cores that belong to it."""
+    """Yield the size in whole nodes, or, if their size is unknown, in slots of a core, or of a GPU and its cores."""
     if request.nodes:
         yield f'--nodes={request.nodes}'
         yield '--exclusive'

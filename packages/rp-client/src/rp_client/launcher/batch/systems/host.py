@@ -1,7 +1,6 @@
-"""A host without a batch system (`ssh://`, `fork://`): its jobs are sessions of processes, started by a script.
+"""A host without a batch system (`ssh://`, `fork://`): a job is a session of processes, started by a script.
 
-The id of a job is the id of its first process and the time of its start, so that another process of that number is not
-taken for it.
+The id of a job is the id of its first process and its start time, which tells reused process ids apart.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ EXIT = 'job.exit_code'
 
 _STARTED = ('started() { set -- $(cat "/proc/$1/stat" 2>/dev/null)\n'
             'test "$3" = Z || echo "${22}"; }\n')
-"""A function that prints when a process was started, and nothing if there is none; nobody may reap one that ended."""
+"""A shell function that prints the start time of a process, and nothing for one that has ended, reaped or not."""
 
 _GRACE = 20
-"""Tenths of a second that a cancelled job has to end before it is killed."""
+"""Tenths of a second after which a cancelled job is killed."""
 
 
 class Host(Submitting):
@@ -60,14 +59,14 @@ def _pid(job: str) -> str:
 
 
 def _runs(job: str) -> str:
-    """The command of a shell that succeeds if the first process of a job is there."""
+    """Return the shell command that succeeds if the first process of a job runs."""
     return f'test "$(started {_pid(job)})" = {job.partition(".")[2] or "-"}'
 
 
 def _status(what: str, rest: list[str]) -> Status:
     if what == 'runs':
         return Status(RUNNING, 'it runs')
-    if not rest or not rest[0].isdigit():   # the shell that would have written it is gone, too
+    if not rest or not rest[0].isdigit():   # the shell that writes the exit code has ended, too
         return Status(FAILED, 'its processes were killed, or the host was started again')
     code = int(rest[0])
     return Status(FAILED if code else DONE, f'exit code {code}', code)

@@ -1,4 +1,4 @@
-"""LoadLeveler: `llq` with a format of our own; it forgets jobs soon after their end."""
+"""LoadLeveler: `llq` with a custom format; it does not know jobs that have ended a while ago."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rp_client.launcher.batch.systems.request import JobRequest
 
 _STATES = {'R': RUNNING, 'ST': RUNNING, 'CK': RUNNING, 'E': RUNNING, 'RP': RUNNING, 'CP': RUNNING, 'VP': RUNNING,
            'XP': RUNNING, 'TX': FAILED, 'NR': FAILED, 'X': FAILED, 'CA': CANCELED, 'RM': CANCELED, 'C': DONE}
-"""What its letters mean; those of all other states are of jobs that wait."""
+"""States by their letters; jobs in all other states wait."""
 
 
 class LoadLeveler(Adapted):
-    """LoadLeveler since 3.1, which has `llq -r`."""
+    """LoadLeveler, version 3.1 or later, which has `llq -r`."""
 
     name = 'LoadLeveler'
     alive = 'llq >/dev/null'
@@ -43,12 +43,12 @@ class LoadLeveler(Adapted):
         lines = [f'#@ account_no = {request.account}'] if request.account else []
         lines += [f'#@ node = {request.nodes}'] if request.nodes else []
         lines += [f'#@ restart = {"yes" if request.requeue else "no"}']
-        return [*after('#@ job_name', lines), (r'#@ class = edison\n', '')]   # its default, without a queue
+        return [*after('#@ job_name', lines), (r'#@ class = edison\n', '')]   # the adaptor's default queue
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return f'llq -r %id %st {words(jobs)} 2>/dev/null; true'
 
     def read(self, output: str) -> Mapping[str, Status]:
-        rows = re.findall(r'^(\S+)\.\d+!(\w+)\s*$', output, re.MULTILINE)   # a job has steps, ours one
+        rows = re.findall(r'^(\S+)\.\d+!(\w+)\s*$', output, re.MULTILINE)   # jobs of pilots have one step
         return {job: Status(_STATES.get(state, QUEUED), f'state {state}', unschedulable=self.is_never(f'state {state}'))
                 for job, state in rows}

@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF: `bsub`, and `bjobs` with a format of our own."""
+"""IBM Spectrum LSF: `bsub`, and `bjobs` with a custom format."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _KILLED = ('TERM_OWNER', 'TERM_ADMIN', 'TERM_FORCE_OWNER', 'TERM_FORCE_ADMIN')
 
 
 class LSF(Scripted):
-    """LSF since 9.1.3, which has `bjobs -o`."""
+    """LSF, version 9.1.3 or later, which has `bjobs -o`."""
 
     name = 'LSF'
     alive = 'lsid >/dev/null'
     submitter = 'bsub'
-    settings = 'LSB_NTRIES=1 '   # else it tries to reach LSF for ever
+    settings = 'LSB_NTRIES=1 '   # the default is to retry forever
     canceller = 'bkill'
     queue_command = 'bqueues {}'
     queue_stopped = ' (Closed:|Open:Inact)'
@@ -75,7 +75,7 @@ class LSF(Scripted):
 
 
 def _nodes(request: JobRequest) -> Iterator[str]:
-    """The size of a job on machines with CSM, such as Summit, where jobs have whole nodes."""
+    """Yield the size of a job on machines with CSM, such as Summit, which allocates whole nodes."""
     yield f'-nnodes {request.nodes}'
     flags = [*request.options, *([f'smt{request.threads_per_core}'] if request.threads_per_core else [])]
     if flags:
@@ -83,7 +83,7 @@ def _nodes(request: JobRequest) -> Iterator[str]:
 
 
 def _cores(request: JobRequest) -> Iterator[str]:
-    """The size of a job elsewhere."""
+    """Yield the size of a job on machines without CSM."""
     yield f'-n {request.cores}'
     if request.nodes:
         yield f'-R "span[ptile={request.cores_per_node}]"'

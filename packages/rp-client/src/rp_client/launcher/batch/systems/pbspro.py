@@ -1,4 +1,4 @@
-"""PBS Pro and OpenPBS: `qsub`, and `qstat -f`, with the history where the server keeps one."""
+"""PBS Pro and OpenPBS: `qsub`, and `qstat -f`, with the job history if the server keeps one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rp_client.launcher.batch.systems.request import JobRequest
 _RUNNING = set('RBEST')
 _ENDED = set('FCX')
 _CANCELLED = 256 + 15
-"""The exit code of a job that was ended by SIGTERM, as `qdel` does it."""
+"""The exit code of a job that SIGTERM, as sent by `qdel`, has ended."""
 
 _HEAD = re.compile(r'(Job Id|Queue): *(\S+)')
 
 
 class PBSPro(Scripted):
-    """PBS Pro; a server that keeps no history forgets jobs at their end."""
+    """PBS Pro; a server without job history does not know jobs that have ended."""
 
     name = 'PBS Pro'
     alive = 'qstat -B >/dev/null'
@@ -79,7 +79,7 @@ class PBSPro(Scripted):
 
 
 def _chunks(request: JobRequest) -> Iterator[str]:
-    """The chunks of a job: a node each, or, where nodes are not known, as few cores each as GPUs allow."""
+    """Yield the chunks of a job: nodes, or, if their size is unknown, chunks of one GPU with its cores, or one core."""
     gpus = 0 if request.gpu_request == 'none' else request.gpus
     if request.nodes:
         yield _chunk(request.nodes, 0 if request.nodes_only else request.cores_per_node,
@@ -100,13 +100,13 @@ def _chunk(count: int, cores: int, gpus: int, memory: int) -> str:
 
 
 def read_jobs(output: str, is_never: Callable[[str], bool]) -> dict[str, Status]:
-    """The statuses in the output of `qstat -f` about queues, if it has any, and jobs."""
+    """Return the statuses of jobs in the output of `qstat -f` about jobs and, optionally, queues."""
     queues, jobs = _blocks(output)
     return {job: _status(fields, queues.get(fields.get('queue', ''), {}), is_never) for job, fields in jobs.items()}
 
 
 def _blocks(output: str) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """The attributes of each queue and each job; a line that begins with a tab goes on with the one before."""
+    """Return the attributes of queues and jobs; a line that begins with a tab continues the one before."""
     queues: dict[str, dict[str, str]] = {}
     jobs: dict[str, dict[str, str]] = {}
     fields: dict[str, str] = {}

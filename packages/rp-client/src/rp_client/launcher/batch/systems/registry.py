@@ -1,4 +1,4 @@
-"""The batch system of a URL: a module of this package, or of another distribution (`rp_api.platforms.systems`)."""
+"""The registry of batch systems: finds the built-in one, or an extension, by the scheme of a URL."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rp_client.launcher.batch.systems.base import BatchSystem
 
 
 def is_known(url: str) -> bool:
-    """Whether jobs can be submitted to a URL."""
+    """Return whether jobs can be submitted to a URL."""
     kind, _, hop = urlsplit(url).scheme.partition('+')
     return not hop if kind in HOP_SCHEMES else hop in HOPS and bool(submitter(kind))
 
 
 def batch_system(url: str) -> BatchSystem:
-    """The batch system of a URL such as `slurm+ssh://host/`; `KeyError` if it is of none."""
+    """Return the batch system of a URL such as `slurm+ssh://host/`; raise `KeyError` if there is none."""
     kind = urlsplit(url).scheme.partition('+')[0]
     where = f'{__package__}.host:Host' if kind in HOP_SCHEMES else submitter(kind)
     if not where:

@@ -1,4 +1,4 @@
-"""The job that a pilot asks for, in terms that all batch systems share; each renders it as a script of its own."""
+"""The job request for a pilot, independent of the batch system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class JobRequest(NamedTuple):
-    """A job. Empty texts, 0 and None mean that nothing is said about it."""
+    """A job request. Attributes that are empty, 0 or None are not requested."""
 
     name: str
     command: Sequence[str]
@@ -18,46 +18,46 @@ class JobRequest(NamedTuple):
     output: str
     error: str
     minutes: int
-    """The wall time."""
+    """Wall time in minutes."""
     cores: int
-    """In all; of all nodes if `nodes` is set."""
+    """Total number of cores; that of all nodes if `nodes` is set."""
     environment: Mapping[str, str] = MappingProxyType({})
     nodes: int = 0
-    """Whole nodes; 0 if the size of nodes is not known, and the batch system chooses how many it takes."""
+    """Number of whole nodes; 0 if their size is unknown, and the batch system chooses the number."""
     cores_per_node: int = 0
     nodes_only: bool = False
-    """Whether to ask for nodes without saying how many cores they have."""
+    """True if nodes are requested without a number of cores."""
     gpus: int = 0
-    """In all."""
+    """Total number of GPUs."""
     gpu_request: str = 'gpus'
-    """The way to ask for GPUs: `gpus`, `gres`, or `none` where they come with the nodes."""
+    """The form of the request for GPUs: `gpus`, `gres`, or `none` if they come with the nodes."""
     gpu_model: str = ''
     memory: int = 0
-    """MB, in all."""
+    """Total memory in MB."""
     memory_resource: str = ''
-    """The name that a Grid Engine gives to memory."""
+    """Name of the memory resource in Grid Engine."""
     parallel_environment: str = 'MPI'
-    """The one of a Grid Engine that pilots run in, whose slots are cores."""
+    """Name of the parallel environment in Grid Engine, whose slots are cores."""
     queue: str = ''
-    """The queue, or partition."""
+    """Name of the queue or partition."""
     qos: str = ''
     account: str = ''
     reservation: str = ''
     options: Sequence[str] = ()
-    """Constraints and resources, in the batch system's own words."""
+    """Constraints and resources in the syntax of the batch system."""
     exclusive: bool = False
     threads_per_core: int = 0
     reserved_cores: int | None = None
-    """Cores of each node that are left to the system."""
+    """Number of cores per node that are reserved for the operating system."""
     requeue: bool = False
-    """Whether the batch system may start the job again, for example after the failure of a node."""
+    """True if the batch system may restart the job, for example after a node failure."""
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of each node; 0 if `nodes` is not set."""
+        """Number of GPUs per node; 0 if `nodes` is not set."""
         return math.ceil(self.gpus / self.nodes) if self.nodes else 0
 
     @property
     def memory_per_node(self) -> int:
-        """MB of each node; 0 if `nodes` is not set."""
+        """Memory per node in MB; 0 if `nodes` is not set."""
         return math.ceil(self.memory / self.nodes) if self.nodes else 0

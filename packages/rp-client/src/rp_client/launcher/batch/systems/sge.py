@@ -1,4 +1,4 @@
-"""Grid Engine: `qsub`, `qstat` for the queue, `qacct` for what has ended."""
+"""Grid Engine: `qsub`, `qstat` for the queue, `qacct` for jobs that have ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNNING = re.compile(r'[rtRSTsN]+')
 _ROW = re.compile(r'^\s*(\d+)\s+[\d.]+\s+\S+\s+\S+\s+(\S+)\s', re.MULTILINE)
 _NOTE = re.compile(r'^(\d+): (error reason|verification|instance)\b(?:\s+\d+)?:?\s*(.*?)\s*$', re.MULTILINE)
 _STOPPED = re.compile(r'[dDEsSC]')
-"""States of an instance of a queue that starts no jobs until somebody changes that."""
+"""States of a queue instance that starts no jobs until an operator changes it."""
 
 _ASK = r'''rows=$(qstat -u "$(id -un)" 2>&1); echo "$rows"
 for job in {jobs}; do
@@ -99,7 +99,7 @@ class GridEngine(Scripted):
 
 
 def _memory(request: JobRequest) -> str:
-    """The memory of a slot, which is what Grid Engine counts."""
+    """Return the memory per slot, in which Grid Engine counts."""
     if not request.memory_resource:
         raise PlatformError(f'PilotDescription.memory is {request.memory}, but job_manager_endpoint of the platform '
                             'does not say what its Grid Engine calls memory: add, for example, ?memreqs=h_vmem to it')
@@ -109,7 +109,7 @@ def _memory(request: JobRequest) -> str:
 
 
 def _queued(state: str, notes: Mapping[str, list[str]]) -> Status:
-    """The status of a job that `qstat` shows."""
+    """Return the status of a job that `qstat` shows."""
     said = f'state {state}'
     if errors := notes.get('error reason'):
         said += f', error reason: {errors[0]}'

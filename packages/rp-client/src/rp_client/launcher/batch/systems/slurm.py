@@ -1,4 +1,4 @@
-"""Slurm: `sbatch`, `scontrol show job`, and `sacct` for jobs that the controller has forgotten."""
+"""Slurm: `sbatch`, `scontrol show job`, and `sacct` for jobs that the controller does not know any more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEANINGLESS = ('', 'None', '(null)')
 
 
 class Slurm(Scripted):
-    """Slurm, any version since 17."""
+    """Slurm, version 17 or later."""
 
     name = 'Slurm'
     alive = 'scontrol ping | grep -q "is UP"'
@@ -84,7 +84,7 @@ class Slurm(Scripted):
             yield f'--core-spec={request.reserved_cores}'
         if request.threads_per_core:
             yield f'--threads-per-core={request.threads_per_core}'
-        yield '--no-kill'   # a pilot goes on without a node that fails
+        yield '--no-kill'   # a pilot continues without a failed node
         yield '--requeue' if request.requeue else '--no-requeue'
 
     def find(self, request: JobRequest) -> str:
@@ -107,7 +107,7 @@ class Slurm(Scripted):
 
 
 def _no_pattern(path: str) -> str:
-    """A path in which Slurm finds nothing to replace."""
+    """Return a path in which Slurm expands no patterns."""
     return path.replace('%', '%%')
 
 
@@ -141,7 +141,7 @@ def _memory(request: JobRequest) -> Iterator[str]:
 
 
 def _shown(line: str) -> tuple[str, Status]:
-    """The job of a line of `scontrol -o show job`, and its status."""
+    """Return the job of a line of `scontrol -o show job`, and its status."""
     found = {name: _value(name, line) for name in ('JobId', 'JobState', 'Reason', 'ExitCode')}
     return found['JobId'], _status(found['JobState'], found['Reason'], found['ExitCode'],
                                    f'JobState={found["JobState"]}')

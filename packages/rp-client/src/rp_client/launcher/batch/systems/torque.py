@@ -1,4 +1,4 @@
-"""Torque: radical.saga submits; `qstat -f` shows jobs, and for a while those that have ended (`keep_completed`)."""
+"""Torque, through radical.saga; `qstat -f` shows jobs until a while after their end (`keep_completed`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rp_client.launcher.batch.systems.request import JobRequest
 
 
 class Torque(Adapted):
-    """Torque since 2.5."""
+    """Torque, version 2.5 or later."""
 
     name = 'Torque'
     alive = 'qstat -B >/dev/null'
@@ -33,9 +33,9 @@ class Torque(Adapted):
         lines += [f'#PBS -l mem={request.memory}mb'] if request.memory else []
         lines += ['#PBS -n'] if request.exclusive else []
         lines += [f'#PBS -r {"y" if request.requeue else "n"}']
-        # without the size of nodes, cores of any nodes
+        # if the size of nodes is unknown, cores of any nodes
         size = f'nodes={request.nodes}{chunk}' if request.nodes else f'procs={request.cores}{chunk}'
-        # the adaptor has the command's line go on with one of its own
+        # the adaptor appends a command of its own to the line of the pilot's
         return [(r'#PBS -l nodes=\d+(?::ppn=\d+)?', f'#PBS -l {size}'), *after('#PBS -l (?:nodes|procs)=', lines),
                 (r' export SAGA_PPN=', '\nexport SAGA_PPN=')]
 
