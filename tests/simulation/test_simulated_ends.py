@@ -246,5 +246,5 @@ def test_no_more_launchers_are_lost_than_there_are() -> None:
 @pytest.mark.parametrize(('runtime', 'lost'), [(10, 0), (0, 1)])
 def test_function_calls_have_neither(runtime: int, lost: int) -> None:
     platform = Platform.of(nodes=2, cores=4, runtime=runtime)
-    with pytest.raises(DescriptionError, match='without a runtime of the pilot, and without launchers that are lost'):
+    with pytest.raises(DescriptionError, match='with a runtime of the pilot, or with lost launchers'):
         simulate_calls(platform, Calls(100, Cost(1.0)), Model(lost_launchers=lost))

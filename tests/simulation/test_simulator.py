@@ -189,7 +189,7 @@ def test_the_policy_is_that_of_the_platform(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_ever_is_told() -> None:
-    with pytest.raises(PilotError, match='1 of the tasks wait for something that never comes'):
+    with pytest.raises(PilotError, match='1 of the tasks wait forever'):
         simulate(Platform.of(nodes=1, cores=1), Workload([{'duration': 1, 'pilot': 'pilot.0007'}]), Model())
 
 
@@ -207,7 +207,7 @@ def test_an_empty_workload_ends() -> None:
     ('{"duration": 1, "count": 0}', 'line 2: count is 0'),
     ('{"duration": 1, "count": 2, "uid": "one"}', "line 2: 2 tasks cannot share the uid 'one'"),
     ('{"duration": 1, "rank": 2}', 'line 2: '),
-    ('[1]', 'line 2: a description is a dict'),
+    ('[1]', 'line 2: a description must be a dict'),
     ('{"duration', 'line 2: '),
 ])
 def test_what_is_no_workload_is_refused(line: str, sentence: str, tmp_path: Path) -> None:

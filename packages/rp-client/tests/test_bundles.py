@@ -59,7 +59,7 @@ def test_bundle_elsewhere(index: Path, tmp_path: Path) -> None:
 
 
 def test_bundle_without_agent(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(PilotError, match='other does not need rp-agent'):
+    with pytest.raises(PilotError, match='other does not require rp-agent'):
         bundle(['other'])
     assert not (tmp_path / '.radical').exists()
 

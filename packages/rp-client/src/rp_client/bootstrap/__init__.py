@@ -1,7 +1,7 @@
-"""What has to be in a pilot's sandbox, and what has to be run there, so that its agent comes to life.
+"""The bootstrap of pilots: the files in a pilot's sandbox, and the command that starts its agent.
 
     bootstrap = prepare(config, platform, Client.here())
-    # bring bootstrap.files to the sandbox, run bootstrap.command there; when the job has ended:
+    # write bootstrap.files to the sandbox, run bootstrap.command there; when the job has ended:
     failure = read_failure(content of bootstrap_0.failed)
 """
 

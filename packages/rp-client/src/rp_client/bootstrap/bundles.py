@@ -1,7 +1,7 @@
-"""Bundles: all wheels that an agent needs, in one file, for machines that reach no package index.
+"""Bundles: archives of all wheels that an agent needs, for machines that cannot reach a package index.
 
-A bundle lies on the client, in `${RADICAL_CONFIG_USER_DIR:-$HOME}/.radical/pilot/bundles`: `<platform>.tar` for one
-platform, `default.tar` for all others. It goes to the machine with each pilot whose platform has `rp_version` 'local'.
+Bundles are on the client in `${RADICAL_CONFIG_USER_DIR:-$HOME}/.radical/pilot/bundles`: `<platform>.tar` for one
+platform, `default.tar` for all others. They are copied with each pilot whose platform has `rp_version` 'local'.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DEFAULT = 'default'
 
 
 def bundle_directory() -> Path:
-    """Where the user's bundles are."""
+    """Return the directory of the user's bundles."""
     return Path(os.environ.get('RADICAL_CONFIG_USER_DIR') or Path.home()) / '.radical' / 'pilot' / 'bundles'
 
 
 def find_bundle(directory: Path, label: str) -> Path:
-    """The bundle for a platform; PlatformError if there is none."""
+    """Return the bundle for a platform; raise PlatformError if there is none."""
     for name in (label, DEFAULT):
         path = directory / f'{name}.tar'
         if path.exists():
@@ -37,24 +37,24 @@ def find_bundle(directory: Path, label: str) -> Path:
 
 def make_bundle(target: Path, requirements: Sequence[str] = (), python: str = '',
                 options: Sequence[str] = ()) -> list[str]:
-    """Pack wheels of the requirements, and of all that they need, into one file; gives the names of the wheels.
+    """Pack wheels of the requirements and their dependencies into one file, and return the names of the wheels.
 
-    Without requirements these are rp-agent and rp-raptor of the client's version. `python` is the version ('3.11') on
-    the machine, if it is not the one that runs this; `options` are passed on to pip. PilotError if that fails.
+    The default requirements are rp-agent and rp-raptor in the client's version. `python` is the version ('3.11') on the
+    machine, if it differs from this interpreter's; `options` are passed to pip. Raises PilotError on failure.
     """
     wanted = list(requirements) or [f'rp-agent=={__version__}', f'rp-raptor=={__version__}']
     with tempfile.TemporaryDirectory(prefix='rp.bundle.') as directory:
         _collect(directory, wanted, python, options)
         wheels = sorted(os.listdir(directory))
         if not any(name.startswith('rp_agent-') for name in wheels):
-            raise PilotError(f'{" ".join(wanted)} does not need rp-agent, and a bundle without it is of no use')
+            raise PilotError(f'{" ".join(wanted)} does not require rp-agent, without which a bundle cannot be used')
         _pack(Path(directory), wheels, target)
     return wheels
 
 
 def _collect(directory: str, wanted: Sequence[str], python: str, options: Sequence[str]) -> None:
     command = [sys.executable, '-m', 'pip', 'wheel', '--wheel-dir', directory]
-    if python:   # nothing can be built for another one
+    if python:   # pip builds wheels only for its own version
         command = [sys.executable, '-m', 'pip', 'download', '--dest', directory, '--only-binary=:all:',
                    '--python-version', python]
     done = subprocess.run([*command, '--quiet', '--disable-pip-version-check', '--no-input', *options, *wanted],
@@ -64,7 +64,7 @@ def _collect(directory: str, wanted: Sequence[str], python: str, options: Sequen
 
 
 def _pack(directory: Path, wheels: Sequence[str], target: Path) -> None:
-    """Put the file in place, whole at any moment."""
+    """Write the bundle, and replace an existing one atomically."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = target.with_name(f'{target.name}.{os.getpid()}')
     try:

@@ -1,4 +1,4 @@
-"""What a bootstrap that failed has left in the sandbox."""
+"""The failure report that a bootstrap leaves in the sandbox."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from typing import NamedTuple
 
 FAILED = 'bootstrap_0.failed'
-"""The file in the pilot's sandbox that is there when the bootstrap, or the agent, has failed."""
+"""Name of the report in the pilot's sandbox, written if the bootstrap or the agent has failed."""
 
 
 class Failure(NamedTuple):
-    """Why a pilot failed on its machine: one sentence, the file that says more (or ''), and its last lines."""
+    """Why a pilot failed on its machine: one sentence, the file with details (or ''), and its last lines."""
 
     stage: int
     exit_code: int
@@ -20,7 +20,7 @@ class Failure(NamedTuple):
 
 
 def read_failure(content: bytes) -> Failure | None:
-    """The failure that the content of the file `FAILED` tells of; None if that is cut off or something else."""
+    """Parse the content of the file `FAILED`; return None if it is truncated or not a report."""
     try:
         found = json.loads(content.decode(errors='replace'))
         return Failure(int(found['stage']), int(found['exit_code']),

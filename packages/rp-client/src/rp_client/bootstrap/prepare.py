@@ -1,6 +1,6 @@
-"""The files and the command of a pilot's job, made of what is known about pilot, platform and client.
+"""The files and the command of a pilot's job, from the settings of pilot, platform and client.
 
-Nothing is read for that but the files that are sent as they are: programs of this package, and the client's bundle.
+Reads only the files that are sent unchanged: programs of this package, and the client's bundle.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PARTS = ('begin', 'report', 'waiting', 'own', 'sandbox', 'tunnel', 'commands', 
 
 
 class Bootstrap(NamedTuple):
-    """What starts an agent.
+    """The files and the command that start an agent.
 
-    `files` go to the pilot's sandbox, readable for their owner only, and so do `copies`, which are files of this host.
-    `command` is then run there, with `environment` added to that of the job, and its output in `bootstrap_0.out` and
-    `bootstrap_0.err` of that directory.
+    `files`, and `copies` of local files, are written to the pilot's sandbox, readable for their owner only. `command`
+    is run there, with `environment` added to that of the job, and with its output in `bootstrap_0.out` and
+    `bootstrap_0.err`.
     """
 
     files: dict[str, bytes]
@@ -41,10 +41,10 @@ class Bootstrap(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What matters of the application's own environment.
+    """The environment of the application.
 
-    `prefix` is the virtual environment (or the conda environment) that it runs in, empty if it runs in none;
-    `executable` is its interpreter; `bundles` is where its bundles are; `now` is the time.
+    `prefix` is its virtual or conda environment, empty without one; `executable` is its interpreter; `bundles` is the
+    directory of bundles; `now` is the time.
     """
 
     environ: Mapping[str, str]
@@ -55,23 +55,23 @@ class Client(NamedTuple):
 
     @classmethod
     def here(cls) -> Client:
-        """The client that this process is."""
+        """Return the environment of this process."""
         virtual = sys.prefix != sys.base_prefix or os.path.exists(os.path.join(sys.prefix, 'conda-meta'))
         return cls(dict(os.environ), sys.prefix if virtual else '', sys.executable, bundle_directory(),
                    time.time())
 
 
 def check(platform: ResourceConfig) -> None:
-    """Raise PlatformError for settings of the platform with which no agent can be started."""
+    """Raise PlatformError for platform settings with which no agent can be started."""
     settings.check(platform)
     if platform.rp_version == 'local':
         find_bundle(bundle_directory(), platform.label)
 
 
 def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client) -> Bootstrap:
-    """What starts the agent with this configuration (what `agent_0.cfg` is to hold) on a platform.
+    """Return the bootstrap of an agent with this configuration (the content of `agent_0.cfg`) on a platform.
 
-    Raises PlatformError for settings of the platform that cannot work.
+    Raises PlatformError for platform settings that are not valid.
     """
     sandbox: str = config['pilot_sandbox']
     text = settings.shell_text(config, platform, client.environ, client.prefix, client.executable)
@@ -89,13 +89,13 @@ def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client)
 
 @cache
 def stage_0() -> bytes:
-    """The script of stage 0, which is kept in parts."""
+    """Return the script of stage 0, joined from its parts."""
     return b'\n'.join(_read(f'stage_0/{part}.sh') for part in _PARTS)
 
 
 @cache
 def own_functions() -> str:
-    """The functions of stage 0 that tell whether directories belong to us alone, for other scripts."""
+    """Return the shell functions of stage 0 that check the owner of directories, for other scripts."""
     return _read('stage_0/own.sh').decode()
 
 

@@ -1,7 +1,7 @@
-"""The text of `pilot.sh`: what stage 0 is told, as shell assignments.
+"""The settings of stage 0, as shell assignments in the file `pilot.sh`.
 
-Values are quoted such that a shell takes them for what they are. Only in paths, variables of the machine's own
-environment are filled in there: `$SCRATCH/ve`, `${HOME}/ve`, `~/ve`.
+Values are quoted for the shell. Only paths may contain variables of the machine's environment, which are expanded
+there: `$SCRATCH/ve`, `${HOME}/ve`, `~/ve`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_client import __version__
 
 PRE_BOOTSTRAP_TIMEOUT = 600
-"""Seconds that the commands of `pre_bootstrap_0` may take together."""
+"""Seconds in which the commands of `pre_bootstrap_0` must end together."""
 
 BUNDLE = 'bootstrap_0.tar'
-"""The file in the sandbox that holds the wheels of the client's bundle."""
+"""Name of the bundle in the sandbox."""
 
 MADE = ('private', 'create', 'update', 'recreate')
-"""Modes in which a virtual environment is made if there is none."""
+"""Modes in which a missing virtual environment is made."""
 
 _VARIABLE = re.compile(r'\$(?:(\w+)|\{(\w+)\})')
 _NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
@@ -33,12 +33,12 @@ _MONGODB = re.compile(rf'mongodb://(?:[^/@?]*@)?{_HOST}(?::([0-9]+))?(?:[/?].*)?
 _TLS = re.compile(r'[?&](?:tls|ssl)=true', re.IGNORECASE)
 
 _SECRET = ('RADICAL_PILOT_DBURL',)
-"""Variables that may hold passwords."""
+"""Variables that may contain passwords."""
 
 
 def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Mapping[str, str], prefix: str,
                executable: str) -> str:
-    """The assignments, in lines; the last one tells that none is missing."""
+    """Return the lines of assignments; the last one marks the file as complete."""
     check(platform)
     like_client = platform.virtenv_mode == 'local'
     values = {
@@ -65,7 +65,7 @@ def shell_text(config: Mapping[str, Any], platform: ResourceConfig, environ: Map
 
 
 def check(platform: ResourceConfig) -> None:
-    """Raise PlatformError for what would be refused in any pilot's settings."""
+    """Raise PlatformError for platform settings that are not valid for any pilot."""
     requirements(platform)
     if platform.virtenv_mode == 'use' and not platform.virtenv:
         raise PlatformError(f'virtenv_mode of {platform.label or "the platform"} is use, but virtenv, which names the '
@@ -76,14 +76,14 @@ def check(platform: ResourceConfig) -> None:
 
 
 def requirements(platform: ResourceConfig) -> list[str]:
-    """What is installed on the platform, if anything is; PlatformError for a version that cannot be."""
+    """Return the requirements to install on the platform; raise PlatformError for a version that is not valid."""
     version = platform.rp_version
     if version == 'local':
-        return ['rp-agent']   # and what else is in the bundle
+        return ['rp-agent']   # with the other wheels of the bundle
     exact = _VERSION.fullmatch(version)
     if exact:
         wanted = f'=={exact[1]}'
-    elif version == 'installed':   # an environment that is made has nothing installed: it gets what the client is
+    elif version == 'installed':   # a new environment gets the client's version
         wanted = f'=={__version__}'
     elif version == 'release':
         wanted = f'>={_major()},<{_major() + 1}'
@@ -95,17 +95,17 @@ def requirements(platform: ResourceConfig) -> list[str]:
 
 
 def needs_tree(platform: ResourceConfig) -> bool:
-    """Whether the agent is installed beside a virtual environment that is only used."""
+    """Return whether the agent is installed outside of a virtual environment that must not be changed."""
     return platform.rp_version != 'installed' and platform.virtenv_mode not in MADE
 
 
 def needs_program(platform: ResourceConfig) -> bool:
-    """Whether stage 0 has something to make or install."""
+    """Return whether stage 0 makes an environment or installs packages."""
     return platform.virtenv_mode in MADE or needs_tree(platform)
 
 
 def expandable(path: str) -> str:
-    """The shell's word for a path in which variables are filled in, and nothing else."""
+    """Return a path as a shell word in which only variables are expanded."""
     if path == '~' or path.startswith('~/'):
         path = f'$HOME{path[1:]}'
     words, end = [], 0
@@ -116,13 +116,13 @@ def expandable(path: str) -> str:
 
 
 def _needs(*paths: str) -> list[str]:
-    """Have stage 0 see that the variables in these paths are set."""
+    """Return commands by which stage 0 checks that the variables in these paths are set."""
     return [f'rp_need {name} "${{{name}:-}}" {quote(path)}' for path in paths
             for name in (match[1] or match[2] for match in _VARIABLE.finditer(path))]
 
 
 def _virtenv(config: Mapping[str, Any], platform: ResourceConfig) -> str:
-    """The path of the virtual environment; empty in mode none."""
+    """Return the path of the virtual environment; empty in mode none."""
     mode = platform.virtenv_mode
     if mode == 'none':
         return ''
@@ -132,7 +132,7 @@ def _virtenv(config: Mapping[str, Any], platform: ResourceConfig) -> str:
 
 
 def _tunnel(config: Mapping[str, Any], platform: ResourceConfig) -> dict[str, str]:
-    """How the coordinator is reached through ssh, if it has to be."""
+    """Return the settings of the ssh tunnel to the coordinator, if there is one."""
     through = platform.forward_tunnel_endpoint
     if not through:
         return {'rp_tunnel': ''}
@@ -142,7 +142,7 @@ def _tunnel(config: Mapping[str, Any], platform: ResourceConfig) -> dict[str, st
 
 
 def _tunnel_end(access: Mapping[str, Any], through: str) -> str:
-    """Host and port of the coordinator, to which a tunnel leads."""
+    """Return host and port of the coordinator, the end of the tunnel."""
     if access.get('backend') == 'mongodb':
         server = _MONGODB.fullmatch(access['url'])
         if server is None or _TLS.search(access['url']):
@@ -159,7 +159,7 @@ def _tunnel_end(access: Mapping[str, Any], through: str) -> str:
 
 
 def _exports(environ: Mapping[str, str]) -> list[str]:
-    """The settings of the client for all parts of the system."""
+    """Return the exports of the client's RADICAL variables."""
     return [f'export {name}={quote(value)}' for name, value in sorted(environ.items())
             if name.startswith('RADICAL_') and name not in _SECRET and _NAME.fullmatch(name)]
 

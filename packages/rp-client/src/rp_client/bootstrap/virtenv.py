@@ -1,7 +1,7 @@
-"""Makes or updates a virtual environment on the machine of a pilot, once for all pilots that want it.
+"""Makes or updates a virtual environment on the machine of a pilot, once for all pilots that share it.
 
-This file is sent along as `bootstrap_0.py` and run by stage 0; it imports only what Python itself has. It ends with 0,
-or prints one sentence on standard output and ends with `FAILED`; what it runs writes to the file `LOG`.
+Stage 0 runs this file as `bootstrap_0.py`; it imports only the standard library. Its exit code is 0, or it prints one
+sentence on standard output, and exits with `FAILED`. The programs that it runs write to the file `LOG`.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ import time
 
 LOG = 'bootstrap_0.log'
 MARK = 'rp.session'
-"""The file in an environment that tells which session has made or updated it."""
+"""The file in an environment with the uid of the session that made or updated it."""
 
 UNPACKED = 'bootstrap_0.wheels'
 FAILED = 15
 
 STALE = 30.0
-"""Seconds without a sign of life after which the owner of a lock counts as dead."""
+"""Seconds without a heartbeat after which the owner of a lock counts as dead."""
 
 BEAT = 2.0
-"""Seconds between signs of life."""
+"""Seconds between heartbeats."""
 
 LOOK = 0.25
-"""Seconds between looks at a lock. Only looking tells: locks of other kinds do not work on every file system."""
+"""Seconds between polls of a lock, as locks that notify do not work on every file system."""
 
 NO_NETWORK = ('Network is unreachable', 'Name or service not known', 'Temporary failure in name resolution',
               'Connection refused', 'No route to host', 'ConnectTimeoutError', 'ProxyError')
 
 
 class Refused(Exception):
-    """What cannot be done, in a sentence."""
+    """An operation that is not possible, with the reason in a sentence."""
 
 
 class Lock:
-    """A directory that exists while somebody works on something; works on every shared file system."""
+    """A lock that works on every shared file system: a directory that exists while the lock is held."""
 
-    def __init__(self, path: str, patience: float) -> None:
+    def __init__(self, path: str, timeout: float) -> None:
         self._path = path
-        self._patience = patience
+        self._timeout = timeout
         self._done = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True)
         self._me = f'{os.uname().nodename} {os.getpid()}'
 
     def __enter__(self) -> Lock:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout
         seen, since = None, time.monotonic()
         while not self._taken():
             now = time.monotonic()
@@ -65,7 +65,7 @@ class Lock:
                 self._break(sign)
             if now > deadline:
                 raise Refused(f'{self._path} is held by process {sign.partition(chr(10))[0] or "(unknown)"} for more '
-                              f'than {self._patience:.0f} s: if that does not run any more, remove the directory')
+                              f'than {self._timeout:.0f} s: if that does not run any more, remove the directory')
             time.sleep(LOOK)
         self._say('0')
         self._heart.start()
@@ -90,7 +90,7 @@ class Lock:
             self._say(str(number))
 
     def _say(self, number: str) -> None:
-        """Show that we live; a disk that is full for a moment is no reason to end."""
+        """Write a heartbeat; ignores errors, as a full disk may be temporary."""
         new = os.path.join(self._path, 'new')
         try:
             with open(new, 'w') as file:
@@ -100,7 +100,7 @@ class Lock:
             return
 
     def _sign(self) -> str:
-        """What the owner has said last; empty if it has said nothing yet, or is gone."""
+        """Return the last heartbeat of the owner; empty without one."""
         try:
             with open(os.path.join(self._path, 'owner')) as file:
                 return file.read()
@@ -108,26 +108,26 @@ class Lock:
             return ''
 
     def _dead(self, sign: str) -> bool:
-        """Whether the owner ran on this host and does not any more."""
+        """Return whether the owner was a process of this host and has ended."""
         host, _, pid = sign.partition('\n')[0].rpartition(' ')
         return host == os.uname().nodename and pid.isdigit() and not os.path.exists(f'/proc/{pid}')
 
     def _break(self, sign: str) -> None:
-        """Remove the lock of a dead owner; of those who try, one succeeds."""
+        """Remove the lock of a dead owner; one of several processes succeeds."""
         aside = f'{self._path}.{self._me.replace(" ", ".")}'
         if self._sign() == sign:
             try:
                 os.rename(self._path, aside)
-            except OSError:   # somebody was faster
+            except OSError:   # another process was faster
                 return
             shutil.rmtree(aside, ignore_errors=True)
 
 
 def main() -> int:
-    """Do what the arguments say; the exit code."""
+    """Make or update the environment, and return the exit code."""
     options = _options()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # else nothing would be known of how what we run has ended
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # ends what we run, too
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)   # an ignored signal would hide the exit codes of programs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # ends the running program, too
     try:
         os.makedirs(os.path.dirname(options.path), exist_ok=True)
         _check(options.path)
@@ -146,7 +146,7 @@ def main() -> int:
 
 
 def _check(path: str) -> None:
-    """Refuse what another user has put in a directory where everyone can make entries: its Python would be run."""
+    """Refuse an environment of another user in a directory that is writable for all, as its Python would be run."""
     above = os.stat(os.path.dirname(os.path.abspath(path)))
     if above.st_mode & stat.S_IWOTH and os.path.lexists(path):
         owner = os.lstat(path).st_uid
@@ -170,9 +170,9 @@ def _options() -> argparse.Namespace:
 
 
 def _provide(options: argparse.Namespace) -> None:
-    """Have the environment there, as the mode wants it. What is done anew is done once in a session."""
+    """Make or update the environment according to the mode, at most once in a session."""
     path, mark, making = options.path, os.path.join(options.path, MARK), f'{options.path}.making'
-    if os.path.exists(making):   # whoever began has died
+    if os.path.exists(making):   # the process that made it has died
         shutil.rmtree(path, ignore_errors=True)
     there, own = os.path.exists(path), _read(mark) == options.session
     if there and options.mode == 'private':
@@ -212,7 +212,7 @@ def _update(options: argparse.Namespace) -> None:
 
 
 def _provide_tree(options: argparse.Namespace) -> None:
-    """Have a directory of packages there, for an environment that cannot be written."""
+    """Make a directory of packages beside an environment that must not be changed."""
     mark = os.path.join(options.path, MARK)
     if not os.path.exists(mark):
         shutil.rmtree(options.path, ignore_errors=True)
@@ -223,7 +223,7 @@ def _provide_tree(options: argparse.Namespace) -> None:
 
 
 def _create(options: argparse.Namespace) -> None:
-    """Make an empty environment, by the first way that works."""
+    """Make an empty environment by the first command that succeeds."""
     path, reasons = options.path, []
     for command in _makers(options):
         if _run(command, options) == 0:
@@ -236,14 +236,14 @@ def _create(options: argparse.Namespace) -> None:
 def _makers(options: argparse.Namespace) -> list[list[str]]:
     if options.dist == 'anaconda':
         return [['conda', 'create', '--yes', '--quiet', '--prefix', options.path, 'python>=3.10', 'pip']]
-    # to put a pip into it takes seconds, and cannot be done on some systems
+    # installing pip into it takes seconds, and fails on some systems
     quick = [[sys.executable, '-m', 'venv', '--without-pip', options.path]] if _can_install_elsewhere() else []
     return [*quick, [sys.executable, '-m', 'venv', options.path], [sys.executable, '-m', 'virtualenv', options.path],
             ['virtualenv', '--python', sys.executable, options.path]]
 
 
 def _can_install_elsewhere() -> bool:
-    """Whether this Python has a pip that installs into other environments."""
+    """Return whether this Python has a pip that installs into other environments."""
     try:
         from pip import __version__ as version
     except ImportError:
@@ -252,7 +252,7 @@ def _can_install_elsewhere() -> bool:
 
 
 def _pip_for(options: argparse.Namespace) -> list[str]:
-    """The pip that installs into the environment: its own, or that of this Python."""
+    """Return the pip command for the environment: its own pip, or that of this Python."""
     python = os.path.join(options.path, 'bin', 'python')
     if glob.glob(os.path.join(glob.escape(options.path), 'lib', 'python*', 'site-packages', 'pip')):
         return [python, '-m', 'pip']
@@ -260,7 +260,7 @@ def _pip_for(options: argparse.Namespace) -> list[str]:
 
 
 def _install(options: argparse.Namespace, pip: list[str], *extra: str) -> None:
-    """Install what is asked for; from the bundle alone if there is one."""
+    """Install the requirements, only from the bundle if there is one."""
     source, wanted = ['--retries', '1', '--timeout', '10'], options.requirements
     if options.bundle:
         wheels = _unpack(options)
@@ -279,7 +279,7 @@ def _unpack(options: argparse.Namespace) -> str:
     try:
         os.makedirs(UNPACKED, exist_ok=True)
         with tarfile.open(options.bundle) as archive:
-            for member in archive:   # files only: nothing of it may go elsewhere
+            for member in archive:   # only files, and only into this directory
                 content = archive.extractfile(member) if member.name == os.path.basename(member.name) else None
                 if content is not None:
                     with open(os.path.join(UNPACKED, member.name), 'wb') as file:
@@ -303,10 +303,10 @@ def _why_not(options: argparse.Namespace) -> str:
 
 
 def _run(command: list[str], options: argparse.Namespace) -> int:
-    """Run a program, its output replaces that of the one before in the log; the exit code."""
+    """Run a program with its output in a new log, and return the exit code."""
     with open(LOG, 'w') as log:
         try:
-            # not in the sandbox, where files of the user would be taken for modules
+            # not in the sandbox, whose files could shadow modules
             return subprocess.call(command, cwd='/', stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    timeout=options.patience)
         except OSError as error:
@@ -317,11 +317,11 @@ def _run(command: list[str], options: argparse.Namespace) -> int:
 
 
 def _reason() -> str:
-    """The last line of the log that says what is wrong."""
+    """Return the last error message in the log."""
     with open(LOG, errors='replace') as file:
         lines = [line.strip() for line in file if line.strip()]
     errors = [line for line in lines if 'rror' in line or 'No space' in line]
-    return (errors or lines or ['it does not say why'])[-1]
+    return (errors or lines or ['without an error message'])[-1]
 
 
 def _touch(path: str, content: str = '') -> None:
@@ -338,7 +338,7 @@ def _read(path: str) -> str:
 
 
 def _event(options: argparse.Namespace, name: str) -> None:
-    """Record an event where stage 0 does."""
+    """Record an event in the profile of stage 0."""
     if options.profile:
         with open('bootstrap_0.prof', 'a') as file:
             file.write(f'{time.time():.7f},{name},bootstrap_0,MainThread,{options.pilot},,\n')

@@ -31,7 +31,7 @@ FILES_TIMEOUT = 5.0
 """Seconds that a closing session waits for file transfers."""
 
 OPEN = 10.0
-"""Seconds that a new session waits until other applications can attach to it; after that, opening goes on unwatched."""
+"""Seconds that a new session waits until other applications can attach to it; after that, it does not wait."""
 
 
 class Engine:

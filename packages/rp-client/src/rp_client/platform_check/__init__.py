@@ -1,1 +1,1 @@
-"""Testing a platform definition on the spot: what of it is true where the platform is, without a job."""
+"""The check of a platform definition on the platform itself, without a job."""

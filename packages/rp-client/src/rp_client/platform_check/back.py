@@ -1,4 +1,4 @@
-"""The way back: a socket at the address at which agents of a platform would find the hub of a session."""
+"""The connection from a platform back to this host: a socket in place of a session's hub."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rp_client.launcher.batch.shell import is_remote
 from rp_client.launcher.network import own_address
 
 _COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
-"""Variables that name another coordinator than a hub on this host."""
+"""Variables that name a coordinator other than a hub on this host."""
 
 
 def expects_connections(config: ResourceConfig) -> bool:
-    """Whether agents of the platform connect from its host to a hub on this one, without a tunnel."""
+    """Return whether agents of the platform connect to a hub on this host without a tunnel."""
     return (is_remote(config.job_manager_endpoint) and not config.forward_tunnel_endpoint
             and not any(map(os.environ.get, _COORDINATORS)))
 
 
 @contextmanager
 def listening(config: ResourceConfig) -> Iterator[str]:
-    """A socket that listens, and greets, as the hub of a session would; gives its endpoint, `tcp://HOST:PORT`."""
+    """Open a socket that listens, and greets, as a session's hub does; yield its endpoint, `tcp://HOST:PORT`."""
     import zmq
 
     address = own_address(config)

@@ -1,4 +1,4 @@
-"""The findings about a platform: of its definition, and of what is there."""
+"""The findings about a platform: on its definition, and on the platform itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OK, NOTE, BAD = 'ok', 'note', 'bad'
 
 
 class Finding(NamedTuple):
-    """A thing that was looked at: `ok`, `note` (worth knowing) or `bad` (pilots will fail)."""
+    """The result of one check: `ok`, `note` (worth knowing) or `bad` (pilots will fail)."""
 
     verdict: str
     name: str
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 def check(config: ResourceConfig) -> Iterator[Finding]:
-    """What is found, one after the other; nothing is left on the platform, and no job is submitted."""
+    """Yield the findings; leaves no files on the platform, and submits no job."""
     if config.retired:
         yield Finding(NOTE, 'retired', 'the machine does not exist any more: its definition is kept for simulations')
     questions = review(config)
@@ -45,7 +45,7 @@ def check(config: ResourceConfig) -> Iterator[Finding]:
             if expects_connections(config):
                 try:
                     back = stack.enter_context(listening(config))
-                except PlatformError as error:   # which is about this host, and says nothing of the other one
+                except PlatformError as error:   # this concerns only this host
                     yield Finding(BAD, 'back', str(error))
             output = run(path, script(config, path.batch_system, Client.here(), back))
     except PlatformError as error:
@@ -57,7 +57,7 @@ def check(config: ResourceConfig) -> Iterator[Finding]:
 
 
 def _files(config: ResourceConfig) -> Iterator[Finding]:
-    """Whether files can be staged from here to a platform on another host."""
+    """Yield the finding on file staging between this host and a platform on another host."""
     endpoint = files_endpoint(config)
     if endpoint and is_remote(config.job_manager_endpoint):
         shell = Shell(endpoint)
@@ -69,7 +69,7 @@ def _files(config: ResourceConfig) -> Iterator[Finding]:
 
 
 def findings(output: str) -> Iterator[Finding]:
-    """The findings in what the script has printed; a broken off one is a finding, too."""
+    """Yield the findings in the output of the script; truncated output is a finding, too."""
     lines = [line.split(' ', 3) for line in output.splitlines() if line.startswith(f'{MARK} ')]
     for line in lines:
         if len(line) == 4:

@@ -1,7 +1,7 @@
-"""The shell script that looks at a platform: it writes a line for each thing that it finds, and changes nothing.
+"""The shell script that checks a platform: it prints a line for each finding, and changes nothing.
 
-A line is `RP-CHECK <verdict> <name> <words>`; whatever login shells and modules print besides has another form. The
-last line is `RP-CHECK end`: without it, something has ended the shell.
+A line is `RP-CHECK <verdict> <name> <words>`, to tell it from the output of login shells and modules. The last line is
+`RP-CHECK end`; without it, the shell has ended early.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_LINE = '$(sed -n "s/^/: /; 1p" "$rp_log")'
 
 PYTHONS = ('python3', 'python3.13', 'python3.12', 'python3.11', 'python3.10', 'python')
 
-# a hub greets whoever connects
+# a hub sends a greeting to each connection
 _CONNECT = ('import sys, socket; sys.exit(not socket.create_connection((sys.argv[1], int(sys.argv[2])), 10).recv(1) '
             'and "the connection was closed at once")')
 
@@ -43,7 +43,7 @@ trap 'rm -f "$rp_log"' EXIT
 rp_say ok host "$(uname -n)"
 '''
 
-# the last directory of the path that is there already
+# checks the last directory of the path that exists
 _WRITABLE = '''while test -n "$rp_dir" && ! test -e "$rp_dir"; do rp_dir=${rp_dir%/*}; done
     rp_dir=${rp_dir:-/}
     if test -d "$rp_dir" && test -w "$rp_dir"
@@ -55,14 +55,14 @@ _FIND_MODULE = '''for rp_file in /etc/profile /etc/profile.d/modules.sh /etc/pro
     if ! command -v module > /dev/null 2>&1 && test -r "$rp_file"; then . "$rp_file" > /dev/null 2>&1; fi
 done'''
 
-# some versions of module say what is wrong, and end with 0
+# some versions of module print an error and exit with 0
 _NO_COMPLAINT = '''! grep -q -E 'ERROR|Unable to locate|following module\\(s\\) are unknown' "$rp_log"'''
 
 
 def script(config: ResourceConfig, scheme: str, client: Client, back: str = '') -> str:
-    """The script for a platform, whose jobs go to the batch system of that scheme (empty: none).
+    """Return the script for a platform with the batch system of that scheme (empty: none).
 
-    `back` is where the client listens, as `tcp://HOST:PORT`, for a connection from there; empty if it does not.
+    `back` is the client's endpoint for a connection from the platform, `tcp://HOST:PORT`; empty without one.
     """
     return '\n'.join([_BEGIN, *_batch(config, scheme), *_workdir(config), *_commands(config),
                       *_python(config, client), *_way_back(back), *_launchers(config), f'echo {MARK} end', ''])
@@ -83,7 +83,7 @@ def _batch(config: ResourceConfig, scheme: str) -> Iterator[str]:
 
 
 def _queue(partition: str, system: BatchSystem) -> str:
-    """Whether the queue is there, and takes and starts jobs."""
+    """Return the check that the queue exists, and accepts and starts jobs."""
     name = _inside(partition)
     pattern = system.queue_stopped
     stopped = f"""$(printf '%s\\n' "$rp_queue" | grep -E {quote(pattern)})""" if pattern else ''
@@ -99,7 +99,7 @@ def _queue(partition: str, system: BatchSystem) -> str:
 
 
 def _qos(qos: str, system: BatchSystem) -> str:
-    """Whether the QOS is there."""
+    """Return the check that the QOS exists."""
     name = _inside(qos)
     if not system.qos_command:
         return _say('bad', 'qos', f'{_inside(system.name)} has none: {name}')
@@ -139,7 +139,7 @@ def _is_module(line: str) -> bool:
 
 
 def _python(config: ResourceConfig, client: Client) -> Iterator[str]:
-    """The Python that stage 0 of the bootstrapper would take, and whether it has an agent, if it has to have one."""
+    """Yield the checks of the Python that stage 0 uses, and of the agent in it, if it has to be installed."""
     mode = config.virtenv_mode
     virtenv = {'local': client.prefix, 'none': ''}.get(mode, config.virtenv)
     if mode in MADE:
@@ -159,7 +159,7 @@ def _python(config: ResourceConfig, client: Client) -> Iterator[str]:
 
 
 def _find_python(config: ResourceConfig, client: Client) -> str:
-    """The one that the platform names, or the first that is new enough."""
+    """Return the check for the Python that the platform names, or the first that is new enough."""
     own = [client.executable] if config.virtenv_mode == 'local' else []
     names = [config.python_interpreter] if config.python_interpreter else [*own, *PYTHONS]
     words = ' '.join(map(_with_variables, names))
@@ -171,7 +171,7 @@ def _find_python(config: ResourceConfig, client: Client) -> str:
 
 
 def _made(mode: str, virtenv: str) -> str:
-    """What is to be said of a virtual environment that pilots make."""
+    """Return the check of a virtual environment that pilots make."""
     where, words = _with_variables(virtenv), _inside(virtenv)
     note = _say('note', 'virtenv', f'{words} will be made by the first pilot')
     if mode == 'private':
@@ -182,7 +182,7 @@ def _made(mode: str, virtenv: str) -> str:
 
 
 def _way_back(endpoint: str) -> Iterator[str]:
-    """Whether an agent there would reach a hub here; a Python that is not there was reported before."""
+    """Yield the check that an agent reaches a hub on this host; a missing Python was reported before."""
     if not endpoint:
         return
     host, _, port = endpoint.removeprefix('tcp://').rpartition(':')
@@ -196,7 +196,7 @@ def _way_back(endpoint: str) -> Iterator[str]:
 
 
 def _launchers(config: ResourceConfig) -> Iterator[str]:
-    """Only if none of the launch methods can be used, that is bad: some are just on compute nodes."""
+    """Yield the checks of launch methods; only if none is usable it is an error, as some are on compute nodes only."""
     yield 'rp_found=no'
     for name in config.launch_methods['order']:
         programs = LAUNCH_METHODS[name].programs if name in LAUNCH_METHODS else ()
@@ -210,22 +210,22 @@ def _launchers(config: ResourceConfig) -> Iterator[str]:
 
 
 def _either(condition: str, name: str, good: str, bad: str) -> str:
-    """Shell code that says one or the other."""
+    """Return shell code that reports one of two findings."""
     return f'if {condition}; then {_say("ok", name, good)}; else {_say("bad", name, bad)}; fi'
 
 
 def _say(verdict: str, name: str, words: str) -> str:
-    """`words` stand in double quotes: the shell expands what they have of variables and commands."""
+    """Return shell code that reports a finding; the shell expands variables and commands in `words`."""
     return f'rp_say {verdict} {name} "{words}"'
 
 
 def _inside(text: str) -> str:
-    """The text as it is, for use within double quotes."""
+    """Return the text escaped for use in double quotes."""
     return re.sub(r'([\\"$`])', r'\\\1', text)
 
 
 def _with_variables(text: str) -> str:
-    """The text as a shell word, in which only `$NAME`, `${NAME}` and a `~/` in front are expanded."""
+    """Return the text as a shell word in which only `$NAME`, `${NAME}` and a leading `~/` are expanded."""
     text = f'$HOME{text[1:]}' if text.startswith('~/') else text
     parts = re.split(r'(\$\w+|\$\{\w+\})', text)
     return '"' + ''.join(part if index % 2 else _inside(part) for index, part in enumerate(parts)) + '"'

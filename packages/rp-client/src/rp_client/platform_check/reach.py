@@ -1,4 +1,4 @@
-"""Running the script where the platform is: here, or on a host that its URLs name."""
+"""Runs the script on the platform: locally, or on the host that its URL names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rp_api.platforms.systems import submitter
 from rp_client.launcher.batch.shell import target
 
 CHECK_TIMEOUT = 120.0
-"""Seconds that all of it may take."""
+"""Seconds in which the script must end."""
 
 _REMOTE = {'ssh': ('ssh', '-oBatchMode=yes', '-oConnectTimeout=15'), 'gsissh': ('gsissh', '-oBatchMode=yes')}
 
 
 class Way(NamedTuple):
-    """How to run a shell on the platform, and which batch system it has (empty: none)."""
+    """The command that runs a shell on the platform, its host, and the scheme of its batch system (empty: none)."""
 
     command: list[str]
     host: str
@@ -26,7 +26,7 @@ class Way(NamedTuple):
 
 
 def way(config: ResourceConfig) -> Way:
-    """The way that the job manager's URL names; `PlatformError` if it cannot be gone."""
+    """Return the connection that the job manager's URL names; raise `PlatformError` if it is not supported."""
     url = config.job_manager_endpoint
     parts = urlsplit(url)
     system, _, hop = parts.scheme.partition('+')
@@ -47,7 +47,7 @@ def way(config: ResourceConfig) -> Way:
 
 
 def run(path: Way, script: str) -> str:
-    """What the script prints; `PlatformError` if the platform cannot be reached."""
+    """Run the script and return its output; raise `PlatformError` if the platform cannot be reached."""
     try:
         done = subprocess.run(path.command, input=script, capture_output=True, text=True, errors='replace',
                               timeout=CHECK_TIMEOUT, check=False)
@@ -55,6 +55,6 @@ def run(path: Way, script: str) -> str:
         raise PlatformError(f'{path.host} has not answered within {CHECK_TIMEOUT:g} seconds') from None
     except OSError as error:
         raise PlatformError(f'{path.command[0]} cannot be run: {error.strerror}') from None
-    if done.returncode == 255 and path.command[0] != '/bin/sh':   # it is ssh itself that has failed
+    if done.returncode == 255 and path.command[0] != '/bin/sh':   # ssh itself has failed
         raise PlatformError(f'{path.host} cannot be reached: {" ".join(done.stderr.split())}')
     return done.stdout

@@ -1,11 +1,11 @@
-"""Simulations: how a workload will use a platform, before an allocation is spent on it.
+"""Simulations of workloads on a platform, without an allocation.
 
     from rp_client.simulation import Platform, Workload, load_model, simulate
 
     result = simulate(Platform.named('ornl.summit', nodes=1024), Workload.of({'ranks': 84, 'duration': 600}, 1000))
     print(result)
 
-docs/guides/simulator.md has more.
+See docs/guides/simulator.md.
 """
 
 from rp_api.simulation.model import Cost, Model, list_models, load_model, make_model

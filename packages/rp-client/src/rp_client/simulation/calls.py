@@ -1,12 +1,11 @@
-"""Function calls by the million: RAPTOR's masters and workers are simulated as tasks, their calls all together.
+"""Simulation of millions of function calls: RAPTOR's masters and workers are simulated as tasks, calls as arrays.
 
-A call goes to a rank that is free, whichever that is, and calls differ only in how long they take. So the ranks of a
-master can draw how long their calls take one after the other, each for itself, until the master has no more: of all
-calls that could begin, those run that begin first. That needs no event for each call; a master is an array of ranks
-and calls.
+A call runs on any free rank, and calls differ only in their durations. Each rank of a master therefore draws the
+durations of its calls independently; of all calls that could begin, those run that begin first. This needs no event per
+call: a master is an array of ranks and calls.
 
-What is left out: that a master hands out calls only so fast, which matters when its ranks ask for more than some
-thousand in a second, and failures. Pilots whose time is over, and launchers that are lost, are refused.
+Not simulated: the call rate of a master, which limits ranks that request more than some thousand calls in a second, and
+failures. A limited runtime of pilots, and lost launchers, are refused.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from rp_client.simulation.simulate import simulate
 from rp_client.simulation.workload import Workload, read_duration
 
 FILE = 'calls.csv'
-"""In the directory of a session: how many calls run, and have ended, over time."""
+"""File in the session's directory with the numbers of running and completed calls over time."""
 
 _LONG = 1e9   # seconds: longer than all calls together
 _MARGIN = 6.0
-"""Standard deviations by which a rank may have more calls than others, before more are drawn for all."""
+"""Standard deviations of the number of calls per rank that are drawn in advance."""
 
 Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Calls:
-    """So many calls, shared evenly by masters; each has so many workers, with so many ranks each."""
+    """A number of calls, shared evenly by `masters`, with `workers` per master and `ranks` per worker."""
 
     count: int
     duration: Cost
@@ -48,20 +47,20 @@ class Calls:
     workers: int = 1
     ranks: int = 1
     start: Cost = field(default_factory=Cost)
-    """From when the program of a worker runs until its ranks take calls."""
+    """Time from the start of a worker's program until its ranks accept calls."""
     master: Mapping[str, Any] = field(default_factory=dict)
-    """What the description of a master says; without that, it is one core."""
+    """The description of a master; default: one core."""
 
     def __post_init__(self) -> None:
         for name in ('count', 'masters', 'workers', 'ranks'):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise DescriptionError(f'{name} is {getattr(self, name)!r}, allowed are whole numbers from 1 on')
         if not self.duration.constant > 0:
-            raise DescriptionError('calls that take no time cannot be simulated')
+            raise DescriptionError('duration of calls is 0, it must be above 0')
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Calls:
-        """What plain data stands for, as it is in a file: `calls` is their number."""
+        """Return the calls that plain data from a file describes; `calls` is their number."""
         known = dict(values)
         try:
             return cls(known.pop('calls'), read_duration(known.pop('duration', None)),
@@ -70,7 +69,7 @@ class Calls:
             raise DescriptionError(f'calls: {error}') from None
 
     def tasks(self, durations: Mapping[str, float]) -> Workload:
-        """The masters and their workers, and how long each of them runs."""
+        """Return masters and workers as a workload with these durations."""
         masters = [{'uid': _master(number), **self.master} for number in range(self.masters)]
         workers = [{'uid': _worker(master, number), 'ranks': self.ranks} for master in range(self.masters)
                    for number in range(self.workers)]
@@ -79,20 +78,20 @@ class Calls:
 
 @dataclass(frozen=True)
 class CallsResult:
-    """What became of calls: `result` is that of masters and workers, whose cores are used as long as they run."""
+    """The result of simulated calls; `result` is that of their masters and workers."""
 
     result: Result
     count: int
     cores: int
-    """Of the pilot."""
+    """Cores of all pilots."""
     call_seconds: float
-    """How long all calls ran, one after the other."""
+    """Sum of the durations of all calls."""
     interval: float
-    """Seconds from each entry of the following to the next one."""
+    """Seconds between entries of the following series."""
     running: Sequence[int]
-    """How many calls run at the end of each interval."""
+    """Number of running calls at the end of each interval."""
     done: Sequence[int]
-    """How many have ended in each interval."""
+    """Number of calls that ended in each interval."""
 
     @property
     def utilisation(self) -> float:
@@ -101,33 +100,33 @@ class CallsResult:
 
     @property
     def ttx(self) -> float:
-        """From when the first master is at the scheduler until the last call has ended."""
+        """Seconds from the first master's arrival at the scheduler to the end of the last call."""
         return self.result.ttx
 
     @property
     def rate(self) -> float:
-        """Calls that end in a second, in the mean of the time in which some run."""
+        """Mean number of calls that end in a second, over the time in which calls run."""
         busy = sum(1 for each in self.running if each)
         return self.count / (busy * self.interval) if busy else 0.0
 
     @property
     def peak_rate(self) -> float:
-        """Calls that end in a second, at most."""
+        """Largest number of calls that end in a second."""
         return max(self.done, default=0) / self.interval
 
     @property
     def nodes(self) -> int:
-        """Of all pilots together."""
+        """Nodes of all pilots."""
         return self.result.nodes
 
     @property
     def walltime(self) -> float:
-        """From when the first pilot gets its nodes until the last one gives them back."""
+        """Seconds from the start of the first pilot to the end of the last one."""
         return self.result.walltime
 
     @property
     def used(self) -> str:
-        """How much was used, in words."""
+        """The utilisation, as text."""
         return f'{self.utilisation:.0%} of core-time in calls, {self.rate:,.0f} calls/s'.replace('%', ' %')
 
     def __str__(self) -> str:
@@ -136,14 +135,14 @@ class CallsResult:
 
 def simulate_calls(platform: Platform, calls: Calls, model: Model | str = DEFAULT, *,
                    directory: str | Path | None = None, seed: int = 0, interval: float = 10.0) -> CallsResult:
-    """How calls use the platform; `interval` is that of the series of the result, in seconds.
+    """Simulate calls on a platform; `interval` is the interval of the series in the result, in seconds.
 
-    A session is written to `directory` with the traces of masters and workers, and the series as `calls.csv`.
+    If `directory` is given, a session with the traces of masters and workers is written there, and the series as
+    `calls.csv`.
     """
     chosen = load_model(model) if isinstance(model, str) else model
     if platform.runtime or chosen.lost_launchers:
-        raise DescriptionError('function calls are simulated without a runtime of the pilot, and without launchers '
-                               'that are lost')
+        raise DescriptionError('function calls cannot be simulated with a runtime of the pilot, or with lost launchers')
     begun = _begun(simulate(platform, calls.tasks({}), chosen, seed=seed), calls)
     series = _Series(interval)
     ends = _run(calls, begun, seed, series)
@@ -157,18 +156,18 @@ def simulate_calls(platform: Platform, calls: Calls, model: Model | str = DEFAUL
 
 
 def _begun(result: Result, calls: Calls) -> dict[str, float]:
-    """When each master and worker began to run."""
+    """Return when each master and worker began to run."""
     begun = {uid: run[0] for pilot in result.pilots for uid, run in pilot.runs.items()}
     late = [uid for uid, start in begun.items() if start >= _LONG]
     missing = calls.masters * (1 + calls.workers) - len(begun)
     if late or missing:
-        raise DescriptionError(f'there is no room for all masters and workers at a time: {len(late) + missing} of '
+        raise DescriptionError(f'the platform is too small for all masters and workers: {len(late) + missing} of '
                                f'{calls.masters} masters with {calls.workers} workers each do not run')
     return begun
 
 
 def _run(calls: Calls, begun: Mapping[str, float], seed: int, series: _Series) -> dict[str, float]:
-    """When each master and worker has no more to do."""
+    """Return when each master and worker has completed its calls."""
     ends: dict[str, float] = {}
     for number in range(calls.masters):
         count = calls.count // calls.masters + (number < calls.count % calls.masters)
@@ -184,7 +183,7 @@ def _run(calls: Calls, begun: Mapping[str, float], seed: int, series: _Series) -
 
 
 def of_master(random: np.random.Generator, free: Times, count: int, duration: Cost) -> tuple[Times, Times]:
-    """When each of `count` calls begins and ends, on ranks that take calls from these times on."""
+    """Return the starts and ends of `count` calls, on ranks that are free from these times on."""
     ends = free[:, np.newaxis]   # a rank begins a call when it has ended the one before
     last = -math.inf
     while ends[:, 1:].size < count or ends[:, -1].min() < last:
@@ -200,7 +199,7 @@ def of_master(random: np.random.Generator, free: Times, count: int, duration: Co
 
 
 def draw(random: np.random.Generator, cost: Cost, size: tuple[int, ...]) -> Times:
-    """So many times that a cost takes."""
+    """Draw durations from the distribution of a cost."""
     mean, deviation = cost.mean(), cost.mean() * cost.spread
     if not deviation:
         return np.full(size, mean)
@@ -217,7 +216,7 @@ def draw(random: np.random.Generator, cost: Cost, size: tuple[int, ...]) -> Time
 
 
 class _Series:
-    """Counts calls over time."""
+    """Numbers of calls over time."""
 
     def __init__(self, interval: float) -> None:
         if not interval > 0:
@@ -227,12 +226,12 @@ class _Series:
         self.seconds = 0.0
 
     def add(self, starts: Times, ends: Times) -> None:
-        """Calls that begin and end at these times."""
+        """Add calls with these starts and ends."""
         self.seconds += float((ends - starts).sum())
         self._begun, self._ended = self._counted(self._begun, starts), self._counted(self._ended, ends)
 
     def read(self) -> tuple[list[int], list[int]]:
-        """How many run at the end of each interval, and how many have ended in it."""
+        """Return, for each interval, the numbers of calls that run at its end, and that ended in it."""
         length = max(len(self._begun), len(self._ended))
         begun, ended = (np.pad(each, (0, length - len(each))) for each in (self._begun, self._ended))
         return np.cumsum(begun - ended).tolist(), ended.tolist()

@@ -1,4 +1,4 @@
-"""The machine of a simulation: a platform definition, or the numbers of a node; and what each pilot has of it."""
+"""The platform of a simulation: a platform definition, or the size of a node, and the size of each pilot."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rp_api.platforms import get_platform
 
 @dataclass(frozen=True)
 class Platform:
-    """Nodes for each of `pilots` pilots, and what is known of them; `definition` is that of a platform.
+    """A platform on which each of `pilots` pilots has `nodes` nodes; `definition` is a platform definition.
 
-    `runtime` is that of each pilot, in minutes; 0 for no limit.
+    `runtime` is the runtime of each pilot in minutes; 0: no limit.
     """
 
     nodes: int
@@ -32,24 +32,23 @@ class Platform:
     @classmethod
     def named(cls, label: str, nodes: int, pilots: int = 1, cores: int | None = None,
               gpus: int | None = None, runtime: int = 0) -> Platform:
-        """A platform that is known; `cores` and `gpus` of a node are those of its definition if they are not given."""
+        """Return the platform of that label; `cores` and `gpus` of a node replace those of its definition."""
         definition = get_platform(label).as_dict()
         numbers = {'cores_per_node': cores, 'gpus_per_node': gpus}
         definition |= {name: value for name, value in numbers.items() if value is not None}
         if not definition['cores_per_node']:
-            raise DescriptionError(f'the definition of {label} does not say how many cores a node has: give their '
-                                   'number')
+            raise DescriptionError(f'cores_per_node of {label} is not defined: set the number of cores')
         return cls(nodes, definition, pilots, label, runtime)
 
     @classmethod
     def of(cls, nodes: int, cores: int, gpus: int = 0, pilots: int = 1, runtime: int = 0,
            **definition: Any) -> Platform:
-        """A machine of which only the cores and GPUs of a node are known, and what else is given of a definition."""
+        """Return a machine with these cores and GPUs per node, and other attributes of a platform definition."""
         _at_least(0, 'gpus', gpus)
         return cls(nodes, {**definition, 'cores_per_node': cores, 'gpus_per_node': gpus}, pilots, runtime=runtime)
 
     def sized(self, nodes: int) -> Platform:
-        """The same platform, and another number of nodes of each pilot."""
+        """Return the platform with another number of nodes per pilot."""
         return replace(self, nodes=nodes)
 
 

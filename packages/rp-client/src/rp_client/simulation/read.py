@@ -1,4 +1,4 @@
-"""Reads what is to be simulated: a file with tasks or with function calls, or the session that recorded some."""
+"""Reads workloads: files with tasks or function calls, or recorded sessions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Run(Protocol):
     """Simulates one workload."""
 
     def __call__(self, platform: Platform, model: str, *, directory: str | None = None, seed: int = 0) -> Summary:
-        """What the workload makes of a platform, by the model of that name."""
+        """Return the result of the workload on a platform, by the model of that name."""
 
 
 def read(path: str) -> Run:
-    """What simulates the workload of a file, or of a session's directory.
+    """Return the function that simulates the workload of a file, or of a session's directory.
 
-    A file with one JSON object that has `calls` is function calls: their number, `duration`, `masters`, `workers` of
-    each of them and `ranks` of each of these. Others have a description in each line.
+    A file with function calls is one JSON object with `calls`, their number, `duration`, `masters`, `workers` per
+    master and `ranks` per worker. Other files have a task description in each line.
     """
     if Path(path).is_dir():
         return _of_tasks(Workload.recorded(path))

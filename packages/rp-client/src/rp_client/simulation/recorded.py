@@ -1,4 +1,4 @@
-"""Reads from the traces of a session what its tasks needed and how long they ran, so that they can be simulated."""
+"""Reads the resources and durations of a session's tasks from its traces, to simulate them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def entries(directory: str | Path) -> list[Entry]:
-    """The tasks that ran, in the order in which they came to a scheduler."""
+    """Return the tasks that ran, in the order of their arrival at a scheduler."""
     try:
         from rp_profiling.analyse.utilisation import Analysis
         from rp_profiling.read.description import read_description
@@ -47,7 +47,7 @@ def _ran(analysis: Analysis, known: Description) -> Iterator[dict[str, Any]]:
 
 
 def _of_slots(message: str) -> Mapping[str, Any]:
-    """What slots in the short form of traces are enough for; empty if there are none, as in older traces."""
+    """Return the resources of slots in the short form of traces; empty without slots, as in older traces."""
     from rp_profiling.write.slots import CORE, parse
 
     ranks = message.split()
@@ -63,7 +63,7 @@ def _of_slots(message: str) -> Mapping[str, Any]:
 
 
 def _of_amounts(cores: float, gpus: float) -> Mapping[str, Any]:
-    """What so many cores and GPUs are, where the trace does not tell how ranks share them: a rank for each core."""
+    """Return the resources of a task with so many cores and GPUs but unknown ranks, as one rank per core."""
     ranks = max(1, round(cores))
     return {'ranks': ranks, 'gpus_per_rank': gpus / ranks} if gpus <= ranks else {
         'cores_per_rank': ranks, 'gpus_per_rank': gpus}

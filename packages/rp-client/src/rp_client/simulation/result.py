@@ -1,4 +1,4 @@
-"""What a simulation has found: how long it takes, what of the platform is used, and where the traces are."""
+"""The result of a simulation: durations, utilisation of the platform, and the directory of the traces."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from rp_profiling.analyse.intervals import union
 
 @dataclass(frozen=True)
 class Result:
-    """The figures of one simulation, in seconds of virtual time; as the paper on RADICAL-Pilot defines them."""
+    """The figures of one simulation, in seconds of virtual time, as the paper on RADICAL-Pilot defines them."""
 
     nodes: int
-    """Of all pilots together."""
+    """Nodes of all pilots."""
     pilots: Sequence[Usage]
     ends: Counter[str] = field(default_factory=Counter)
-    """How many tasks ended in which state."""
+    """Numbers of tasks by final state."""
     directory: Path | None = None
-    """That of the session, if there are traces."""
+    """The session's directory with traces, if any."""
 
     @property
     def tasks(self) -> int:
-        """How many tasks there were."""
+        """Number of tasks."""
         return self.ends.total()
 
     @property
     def failed(self) -> int:
-        """How many tasks failed."""
+        """Number of failed tasks."""
         return self.ends[states.FAILED]
 
     @property
     def undone(self) -> int:
-        """How many tasks were ended, or never begun, because the time of their pilot was over."""
+        """Number of tasks that were ended, or never started, because the runtime of their pilot was over."""
         return self.ends[states.CANCELED]
 
     @property
     def walltime(self) -> float:
-        """From when the first pilot gets its nodes until the last one gives them back."""
+        """Seconds from the start of the first pilot to the end of the last one."""
         return max(pilot.stopped for pilot in self.pilots) - min(pilot.started for pilot in self.pilots)
 
     @property
     def ttx(self) -> float:
-        """From when the first task is at the scheduler of an agent until the last program has ended."""
+        """Seconds from the first task's arrival at an agent's scheduler to the end of the last program."""
         used = [pilot for pilot in self.pilots if pilot.runs]
         return max(pilot.last for pilot in used) - min(pilot.first for pilot in used) if used else 0.0
 
     @property
     def overhead(self) -> float:
-        """How long there were nodes, and no program ran."""
+        """Seconds in which pilots had nodes, but no program ran."""
         there = union((pilot.started, pilot.stopped) for pilot in self.pilots)
         ran = union(run for pilot in self.pilots for run in pilot.runs.values())
         return sum(stop - start for start, stop in there) - sum(stop - start for start, stop in ran)
@@ -71,12 +71,12 @@ class Result:
 
     @property
     def core_seconds(self) -> float:
-        """The core-time that there was."""
+        """The core-time of all pilots."""
         return sum(pilot.cores * (pilot.stopped - pilot.started) for pilot in self.pilots)
 
     @property
     def used(self) -> str:
-        """How much was used, and how many tasks the time was too short for, in words."""
+        """The utilisation, and the number of tasks that were not completed, as text."""
         gpus = f' (cores; GPUs {self.gpu_utilisation:.0%})' if any(pilot.gpus for pilot in self.pilots) else ''
         undone = f', {self.undone:,} of {self.tasks:,} tasks left undone' if self.undone else ''
         return f'{self.core_utilisation:.0%} used{gpus}'.replace('%', ' %') + undone
@@ -87,28 +87,28 @@ class Result:
 
 
 class Summary(Protocol):
-    """What any simulation tells of itself."""
+    """The figures that all results have."""
 
     @property
     def nodes(self) -> int:
-        """Of all pilots together."""
+        """Nodes of all pilots."""
 
     @property
     def walltime(self) -> float:
-        """How long they are needed."""
+        """Seconds for which the nodes are needed."""
 
     @property
     def used(self) -> str:
-        """How much was used, in words."""
+        """The utilisation, as text."""
 
 
 def needs(result: Summary) -> str:
-    """How many nodes for how long, in words."""
+    """Return the number of nodes and the walltime, as text."""
     return f'needs {_nodes(result.nodes)} for {_time(result.walltime)}'
 
 
 def compared(result: Summary, others: Iterable[Summary]) -> str:
-    """A result in a sentence, with what other numbers of nodes would give."""
+    """Return a result as a sentence, with the results of other numbers of nodes."""
     rest = ''.join(f'; {_nodes(other.nodes)}: {_time(other.walltime)}, {other.used}' for other in others)
     return f'{result}{rest}'
 
@@ -118,7 +118,7 @@ def _nodes(count: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A length of time, as people say it."""
+    """Return a duration as text."""
     if seconds < 120:
         return f'{seconds:.0f} s'
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""The client's half of a simulation: the real task scheduler binds tasks to pilots, which tell how they end."""
+"""The client's half of a simulation: the real task scheduler binds tasks to simulated pilots."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from rp_client.simulation.workload import Workload
 
 def simulate(platform: Platform, workload: Workload, model: Model | str = DEFAULT, *,
              directory: str | Path | None = None, seed: int = 0) -> Result:
-    """How the workload uses the platform, by a model or the shipped one of that name.
+    """Simulate a workload on a platform, by a model, or the shipped model of that name.
 
-    A session with the traces is written to `directory`, which must not exist; None for none. With the same seed, the
-    same happens again.
+    A session with traces is written to `directory`, which must not exist; None writes none. The result depends only on
+    the arguments, with random numbers from `seed`.
     """
     path = None if directory is None else Path(directory)
     if path is not None:
@@ -64,7 +64,7 @@ class _Simulation:
         self._traces = Traces(directory, self._clock)
 
     def run(self) -> Result:
-        """Let everything happen."""
+        """Run the simulation."""
         self._traces.opened()
         for uid, pilot in self._pilots.items():
             self._traces.launched(uid)
@@ -72,8 +72,8 @@ class _Simulation:
         self._submit()
         self._clock.run()
         if self._ends.total() < len(self._tasks):
-            raise PilotError(f'{len(self._tasks) - self._ends.total()} of the tasks wait for something that never '
-                             'comes, as for a pilot, or tasks, that the simulation does not have')
+            raise PilotError(f'{len(self._tasks) - self._ends.total()} of the tasks wait forever, for a pilot or for '
+                             'tasks that the simulation does not have')
         return Result(self._nodes, [pilot.usage for pilot in self._pilots.values()], self._ends, self._directory)
 
     def _submit(self) -> None:
@@ -102,19 +102,19 @@ class _Simulation:
         self._count(tasks)
 
     def _count(self, tasks: Sequence[tuple[str, str]]) -> None:
-        """Tasks have ended."""
+        """Count final tasks, and finish after the last one."""
         self._ends.update(state for _, state in tasks)
         if tasks and self._ends.total() == len(self._tasks):
             self._clock.call_later(0.0, self._finish)
 
     def _finish(self) -> None:
-        """All tasks have ended: the application closes its session."""
+        """Close the session, as all tasks have ended."""
         self._traces.closing()
         for pilot in self._pilots.values():
             pilot.stop()
 
     def _pilot_ended(self, uid: str, state: str) -> None:
-        """A pilot has ended; the tasks of one that was never active fail."""
+        """Process the end of a pilot; tasks of a pilot that was never active fail."""
         self._traces.pilot_ended(uid, state)
         self._unplaced([(task.uid, states.FAILED) for task in self._bound.pop(uid, [])])
         self._ended += 1

@@ -1,4 +1,4 @@
-"""The profiles of the client's half of a simulation: the rows that session, managers and their components write."""
+"""The profiles of the client's half of a simulation, with the events of session, managers and components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SESSION = 'rp.session.simulated'
 
 
 class Traces:
-    """Writes what happens to a session; in no directory, nothing is written."""
+    """The tracers of a simulated session; without a directory, nothing is written."""
 
     def __init__(self, directory: Path | None, clock: VirtualClock) -> None:
         self._directory = directory
@@ -30,7 +30,7 @@ class Traces:
                              self._clock.time)
 
     def opened(self) -> None:
-        """The session and its managers are there."""
+        """Record the start of the session and its managers."""
         self._session.record('session_start', SESSION)
         self._session.record('session_ok', SESSION)
         for manager in (self._pmgr, self._tmgr):
@@ -39,31 +39,31 @@ class Traces:
             component.record('component_init', component.comp)
 
     def launched(self, pilot: str) -> None:
-        """The batch system has the job of a pilot."""
+        """Record the launch of a pilot."""
         self._pmgr.record('advance', pilot, states.PMGR_LAUNCHING_PENDING)
         self._launching.record('advance', pilot, states.PMGR_LAUNCHING)
         self._launching.record_many(pilot, ('submission_start', 'submission_stop'))
         self._launching.record('advance', pilot, states.PMGR_ACTIVE_PENDING)
 
     def active(self, pilot: str) -> None:
-        """A pilot takes tasks."""
+        """Record that a pilot is active."""
         self._pmgr.record('advance', pilot, states.PMGR_ACTIVE)
 
     def submitted(self, uids: Sequence[str]) -> None:
-        """The application has handed tasks over."""
+        """Record the submission of tasks."""
         self._tmgr.record('get', self._tmgr.comp, msg=f'bulk size: {len(uids)}')
         self._tmgr.record_bulk('get', uids, states.NEW)
         self._tmgr.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
         self._scheduling.record_bulk('advance', uids, states.TMGR_SCHEDULING)
 
     def bound(self, uids: Sequence[str]) -> None:
-        """Tasks are bound to pilots, have no input to be staged, and are on their way."""
+        """Record that tasks are bound and sent to pilots, without input staging."""
         self._scheduling.record_bulk('advance', uids, states.TMGR_STAGING_INPUT_PENDING)
         self._input.record_bulk('advance', uids, states.TMGR_STAGING_INPUT)
         self._input.record_bulk('advance', uids, states.AGENT_STAGING_INPUT_PENDING)
 
     def done(self, tasks: Sequence[tuple[str, str]]) -> None:
-        """Tasks have come back with these final states."""
+        """Record tasks that have left the agent with these final states."""
         by_state: dict[str, list[str]] = defaultdict(list)
         for uid, state in tasks:
             by_state[state].append(uid)
@@ -72,12 +72,12 @@ class Traces:
             self._tmgr.record_bulk('advance', uids, state)
 
     def final(self, tasks: Sequence[tuple[str, str]]) -> None:
-        """Tasks have ended before they were executed, so that they have no output."""
+        """Record tasks that were not executed and have these final states."""
         for uid, state in tasks:
             self._tmgr.record('advance', uid, state)
 
     def closing(self) -> None:
-        """The application closes its session."""
+        """Record the begin of the session's end."""
         self._session.record('session_close', SESSION)
         for component in self._components[1:]:
             component.record('component_final', component.comp)
@@ -85,11 +85,11 @@ class Traces:
         self._tmgr.close()
 
     def pilot_ended(self, pilot: str, state: str) -> None:
-        """A pilot has ended."""
+        """Record the final state of a pilot."""
         self._pmgr.record('advance', pilot, state)
 
     def closed(self) -> None:
-        """Nothing is left of the session."""
+        """Record the end of the session."""
         self._launching.record('component_final', self._launching.comp)
         self._launching.close()
         self._pmgr.close()

@@ -1,13 +1,13 @@
-"""Workloads: descriptions of tasks, and how long their programs run.
+"""Workloads: descriptions of tasks, and the durations of their programs.
 
-A file has a description in each line, as JSON: the attributes of a `TaskDescription`, and besides
+A file has a description in each line, as JSON: the attributes of a `TaskDescription`, and also
 
 - `duration`: seconds that the program runs, or a distribution: `{"mean": 600, "spread": 0.1, "shape": "normal"}`
   (`spread` is the standard deviation as a share of the mean; shapes are `lognormal`, `normal`, `uniform`,
   `gumbel`), or `{"from": 500, "to": 900}`
-- `count`: how many such tasks there are, 1 if it is not given
+- `count`: number of such tasks (default: 1)
 
-Empty lines, and lines that begin with `#`, do not count.
+Empty lines, and lines that begin with `#`, are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXECUTABLE = 'simulated'
 
 @dataclass(frozen=True)
 class Entry:
-    """So many tasks with one description, and the seconds that each of their programs runs."""
+    """`count` tasks with one description, and the duration of their programs in seconds."""
 
     description: Mapping[str, Any]
     duration: Cost
@@ -45,17 +45,17 @@ class Workload:
 
     @classmethod
     def of(cls, description: Mapping[str, Any], count: int = 1) -> Workload:
-        """So many tasks of one kind."""
+        """Return a workload of `count` tasks with one description."""
         return cls([{**description, 'count': count}])
 
     @classmethod
     def read(cls, path: str | Path) -> Workload:
-        """The workload of a file."""
+        """Return the workload in a file."""
         return cls(_lines(Path(path)))
 
     @classmethod
     def recorded(cls, directory: str | Path) -> Workload:
-        """The tasks that ran in a session, all submitted at once; its traces tell what each had and how long it ran."""
+        """Return the tasks that ran in a session, with resources and durations from its traces, submitted at once."""
         from rp_client.simulation.recorded import entries
 
         return cls(entries(directory))
@@ -67,7 +67,7 @@ class Workload:
         return Workload([*self.entries, *other.entries])
 
     def tasks(self, seed: int = 0) -> list[SimulatedTask]:
-        """The tasks; with the same seed, they last as long."""
+        """Return the tasks, with durations that depend only on the seed."""
         random = Random(f'{seed} workload')
         found: list[SimulatedTask] = []
         for entry in self.entries:
@@ -92,9 +92,9 @@ def _lines(path: Path) -> Iterator[Entry]:
 
 
 def make_entry(values: Any, where: str) -> Entry:
-    """What a description with duration and count stands for."""
+    """Return the entry of a description with duration and count."""
     if not isinstance(values, Mapping):
-        raise DescriptionError(f'{where}: a description is a dict, not {values!r}')
+        raise DescriptionError(f'{where}: a description must be a dict, not {values!r}')
     described = dict(values)
     duration, count = described.pop('duration', None), described.pop('count', 1)
     if type(count) is not int or count < 1:
@@ -110,13 +110,13 @@ def make_entry(values: Any, where: str) -> Entry:
 
 
 def _sparse(description: TaskDescription) -> dict[str, Any]:
-    """What a description says that is not the default: the scheduler knows the rest."""
+    """Return the attributes of a description that differ from their defaults."""
     defaults = TaskDescription().as_dict()
     return {name: value for name, value in description.as_dict().items() if value != defaults[name]}
 
 
 def read_duration(value: Any) -> Cost:
-    """The seconds, or the distribution of them, that plain data stands for."""
+    """Return the duration, in seconds or as a distribution, that plain data describes."""
     if isinstance(value, Mapping):
         known = dict(value)
         if {'from', 'to'} == set(known):

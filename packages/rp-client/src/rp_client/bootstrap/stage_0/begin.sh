@@ -1,16 +1,16 @@
 #!/bin/sh
 # Stage 0 of a pilot: prepares shell and Python on the first node of the job, starts stage 1 and waits for its end.
 #
-# The client puts this file into the pilot's sandbox, beside pilot.sh (what it is told, shell assignments) and
-# agent_0.cfg (for the agent). The job runs `/bin/sh <sandbox>/bootstrap_0.sh`. POSIX sh: it runs in dash, bash, ksh.
+# The client writes this file into the pilot's sandbox, with pilot.sh (its settings, shell assignments) and agent_0.cfg
+# (for the agent). The job runs `/bin/sh <sandbox>/bootstrap_0.sh`. POSIX sh: it runs in dash, bash, ksh.
 #
-# - What goes wrong is told in one sentence: on standard error, and with the last lines of the file that says more in
+# - A failure is reported in one sentence, on standard error, and, with the last lines of the file with details, in
 #   bootstrap_0.failed (JSON), which the launcher reads when the job has ended.
-# - Names that begin with rp_ are ours; the platform's own commands run in this shell.
+# - The prefix rp_ is reserved for this script; the platform's commands run in the same shell.
 # - The parts of this file are in rp_client/bootstrap/stage_0.
-# - The environment that the job came with stays readable in /proc/$$/environ: that is where stage 1 finds it.
+# - The job's original environment stays readable in /proc/$$/environ, from which stage 1 reads it.
 
-# A file that is cut off ends here, and without this it would look like a success.
+# A truncated file ends here; without this trap it would look like a success.
 trap 'rp_sentence="bootstrap_0.sh is cut off: was the disk full, or over quota?"
     echo "$rp_sentence" >&2
     echo "{\"stage\": 0, \"exit_code\": 19, \"sentence\": \"$rp_sentence\", \"file\": \"\", \"tail\": \"\"}" \

@@ -1,4 +1,4 @@
-# The platform's own commands.
+# The platform's commands, pre_bootstrap_0.
 
 rp_run_commands() {
     test "$rp_pre_count" -gt 0 || return 0
@@ -26,7 +26,7 @@ rp_run_line() {
             rp_find_module
             ;;
     esac
-    rp_log=$rp_sandbox/bootstrap_0.log   # a command may go elsewhere
+    rp_log=$rp_sandbox/bootstrap_0.log   # a command may change the directory
     eval "$rp_line" > "$rp_log" 2>&1 < /dev/null
     rp_code=$?
     set +eu
@@ -34,7 +34,7 @@ rp_run_line() {
         rp_fail "$rp_exit_patience" "a command of pre_bootstrap_0 took longer than $rp_patience s: $rp_line" \
             bootstrap_0.log
     fi
-    # some versions of module say what is wrong, and end with 0
+    # some versions of module print an error and exit with 0
     if test -n "$rp_is_module" && grep -q -E 'ERROR|Unable to locate|following module\(s\) are unknown' "$rp_log"
     then
         rp_code=1
@@ -45,12 +45,12 @@ rp_run_line() {
     cat "$rp_log"
 }
 
-# Make the command `module` known, which login shells know on many machines.
+# Define the command `module`, which many machines define for login shells only.
 rp_find_module() {
     for rp_init in /etc/profile "${MODULESHOME:-/nowhere}/init/sh" "${LMOD_PKG:-/nowhere}/init/sh" \
         /etc/profile.d/modules.sh /etc/profile.d/lmod.sh; do
         command -v module > /dev/null 2>&1 && return 0
-        # in a shell of its own first: it may be made for another kind of shell, and end this one
+        # try it in a sub-shell first: a script for another kind of shell may end this one
         if test -r "$rp_init" && (. "$rp_init") > /dev/null 2>&1 < /dev/null 4>&-; then
             . "$rp_init" > /dev/null 2>&1 < /dev/null
         fi

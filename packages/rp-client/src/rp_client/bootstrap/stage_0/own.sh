@@ -1,6 +1,6 @@
-# Directories that belong to us alone. Scripts that make sandboxes on other hosts use this part, too.
+# Private directories. Scripts that make sandboxes on other hosts use this part, too.
 
-# rp_not_own DIRECTORY: say why others could change what is in it; nothing if they cannot
+# rp_not_own DIRECTORY: print why other users could change its files; nothing if they cannot
 rp_not_own() {
     rp_listed=$(LC_ALL=C ls -ldn "$1" 2> /dev/null)
     case $rp_listed in
@@ -15,7 +15,7 @@ rp_not_own() {
     case $rp_listed in ?????w* | ????????w*) echo "others may write to it (mode ${rp_listed%% *})" ;; esac
 }
 
-# rp_not_base DIRECTORY: say why it could be one that another user has put in our way; nothing if it is none
+# rp_not_base DIRECTORY: print why another user could have planted it; nothing if none could
 rp_not_base() {
     rp_above=$(LC_ALL=C ls -ldn "${1%/*}/." 2> /dev/null)
     case $rp_above in ????????w*) ;; *) return ;; esac
@@ -25,7 +25,7 @@ rp_not_base() {
     esac
 }
 
-# rp_make_own PILOT: make the sandbox of a pilot in that of its session; exits if one of them is not ours alone
+# rp_make_own PILOT: make the sandbox of a pilot in that of its session; exit if one of them is not private
 rp_make_own() {
     (umask 077 && mkdir -p "$1") || exit 1
     rp_session=${1%/*}

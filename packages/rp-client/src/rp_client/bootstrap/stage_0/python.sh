@@ -1,6 +1,6 @@
-# Python, and its virtual environments.
+# Python and virtual environments.
 
-# Forget what the job came with: a virtual environment, and where modules are that are made for another Python.
+# Remove the job's virtual environment and Python paths, which may be for another Python, from the environment.
 rp_forget_python() {
     test "$rp_mode" != none || return 0
     unset PYTHONPATH PYTHONHOME PYTHONSTARTUP
@@ -15,7 +15,7 @@ rp_forget_python() {
     unset VIRTUAL_ENV VIRTUAL_ENV_PROMPT
 }
 
-# rp_try_python PROGRAM: whether it runs and is new enough; says why not in rp_why
+# rp_try_python PROGRAM: succeed if it runs and is new enough; otherwise set rp_why
 rp_try_python() {
     rp_why=$("$1" -I -S -c 'import sys
 if sys.version_info < (3, 10): print("Python %d.%d" % sys.version_info[:2])' 2>&1)
@@ -24,7 +24,7 @@ if sys.version_info < (3, 10): print("Python %d.%d" % sys.version_info[:2])' 2>&
     test -z "$rp_why"
 }
 
-# Find an interpreter outside of all virtual environments: the one that the platform names, or the first that is good.
+# Find an interpreter outside of virtual environments: the one that the platform names, or the first that is usable.
 rp_find_python() {
     rp_doing='looking for a Python'
     rp_seen=
@@ -56,7 +56,7 @@ rp_prepare_python() {
     esac
 }
 
-# Have the virtual environment made or updated, unless it is there already, and take it.
+# Make or update the virtual environment, and use it.
 rp_make_virtenv() {
     rp_event ve_setup_start
     rp_find_python
@@ -65,14 +65,14 @@ rp_make_virtenv() {
     rp_use_virtenv
 }
 
-# Have the agent installed outside of a virtual environment that is not ours to change.
+# Install the agent outside of a virtual environment that must not be changed.
 rp_make_tree() {
     rp_install tree "$rp_tree"
     PYTHONPATH=$rp_tree${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH
 }
 
-# rp_install MODE DIRECTORY: run the program that makes environments and installs what they need
+# rp_install MODE DIRECTORY: run the program that makes environments and installs packages
 rp_install() {
     rp_doing="making $2"
     rp_file=bootstrap_0.log
@@ -86,7 +86,7 @@ rp_install() {
     rp_file=
 }
 
-# Take the interpreter of a virtual environment that is there.
+# Use the interpreter of an existing virtual environment.
 rp_use_virtenv() {
     rp_doing="activating $rp_virtenv"
     rp_event ve_activate_start

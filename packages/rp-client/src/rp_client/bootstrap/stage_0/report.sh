@@ -1,6 +1,6 @@
-# What is written: events, and what went wrong.
+# Reports: events and failures.
 
-# rp_json TEXT: the text as the inside of a JSON string
+# rp_json TEXT: print the text as the inside of a JSON string
 rp_json() {
     printf '%s\n' "$1" | LC_ALL=C sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/	/\\t/g' -e 's/$/\\n/' |
         LC_ALL=C tr -d '\000-\037'
@@ -14,7 +14,7 @@ rp_event() {
 rp_row() {
     {
         rp_now=$(date +%s.%N)
-        case $rp_now in *[!0-9.]*) rp_now=${rp_now%%.*}.0 ;; esac   # a date that does not know %N
+        case $rp_now in *[!0-9.]*) rp_now=${rp_now%%.*}.0 ;; esac   # a date without %N
         printf '%s.%.7s,%s,bootstrap_0,MainThread,%s,,%s\n' "${rp_now%%.*}" "${rp_now#*.}0000000" "$1" "$2" "$3" \
             >> bootstrap_0.prof
     } 2> /dev/null
@@ -27,7 +27,7 @@ rp_begin_profile() {
     rp_row sync_abs '' "$(uname -n):127.0.0.1:$rp_now:$rp_now:sys"
 }
 
-# rp_fail CODE SENTENCE [FILE]: say what went wrong, and end
+# rp_fail CODE SENTENCE [FILE]: report a failure, and exit
 rp_fail() {
     rp_ended=yes
     cd "$rp_sandbox" || exit "$1"
@@ -47,7 +47,7 @@ rp_fail() {
     exit "$1"
 }
 
-# Whatever ends this shell comes here: a command of the platform may have ended it.
+# The exit trap, which also runs if a command of the platform ends this shell.
 rp_at_exit() {
     rp_code=$?
     set +eu
@@ -64,7 +64,7 @@ rp_at_exit() {
     exit "$rp_code"
 }
 
-# The batch system ends the job.
+# The signal trap, for a batch system that ends the job.
 rp_on_signal() {
     rp_told="the job was told to end (SIG$1) while $rp_doing"
     if test -n "$rp_child"; then

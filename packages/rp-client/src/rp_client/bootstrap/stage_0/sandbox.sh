@@ -10,7 +10,7 @@ rp_enter_sandbox() {
     fi
     rp_sandbox=$(pwd)
     rp_words=$(rp_not_own .)
-    if test -n "$rp_words"; then   # nothing is written there: others may have put links to our files in the way
+    if test -n "$rp_words"; then   # write nothing: other users may have planted links to files of this user
         echo "bootstrap_0.sh: the sandbox $rp_sandbox is not ours alone: $rp_words" >&4
         rp_ended=yes
         exit "$rp_exit_sandbox"
@@ -29,9 +29,9 @@ rp_read_settings() {
     . ./pilot.sh
     test -n "$rp_complete" ||
         rp_fail "$rp_exit_settings" "$rp_sandbox/pilot.sh is cut off: was the disk full, or over quota?"
-    # the agent removes its configuration when it ends, and stage 1 leaves the other file
+    # the agent removes its configuration at its end, and the other file is from stage 1: the job was restarted
     if test ! -f agent_0.cfg && test -f bootstrap_2.sh; then
-        rp_profile=   # it is that of the first run
+        rp_profile=   # keep the profile of the first run
         rp_fail "$rp_exit_again" "the batch system has started the job of $rp_pilot again$(rp_times), after its agent \
 had ended: the pilot is over"
     fi
@@ -40,13 +40,13 @@ had ended: the pilot is over"
     rp_file=
 }
 
-# rp_times: how often the batch system has started the job before, where it tells
+# rp_times: print how often the batch system has restarted the job, if known
 rp_times() {
     rp_count=${SLURM_RESTART_COUNT:-${PBS_RUNCOUNT:-}}
     test -z "$rp_count" || echo " (restart $rp_count)"
 }
 
-# rp_need NAME VALUE PATH: called by pilot.sh for the variables in paths
+# rp_need NAME VALUE PATH: check a variable in a path; called by pilot.sh
 rp_need() {
     test -n "$2" ||
         rp_fail "$rp_exit_settings" "the path $3 in the platform's definition has the variable $1, which is not set on \

@@ -1,4 +1,4 @@
-# Stage 1, and the order of it all.
+# The start of stage 1, and the main function.
 
 rp_stage_1='
 import os, sys

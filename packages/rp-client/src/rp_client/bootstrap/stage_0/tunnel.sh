@@ -1,6 +1,6 @@
-# The tunnel.
+# The ssh tunnel.
 
-# Forward a socket of this host through ssh to the coordinator of the session, for which it stands in RP_TUNNEL.
+# Forward a local socket, whose path is in RP_TUNNEL, through ssh to the coordinator of the session.
 rp_make_tunnel() {
     test -n "$rp_tunnel" || return 0
     rp_doing="making a tunnel to $rp_tunnel_to through $rp_tunnel"
@@ -10,7 +10,7 @@ rp_make_tunnel() {
         rp_fail "$rp_exit_tunnel" "/tmp cannot be written on $(uname -n), where the socket of the tunnel is to be"
     mkfifo "$rp_tunnel_dir/alive"
     rp_keep_tunnel > /dev/null 2>&1 &
-    exec 5> "$rp_tunnel_dir/alive"   # closed by the kernel when we end, however that happens
+    exec 5> "$rp_tunnel_dir/alive"   # the kernel closes it when this shell ends in any way
     rp_index=0
     while ! test -S "$rp_tunnel_dir/hub.sock"; do
         if test -e "$rp_tunnel_dir/ended" || test "$rp_index" -gt 150; then
@@ -26,13 +26,13 @@ $(tail -n 1 bootstrap_0.log)" bootstrap_0.log
     rp_event tunnel_setup_stop
 }
 
-# Run ssh until stage 0 has ended. It stays while the job is being ended: the agent still has something to say then.
+# Run ssh until stage 0 has ended, ignoring signals: the agent sends its final report while the job is ended.
 rp_keep_tunnel() {
     trap '' TERM INT HUP
     trap - EXIT
     exec 4>&-
     : > "$rp_tunnel_dir/err"
-    # the other side may close what nobody uses, so there is a sign of life now and then
+    # the server may close idle connections, hence ServerAliveInterval
     ssh -N -o BatchMode=yes -o ExitOnForwardFailure=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 \
         -o ControlPath=none -o StrictHostKeyChecking=accept-new -o StreamLocalBindMask=0177 \
         -L "$rp_tunnel_dir/hub.sock:$rp_tunnel_to" ${rp_tunnel_port:+-p "$rp_tunnel_port"} "$rp_tunnel" \
