@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_calls() -> None:
     ({'calls': 5}, 'duration is None'),
     ({'calls': 5, 'duration': 0}, 'duration of calls is 0'),
     ({'calls': 5, 'duration': 1, 'slaves': 2}, 'calls: '),
-    ({'calls': 5, 'duration': 1, 'workers': 3, 'ranks': 4}, 'no room for all masters and workers at a time'),
+    ({'calls': 5, 'duration': 1, 'workers': 3, 'ranks': 4}, 'too small for all masters and workers'),
 ])
 def test_what_cannot_be_simulated_is_refused(values: dict[str, Any], sentence: str, tmp_path: Path,
                                              capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ def test_session_cfg(base: Path) -> None:
     ({'cfg': {'hub': {'listen': 'ipc:///x'}}}, ValueError, 'listen'),
     ({'cfg': {'hub': {'port': 7}}}, ValueError, "'port'.*listen, address"),
     ({'cfg': {'hub': {'listen': 'tcp://lo'}}, 'dburl': 'mongodb://x'}, ValueError, 'dburl'),
-    ({'cfg': {'hub': {'listen': 'tcp://lo'}}, 'proxy_url': 'tcp://x:1'}, ValueError, 'hub of their own'),
+    ({'cfg': {'hub': {'listen': 'tcp://lo'}}, 'proxy_url': 'tcp://x:1'}, ValueError, 'such a session starts no hub'),
     ({'cfg': 7}, TypeError, 'cfg'), ({'downlod': True}, ValueError, "'downlod'.*download, terminate, cleanup"),
     ({'orphan_timeout': -1}, ValueError, 'orphan_timeout'),
     ({'uid': 'a/b'}, ValueError, "'a/b'"), ({'uid': '..'}, ValueError, 'uid'), ({'uid': 'a b'}, ValueError, 'uid'),

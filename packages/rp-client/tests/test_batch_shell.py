@@ -110,7 +110,7 @@ def test_script_that_is_none(here: Shell) -> None:
 @pytest.mark.parametrize(('program', 'sentence'), [
     ('echo "Permission denied (publickey)." >&2; exit 255', r'ssh host failed: Permission denied \(publickey\)\.'),
     ('echo "Your password has expired."; exit 1', 'did not run a script; its output: Your password has expired'),
-    ('exit 7', 'it said: nothing, and ended with exit code 7'),
+    ('exit 7', 'its output: none, exit code 7'),
 ])
 def test_host_that_does_not_let_us_in(path: Path, program: str, sentence: str) -> None:
     ssh(path, program)
@@ -205,7 +205,7 @@ def test_a_transfer_without_an_exit_code_is_no_success(tmp_path: Path) -> None:
     source.write_bytes(b'abc')
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(PlatformError, match=r'it could not be sent: false has ended, .* SIGCHLD is ignored'):
+        with pytest.raises(PlatformError, match=r'it could not be sent: the exit code of false is unknown, .* SIGCHLD is ignored'):
             transfer.send(['false'], source, 'it could not be sent')
     finally:
         signal.signal(signal.SIGCHLD, before)

@@ -192,7 +192,7 @@ def test_sandbox_that_cannot_be_made(site: Site) -> None:
     assert str(site.sandbox(task)) in site.failed[0][2]['exception']
 
 
-ELSEWHERE = 'the sandbox of pilot.0000 is on another host: the client can move no files'
+ELSEWHERE = 'the sandbox of pilot.0000 is on another host, and the client cannot transfer files'
 
 
 def test_input_for_another_host(site: Site) -> None:

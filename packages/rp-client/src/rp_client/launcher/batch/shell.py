@@ -162,7 +162,7 @@ class Shell:
             _end(process)
 
     def _explained(self, error: _Lost) -> str:
-        said = error.said or f'nothing, and ended with exit code {error.code}'
+        said = error.said or f'none, exit code {error.code}'
         if error.begun:
             return f'{self._where} was lost while a script ran; its output: {said}'
         if self.remote and error.code == 255:   # ssh itself
