@@ -205,7 +205,7 @@ def test_a_transfer_without_an_exit_code_is_no_success(tmp_path: Path) -> None:
     source.write_bytes(b'abc')
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(PlatformError, match=r'it could not be sent: the exit code of false is unknown, .* SIGCHLD is ignored'):
+        with pytest.raises(PlatformError, match=r'sent: the exit code of false is unknown, .* SIGCHLD is ignored'):
             transfer.send(['false'], source, 'it could not be sent')
     finally:
         signal.signal(signal.SIGCHLD, before)

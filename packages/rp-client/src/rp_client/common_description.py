@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rp_api import constants as c
 from rp_api.description import task as names
+from rp_api.errors import attribute_type_error
 from rp_api.staging.location import acts_on_client
 from rp_api.wire import codec
 
@@ -39,3 +40,13 @@ class CommonDescription:
 
 def _for_client(directives: Any) -> bool:
     return bool(directives) and any(acts_on_client(directive['action']) for directive in directives)
+
+
+def listed(descriptions: Any, kind: str) -> list[Any]:
+    """Return one description, or several, as a list; raise `TypeError` for other objects."""
+    many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)
+    found = list(descriptions) if many else [descriptions]
+    for description in found:
+        if not isinstance(description, (dict, Mapping)):   # dict first: the check of an abstract class is slow
+            raise attribute_type_error(f'{kind} descriptions are needed, not {description!r}')
+    return found

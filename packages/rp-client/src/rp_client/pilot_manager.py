@@ -11,12 +11,13 @@ from rp_api import states
 from rp_api.constants import PILOT_STATE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
-from rp_api.errors import CoordinationError, attribute_type_error
+from rp_api.errors import CoordinationError
 from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
+from rp_client.common_description import listed
 from rp_client.engine.callbacks import Entry, Registry, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Tracker
@@ -95,7 +96,7 @@ class PilotManager:
         """
         self._check_open()
         single = isinstance(descriptions, Mapping)
-        wanted = _listed(descriptions)
+        wanted: list[PilotDescription] = listed(descriptions, 'pilot')
         if not wanted:
             raise ValueError('submit_pilots needs at least one pilot description')
         platform_of = cache(self._session.get_resource_config)   # reading it takes a while
@@ -344,13 +345,3 @@ class PilotManager:
 
     def _list(self, uids: str | Iterable[str] | None) -> list[Pilot]:
         return self.get_pilots([uids] if isinstance(uids, str) else uids)   # type: ignore[no-any-return]
-
-
-def _listed(descriptions: Any) -> list[PilotDescription]:
-    """Return pilot descriptions as a list."""
-    many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)
-    found = list(descriptions) if many else [descriptions]
-    for description in found:
-        if not isinstance(description, Mapping):
-            raise attribute_type_error(f'pilot descriptions are needed, not {description!r}')
-    return found

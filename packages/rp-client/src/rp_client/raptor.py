@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
-from rp_api.errors import attribute_type_error
+from rp_client.common_description import listed
 from rp_client.task import Task
 
 Descriptions = TaskDescription | Sequence[TaskDescription]
@@ -34,7 +34,7 @@ class RaptorMaster(Task):
             ValueError: A description is not valid, or has another mode.
             RuntimeError: The task manager is closed.
         """
-        copies = [TaskDescription(description) for description in listed(tds)]
+        copies = [TaskDescription(description) for description in listed(tds, 'task')]
         for copy in copies:
             copy['raptor_id'] = self._uid
         return self._tmgr.submit_workers(copies)
@@ -49,7 +49,7 @@ class RaptorMaster(Task):
             ValueError: A description is not valid.
             RuntimeError: The task manager is closed.
         """
-        return self._tmgr.submit_for(self._uid, listed(tds))
+        return self._tmgr.submit_for(self._uid, listed(tds, 'task'))
 
     def rpc(self, cmd: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the master, and wait for its result.
@@ -106,18 +106,9 @@ def kind_of(mode: Any) -> type[Task]:
     return _KINDS.get(mode, Task)
 
 
-def listed(tds: Descriptions) -> list[TaskDescription]:
-    """Return task descriptions as a list."""
-    found = list(tds) if isinstance(tds, Iterable) and not isinstance(tds, Mapping | str) else [tds]
-    for description in found:
-        if not isinstance(description, (dict, Mapping)):   # dict first: the check of an abstract class is slow
-            raise attribute_type_error(f'task descriptions are needed, not {description!r}')
-    return found
-
-
 def of_mode(tds: Descriptions, mode: str, method: str) -> list[TaskDescription]:
     """Return copies of the descriptions; raise ValueError if one has another mode."""
-    copies = [TaskDescription(description) for description in listed(tds)]
+    copies = [TaskDescription(description) for description in listed(tds, 'task')]
     for copy in copies:
         if copy.mode != mode:
             raise ValueError(f'{method} takes tasks of mode {mode!r}, not {copy.mode!r}')

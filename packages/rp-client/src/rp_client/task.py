@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rp_api import states
 from rp_api.constants import TASK_STATE
@@ -100,8 +100,7 @@ class Task:
     @property
     def exit_code(self) -> int | None:
         """The exit code of the executable, -N if signal N ended it; None before it has ended."""
-        code: int | None = self._get('exit_code')
-        return code
+        return cast('int | None', self._get('exit_code'))
 
     @property
     def stdout(self) -> str:
@@ -116,14 +115,12 @@ class Task:
     @property
     def exception(self) -> str | None:
         """The reason of a failure, in one sentence; None without a failure."""
-        sentence: str | None = self._get('exception')
-        return sentence
+        return cast('str | None', self._get('exception'))
 
     @property
     def exception_detail(self) -> str | None:
         """Details of a failure: an exit code, a file, the last lines of an output, or a traceback."""
-        text: str | None = self._get('exception_detail')
-        return text
+        return cast('str | None', self._get('exception_detail'))
 
     @property
     def return_value(self) -> Any:
@@ -168,14 +165,12 @@ class Task:
     @property
     def launch_method(self) -> str | None:
         """The launch method that started the ranks, such as `MPIEXEC`; None if the agent started them itself."""
-        name: str | None = self._get('launch_method')
-        return name
+        return cast('str | None', self._get('launch_method'))
 
     @property
     def launch_command(self) -> str | None:
         """The command line that started the ranks; None without a launch method."""
-        line: str | None = self._get('launch_command')
-        return line
+        return cast('str | None', self._get('launch_command'))
 
     @property
     def pilot(self) -> str | None:
@@ -321,8 +316,7 @@ class Task:
     @property
     def reached(self) -> str | None:
         """The last state before the task failed or was cancelled; None if unknown."""
-        state: str | None = self._get('reached')
-        return state
+        return cast('str | None', self._get('reached'))
 
     @property
     def known(self) -> PackedInfo | None:

@@ -15,7 +15,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.raptor_link import RPC
 from rp_api.wire import codec
-from rp_client.common_description import NOTHING, CommonDescription
+from rp_client.common_description import NOTHING, CommonDescription, listed
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
@@ -23,7 +23,7 @@ from rp_client.flow.submission import Packing, pack_plain, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
 from rp_client.pilot import Pilot
-from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, listed, of_mode
+from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.find import find
@@ -167,7 +167,7 @@ class TaskManager:
             RuntimeError: The manager is closed.
         """
         self._check_open()
-        tasks = self._take(listed(descriptions))
+        tasks = self._take(listed(descriptions, 'task'))
         return tasks[0] if isinstance(descriptions, Mapping) else tasks
 
     def submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:

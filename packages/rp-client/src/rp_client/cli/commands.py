@@ -7,12 +7,11 @@ first line of its docstring, and imports the modules of all commands for that: t
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rp_api.errors import PilotError
-from rp_api.extensions import installed
+from rp_api.extensions import installed, load
 
 GROUP = 'radical_pilot.commands'
 
@@ -42,9 +41,8 @@ class Command(NamedTuple):
         Raises:
             PilotError: The import fails, or the object is not a function.
         """
-        module, _, name = self.where.partition(':')
         try:
-            found = getattr(importlib.import_module(module), name)
+            found = load(self.where)
         except Exception as error:   # a foreign module may raise any exception
             raise PilotError(f'the command {self.name!r} of {self.origin} ({self.where}) is broken: '
                              f'{type(error).__name__}: {error}') from error

@@ -61,7 +61,7 @@ class TaskFlow:
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
         for component in (scheduling, staging_input, staging_output):
-            component.advanced = self._advanced
+            component.advanced = tracker.advance
         scheduling.output = staging_input.put
         staging_input.output = self._post
         staging_input.delayed = self._keep
@@ -75,7 +75,7 @@ class TaskFlow:
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
         self._tracer.record_bulk('get', uids, states.NEW)
         self._tracer.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
-        self._advanced(tasks, states.TMGR_SCHEDULING_PENDING)
+        self._tracker.advance(tasks, states.TMGR_SCHEDULING_PENDING)
         self._schedule_soon(tasks)
         self._engine.loop.call_soon(self.await_acceptance, accepted)
 
@@ -240,9 +240,6 @@ class TaskFlow:
     def _fail_waiting(self) -> None:
         waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
         self._end(waiting, states.FAILED, {'exception': self._dead_end})
-
-    def _advanced(self, tasks: Sequence[Task], state: str) -> None:
-        self._tracker.advance(tasks, state)
 
     def _keep(self, tasks: list[Task]) -> None:
         """Send tasks that are not bound yet to the coordinator."""

@@ -7,14 +7,11 @@ library that once submitted its jobs.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from functools import cache
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rp_api.errors import PlatformError
-from rp_api.extensions import installed
+from rp_api.extensions import installed, load
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.systems import SCHEMES
 from rp_client.launcher.base import Context, Launcher
@@ -36,7 +33,10 @@ def launcher_class(platform: ResourceConfig) -> type[Launcher]:
     url = platform.job_manager_endpoint
     if LocalLauncher.takes(url):
         return LocalLauncher
-    for found in chain([_batch()], _loaded_others()):
+    batch: type[Launcher] = load('rp_client.launcher.batch.launcher:BatchLauncher')
+    if batch.takes(url):
+        return batch
+    for found in map(_load, _others()):
         if found.takes(url):
             return found
     raise PlatformError(f'job_manager_endpoint of {platform.label} is {url!r}, and no launcher is for that: local '
@@ -48,15 +48,6 @@ def launcher_class(platform: ResourceConfig) -> type[Launcher]:
 @cache
 def _others() -> tuple[EntryPoint, ...]:
     return tuple(point for name, point in sorted(installed(GROUP).items()) if name not in _OURS)
-
-
-def _batch() -> type[Launcher]:
-    kind: type[Launcher] = importlib.import_module('rp_client.launcher.batch.launcher').BatchLauncher
-    return kind
-
-
-def _loaded_others() -> Iterator[type[Launcher]]:
-    yield from map(_load, _others())
 
 
 def _load(point: EntryPoint) -> type[Launcher]:

@@ -64,18 +64,12 @@ def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDes
     """
     base = description.sandbox or platform.default_remote_workdir or '$PWD'
     workdir = fill(base, _described(description, platform))
-    if not here and not description.sandbox:
-        return _below(workdir, client, session, pilot, platform, here=here)
-    workdir = os.path.expandvars(workdir)
-    if '$' in workdir:
-        raise ValueError(f'sandbox {base!r} of {pilot} uses an environment variable that is not set: {workdir!r}')
-    if not os.path.isabs(workdir):
-        raise ValueError(f'sandbox {base!r} of {pilot} is not an absolute path')
-    return _below(workdir, client, session, pilot, platform, here=here)
-
-
-def _below(workdir: str, client: str, session: str, pilot: str, platform: ResourceConfig, *,
-           here: bool) -> PilotSandboxes:
+    if here or description.sandbox:
+        workdir = os.path.expandvars(workdir)
+        if '$' in workdir:
+            raise ValueError(f'sandbox {base!r} of {pilot} uses an environment variable that is not set: {workdir!r}')
+        if not os.path.isabs(workdir):
+            raise ValueError(f'sandbox {base!r} of {pilot} is not an absolute path')
     resource = Path(workdir) / 'radical.pilot.sandbox'
     return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here,
                           '' if here else files_endpoint(platform))

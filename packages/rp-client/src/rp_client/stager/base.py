@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rp_api.errors import PilotError
 from rp_api.staging import run
@@ -31,31 +31,41 @@ T = TypeVar('T')
 E = TypeVar('E', bound=Exception)
 
 
-class Sandbox(Protocol):
-    """The sandbox of a task or pilot, as the client accesses it."""
+class Sandbox:
+    """The sandbox of a task or pilot, in a file system that the client can access."""
 
-    sandboxes: Sandboxes
-    """The directories in which directives are executed."""
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self.sandboxes = sandboxes
+        """The directories in which directives are executed."""
 
     def make(self) -> None:
         """Make the sandbox."""
+        make_sandboxes(self.sandboxes.session, self.sandboxes.pilot)   # they may be needed before the pilot is launched
+        os.makedirs(self.sandboxes.task, exist_ok=True)
 
     def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
         """Return directives that can be executed with `sandboxes`."""
+        return list(directives)
 
     def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
             name: str) -> list[str]:
         """Execute directives, and return their targets; see `rp_api.staging.run.run`."""
+        return run.run(uid, self.directives(directives, bases), bases, self.sandboxes, tracer, name)
 
     def remove(self) -> None:
         """Delete the sandbox and its files."""
+        run.remove_sandbox(self.sandboxes)
 
 
-class Files(Protocol):
-    """The files of a pilot and its tasks."""
+class Files:
+    """The files of a pilot and its tasks, in a file system that the client can access."""
+
+    def __init__(self, known: Sandboxes) -> None:
+        self._known = known
 
     def of(self, own: str) -> Sandbox:
         """Return the sandbox in this directory."""
+        return Sandbox(self._known._replace(task=own))
 
     def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
         """Prepare the sources of directives, given by sandbox."""
@@ -65,45 +75,6 @@ class Files(Protocol):
 
     def fault(self, error: E) -> E:
         """Return the error with paths as the user knows them."""
-
-
-class _Here:
-    """A sandbox in a file system that the client can access."""
-
-    def __init__(self, sandboxes: Sandboxes) -> None:
-        self.sandboxes = sandboxes
-
-    def make(self) -> None:
-        make_sandboxes(self.sandboxes.session, self.sandboxes.pilot)   # they may be needed before the pilot is launched
-        os.makedirs(self.sandboxes.task, exist_ok=True)
-
-    def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
-        return list(directives)
-
-    def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
-            name: str) -> list[str]:
-        return run.run(uid, directives, bases, self.sandboxes, tracer, name)
-
-    def remove(self) -> None:
-        run.remove_sandbox(self.sandboxes)
-
-
-class _AllHere:
-    """Files in a file system that the client can access."""
-
-    def __init__(self, known: Sandboxes) -> None:
-        self._known = known
-
-    def of(self, own: str) -> Sandbox:
-        return _Here(self._known._replace(task=own))
-
-    def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
-        return
-
-    def finish(self) -> None:
-        return
-
-    def fault(self, error: E) -> E:
         return error
 
 
@@ -134,7 +105,7 @@ def pilot_files(pilot: Pilot | None) -> Iterator[Files]:
     sandboxes = Sandboxes(client=known.client, resource=known.resource, session=known.session, pilot=known.pilot,
                           task=known.pilot)
     if known.here:
-        yield _AllHere(sandboxes)
+        yield Files(sandboxes)
         return
     if not known.endpoint:
         raise PilotError(f'the sandbox of {pilot.uid} is on another host, and the client cannot transfer files between '
@@ -143,3 +114,21 @@ def pilot_files(pilot: Pilot | None) -> Iterator[Files]:
 
     with Elsewhere(known.endpoint, sandboxes) as files:
         yield files
+
+
+def transfer(jobs: Sequence[tuple[Task, list[Directive]]], bases: tuple[str, str],
+             stage: Callable[[Task, list[Directive], Sandbox], object]) -> Errors:
+    """Call `stage` for tasks of one pilot, with their directives and sandboxes, and return the errors by task."""
+    errors: Errors = {}
+    try:
+        with pilot_files(jobs[0][0].bound) as files:
+            files.fetch([(task.sandbox or '', directives) for task, directives in jobs], bases)
+            for task, directives in jobs:
+                try:
+                    stage(task, directives, files.of(task.sandbox or ''))
+                except Exception as error:   # fails this task only
+                    errors[task.uid] = files.fault(error)
+            files.finish()
+    except (PilotError, OSError) as error:
+        return {task.uid: error for task, _ in jobs} | errors
+    return errors

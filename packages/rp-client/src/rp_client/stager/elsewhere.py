@@ -15,16 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
-from typing import TypeVar
 
 from rp_api.errors import PlatformError, StagingError
 from rp_api.staging import trees
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
-from rp_api.staging.run import run
 from rp_client.bootstrap.prepare import own_functions
 from rp_client.launcher.batch.shell import Shell
 from rp_client.launcher.batch.transfer import receive, send
+from rp_client.stager.base import E, Files, Sandbox
 from rp_profiling.write.tracer import Tracer
 
 _PACK = r'''cd / && lists=$(mktemp -d) || exit 1
@@ -46,18 +45,16 @@ pack() {{ tar "$1" - --null -T "$lists/$2"; test $? -le 1; }}   # 1: a file has 
 pack -cf files && pack -chf links'''
 """Named links are resolved, links in directories are kept. The mark separates the archive from a login's output."""
 
-E = TypeVar('E', bound=Exception)
-
 _CHATTER = 1 << 20
 """Bytes that a login may print."""
 
 
-class Elsewhere:
+class Elsewhere(Files):
     """The files of a pilot and its tasks on the host of a URL such as `sftp://login/`."""
 
     def __init__(self, endpoint: str, known: Sandboxes) -> None:
+        super().__init__(known)
         self._shell = Shell(endpoint)
-        self._known = known
         self._place = tempfile.mkdtemp(prefix='rp.stage.')
         self._archive = Path(self._place, 'archive')
         self.root = os.path.join(self._place, 'root')
@@ -159,13 +156,13 @@ class Elsewhere:
                     yield name, cursor.at(entry.name)
 
 
-class There:
+class There(Sandbox):
     """A sandbox on another host, with `sandboxes` in the mirror of its file system."""
 
     def __init__(self, files: Elsewhere, own: str, sandboxes: Sandboxes) -> None:
+        super().__init__(sandboxes)
         self._files = files
         self._own = own
-        self.sandboxes = sandboxes
 
     def make(self) -> None:
         """Schedule the sandbox to be made."""
@@ -196,7 +193,7 @@ class There:
     def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
             name: str) -> list[str]:
         """Execute directives, and return their targets."""
-        targets = run(uid, self.directives(directives, bases), bases, self.sandboxes, tracer, name)
+        targets = super().run(uid, directives, bases, tracer, name)
         return [target.removeprefix(self._files.root) for target in targets]
 
 

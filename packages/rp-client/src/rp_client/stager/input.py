@@ -8,13 +8,13 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_INPUT_COMPONENT
-from rp_api.errors import PilotError, sentence
+from rp_api.errors import sentence
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
-from rp_client.stager.base import INWARDS, Errors, Files, bulks, client_directives, pilot_files
+from rp_client.stager.base import INWARDS, Errors, Sandbox, bulks, client_directives, transfer
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
@@ -63,34 +63,17 @@ class TaskStagingInput(ClientComponent):
         """Transfer the files of a bulk, and return the errors."""
         wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks
                   if task.uid in self._busy]   # not cancelled
-        errors: Errors = {}
-        if not wanted:
-            return errors
-        try:
-            with pilot_files(wanted[0][0].bound) as files:
-                files.fetch([(task.sandbox or '', directives) for task, directives in wanted], INWARDS)
-                for task, directives in wanted:
-                    if (error := self._stage_one(task, directives, files)) is not None:
-                        errors[task.uid] = error
-                files.finish()
-        except (PilotError, OSError) as error:
-            return {task.uid: error for task, _ in wanted} | errors
-        return errors
+        return transfer(wanted, INWARDS, self._stage_one) if wanted else {}
 
-    def _stage_one(self, task: Task, directives: list[Directive], files: Files) -> Exception | None:
-        try:
-            sandbox = files.of(task.sandbox or '')
-            self.tracer.record('create_sandbox_start', task.uid)
-            sandbox.make()
-            self.tracer.record('create_sandbox_stop', task.uid)
-            packed = [directive for directive in directives if protocol(directive['action']).packed]
-            if packed:
-                self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
-            single = [directive for directive in directives if not protocol(directive['action']).packed]
-            sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
-        except Exception as error:   # fails this task only
-            return files.fault(error)
-        return None
+    def _stage_one(self, task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
+        self.tracer.record('create_sandbox_start', task.uid)
+        sandbox.make()
+        self.tracer.record('create_sandbox_stop', task.uid)
+        packed = [directive for directive in directives if protocol(directive['action']).packed]
+        if packed:
+            self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
+        single = [directive for directive in directives if not protocol(directive['action']).packed]
+        sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
 
     def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
         """Pack the files of `TARBALL` directives into one archive, which the agent unpacks."""

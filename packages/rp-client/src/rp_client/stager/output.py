@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
-from rp_api.errors import PilotError, sentence
+from rp_api.errors import sentence
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, Errors, Files, bulks, client_directives, pilot_files
+from rp_client.stager.base import OUTWARDS, Errors, Sandbox, bulks, client_directives, transfer
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
@@ -67,30 +67,16 @@ class TaskStagingOutput(ClientComponent):
 
     def _stage(self, jobs: list[_Job]) -> Errors:
         """Transfer the files of a bulk, and return the errors."""
-        errors: Errors = {}
-        try:
-            with pilot_files(jobs[0].finished.task.bound) as files:
-                files.fetch([(job.finished.task.sandbox or '', job.directives) for job in jobs], OUTWARDS)
-                for job in jobs:
-                    if (error := self._stage_one(job, files)) is not None:
-                        errors[job.finished.task.uid] = error
-                files.finish()
-        except (PilotError, OSError) as error:
-            return {job.finished.task.uid: error for job in jobs} | errors
-        return errors
+        cleanup = {job.finished.task.uid for job in jobs if job.cleanup}
 
-    def _stage_one(self, job: _Job, files: Files) -> Exception | None:
-        task = job.finished.task
-        try:
-            sandbox = files.of(task.sandbox or '')
+        def stage_one(task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
             try:
-                sandbox.run(task.uid, job.directives, OUTWARDS, self.tracer, 'staging_out')
+                sandbox.run(task.uid, directives, OUTWARDS, self.tracer, 'staging_out')
             finally:
-                if job.cleanup:   # the agent does not remove sandboxes that the client still needs
+                if task.uid in cleanup:   # the agent does not remove sandboxes that the client still needs
                     sandbox.remove()
-        except Exception as error:   # fails this task only
-            return files.fault(error)
-        return None
+
+        return transfer([(job.finished.task, job.directives) for job in jobs], OUTWARDS, stage_one)
 
     def _staged(self, jobs: list[_Job], errors: Errors) -> None:
         self.output([self._ended(job.finished, errors.get(job.finished.task.uid)) for job in jobs])
