@@ -11,7 +11,8 @@ from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import AttributeTypeError
-from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, listed, of_mode
+from rp_client.common_description import listed
+from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.task import Task
 
 ACCESS = {'address': 'a', 'server': 'b', 'public': 'c', 'secret': 'hidden'}
@@ -88,11 +89,11 @@ def test_question_that_is_refused() -> None:
 
 def test_descriptions_in_any_number() -> None:
     one = TaskDescription({'executable': 'x'})
-    assert listed(one) == listed([one]) == [one]
-    assert listed([]) == []
+    assert listed(one, 'task') == listed([one], 'task') == [one]
+    assert listed([], 'task') == []
     for wrong in ([None], 7, ['/bin/true']):
         with pytest.raises((AttributeTypeError, TypeError)):
-            listed(wrong)   # type: ignore[arg-type]
+            listed(wrong, 'task')
 
 
 def test_descriptions_of_one_mode() -> None:

@@ -43,7 +43,7 @@ def _for_client(directives: Any) -> bool:
 
 
 def listed(descriptions: Any, kind: str) -> list[Any]:
-    """Return one description, or several, as a list; raise `TypeError` for other objects."""
+    """Return one description, or several, as a list; raise `AttributeTypeError` for other objects."""
     many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)
     found = list(descriptions) if many else [descriptions]
     for description in found:
