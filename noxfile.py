@@ -36,6 +36,7 @@ ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS,
               *MONGODB, 'radical.saga']
 LINT_TOOLS = ['ruff', 'cython-lint']
+TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # three files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
 PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder',
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
@@ -245,7 +246,7 @@ def tests(session: nox.Session) -> None:
     """Lint, types, and all that one interpreter tests within minutes."""
     install_debian(session, SSH, SHELLS, BROWSER)
     # rdkit is what examples/screening needs
-    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, 'mypy', 'mpich', 'radical.analytics', 'rdkit')
+    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'radical.analytics', 'rdkit')
     run_lint(session)
     run_types(session)
     run_tests(session, *(session.posargs or [f'--ignore={path}' for path in LONG]))
@@ -274,7 +275,7 @@ def smoke(session: nox.Session) -> None:
     install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
     newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
     more = {newest: ['tests/system'], oldest: ['tests/system', 'packages/rp-api', 'packages/rp-client']}
-    chosen = [*SMALL, *more.get(session.python, [])]
+    chosen = [*SMALL, *more.get(str(session.python), [])]
     # `tests` has run those with real workers and masters, which take long, on one interpreter
     run_tests(session, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
               '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
@@ -408,7 +409,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Type hints."""
-    install_editable(session, *TEST_TOOLS, 'mypy')
+    install_editable(session, *TEST_TOOLS, *TYPE_TOOLS)
     run_types(session)
 
 
@@ -417,7 +418,7 @@ def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
     install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor', 'platforms', 'mpi', 'growth'}
+               'raptor', 'platforms', 'mpi_tasks', 'growth'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / 'tests'))
+
+from mpi.dvm_bench import prrte  # noqa: E402
+from mpi.installations import installation  # noqa: E402
 
 import radical.pilot as rp  # noqa: E402
-from tests.mpi.dvm_bench import prrte  # noqa: E402
-from tests.mpi.installations import installation  # noqa: E402
 
 _PROGRAM = ('/bin/sleep', '0.1')
 

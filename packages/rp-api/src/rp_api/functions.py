@@ -79,7 +79,7 @@ def is_python_task(text: str) -> bool:
 
 def serialize_obj(obj: Any) -> bytes:
     """Return the pickled object, by value if possible, else by reference; raise SerializationError if neither works."""
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(obj))

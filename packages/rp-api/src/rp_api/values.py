@@ -31,7 +31,7 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
     if b'__main__' not in data:
         return data
     # objects of the main script are pickled by value, because the receiver has another main script
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     if buffers is not None:
         buffers.clear()

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from rp_api.errors import DescriptionError
 

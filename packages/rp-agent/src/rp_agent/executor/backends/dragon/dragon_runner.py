@@ -167,10 +167,10 @@ class Runner:
 
 def main() -> None:
     """Connect to the agent, and handle its requests."""
-    import dragon  # type: ignore[import-not-found]  # noqa: F401
-    from dragon.globalservices import process as services  # type: ignore[import-not-found]
-    from dragon.infrastructure.policy import Policy  # type: ignore[import-not-found]
-    from dragon.native.process import Process  # type: ignore[import-not-found]
+    import dragon  # noqa: F401
+    from dragon.globalservices import process as services
+    from dragon.infrastructure.policy import Policy
+    from dragon.native.process import Process
 
     class Api:
         pass

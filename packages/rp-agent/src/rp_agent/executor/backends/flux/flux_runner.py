@@ -214,9 +214,9 @@ def main() -> None:
     """Run jobs until standard input ends; as a guard, then end the jobs that are left."""
     if sys.argv[1:2] == ['--guard']:
         sys.stdin.read()
-    import flux  # type: ignore[import-not-found]
-    import flux.constants  # type: ignore[import-not-found]
-    import flux.job  # type: ignore[import-not-found]
+    import flux
+    import flux.constants
+    import flux.job
 
     if sys.argv[1:2] == ['--guard']:
         end_jobs(flux, flux.job, sys.argv[2])

@@ -1,6 +1,6 @@
 """Measure MPI tasks of four ranks through MPICH's launcher, end to end, beside a shell loop of the same launches.
 
-    python benchmarks/mpi.py [--runs N] [--tasks N] [--program true|mpi]
+    python benchmarks/mpi_tasks.py [--runs N] [--tasks N] [--program true|mpi]
 
 It takes the `mpiexec` of the wheel `mpich` that is beside the interpreter, and its compiler. The program is an MPI
 program that does nothing but to begin and to end (`mpi`), or /bin/true. The loop runs `mpiexec -n 4 PROGRAM` once per
